@@ -1,0 +1,1 @@
+"""Speed of tailrace and its peers, side by side. `python -m benchmarks --help`."""

@@ -1,0 +1,128 @@
+"""One run of one system, in processes of its own: timed, verified, described by one JSON object."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pickle
+
+from .workload import Tally, verify
+
+MODULES = {
+    "tailrace": "benchmarks.ours",
+    "handwritten": "benchmarks.peers.handwritten",
+    "bytewax": "benchmarks.peers.bytewax_flow",
+}
+PACKAGES = {
+    "tailrace": ("tailrace", "pyspark", "pyarrow"),
+    "handwritten": (),
+    "bytewax": ("bytewax",),
+}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What to run."""
+
+    workload: str  # chain | keyed
+    system: str
+    form: str  # rows | columns
+    function: str | None  # keyed, ours: aggregate | process
+    parallelism: int
+    records: int
+    options: dict[str, str] = field(default_factory=dict)
+
+
+def default_records(workload: str, system: str, form: str, function: str | None) -> int:
+    """Enough for at least 10 s on two cores of 2024."""
+    if form == "columns":
+        return 2_000_000_000 if workload == "chain" else 300_000_000
+    if workload == "chain":
+        return 60_000_000
+    if system == "bytewax":
+        return 10_000_000
+    return 60_000_000 if system == "handwritten" or function == "aggregate" else 40_000_000
+
+
+def run(spec: Spec, timeout: float = 900.0) -> dict[str, Any]:
+    """Run in a fresh interpreter, so that no system meets another's leftovers."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        request = Path(folder, "spec")
+        request.write_bytes(pickle.dumps(spec))
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.measure", folder],
+            check=True,
+            timeout=timeout,
+            stdout=sys.stderr,
+        )
+        result: Tally = pickle.loads(Path(folder, "result").read_bytes())
+    per_record = not (spec.form == "columns" and spec.workload == "keyed")
+    verify(spec.workload, spec.records, result, one_output_per_record=per_record)
+    seconds = result.last - result.first
+    line = asdict(spec)
+    if not line.pop("options"):
+        options = {}
+    else:
+        options = {"options": spec.options}
+    return {
+        **line,
+        **options,
+        "seconds": round(seconds, 3),
+        "records_per_second": round(spec.records / seconds),
+        "verified": True,
+        "versions": versions(spec.system),
+    }
+
+
+def versions(system: str) -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES[system]:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "source"
+    return found
+
+
+def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians of records per second by system, and ours against each peer."""
+    rates: dict[str, list[int]] = {}
+    for line in lines:
+        rates.setdefault(line["system"], []).append(line["records_per_second"])
+    medians = {system: round(statistics.median(r)) for system, r in rates.items()}
+    shared = {k: lines[0][k] for k in ("workload", "form", "function", "parallelism")}
+    ours = next((line for line in lines if line["system"] == "tailrace"), None)
+    if ours is not None:
+        shared["form"], shared["function"] = ours["form"], ours["function"]
+    out: dict[str, Any] = {
+        **shared,
+        "summary": True,
+        "runs": max(len(r) for r in rates.values()),
+        "verified": all(line["verified"] for line in lines),
+        "records_per_second": medians,
+    }
+    if ours is not None:
+        peers = {s: m for s, m in medians.items() if s != "tailrace"}
+        out["speed_ratio"] = {s: round(medians["tailrace"] / m, 3) for s, m in peers.items()}
+        out["time_ratio"] = {s: round(m / medians["tailrace"], 3) for s, m in peers.items()}
+    return out
+
+
+def _child(folder: str) -> None:
+    spec: Spec = pickle.loads(Path(folder, "spec").read_bytes())
+    result: Tally = importlib.import_module(MODULES[spec.system]).run(spec)
+    Path(folder, "result").write_bytes(pickle.dumps(result))
+
+
+if __name__ == "__main__":
+    # Under its own name, so that what is pickled here is known there.
+    importlib.import_module("benchmarks.measure")._child(sys.argv[1])

@@ -1,0 +1,1 @@
+"""The systems that the benchmark compares with."""

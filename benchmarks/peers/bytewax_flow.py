@@ -1,0 +1,181 @@
+"""The workloads on Bytewax: one process per worker, joined into a cluster over localhost.
+
+Settings were chosen by measurement, see README.md: one worker thread per process (threads of one
+process share the interpreter lock), big batches where the state operator gains from them, only the
+value beside the key on the exchange, and the batch interface of the state operator.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+
+import bytewax.operators as op
+from bytewax._bytewax import cluster_main, run_main
+from bytewax.dataflow import Dataflow
+from bytewax.inputs import DynamicSource, StatelessSourcePartition
+from bytewax.operators import StatefulBatchLogic
+from bytewax.outputs import DynamicSink, StatelessSinkPartition
+
+from ..measure import Spec
+from ..workload import KEYS, Record, Tally, halve, keep, rows, share, shift, value_of
+
+BATCH = {"chain": 2048, "keyed": 16384}
+NAMES = [str(key) for key in range(KEYS)]  # keys must be strings
+
+
+class Reader(StatelessSourcePartition[Record]):
+    def __init__(self, start: int, end: int, batch: int, tally: Tally) -> None:
+        self.at, self.end, self.batch, self.tally = start, end, batch, tally
+
+    def next_batch(self) -> list[Record]:
+        start = self.at
+        if start == self.end:
+            raise StopIteration
+        if self.tally.count == 0 and self.tally.first == float("inf"):
+            self.tally.first = time.time()
+        self.at = min(start + self.batch, self.end)
+        return rows(start, self.at)
+
+
+class Generate(DynamicSource[Record]):
+    def __init__(self, records: int, batch: int, tally: Tally) -> None:
+        self.records, self.batch, self.tally = records, batch, tally
+
+    def build(self, step_id: str, worker_index: int, worker_count: int) -> Reader:
+        start, end = share(self.records, worker_index, worker_count)
+        return Reader(start, end, self.batch, self.tally)
+
+
+class CountWriter(StatelessSinkPartition[Record]):
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+
+    def write_batch(self, items: list[Record]) -> None:
+        self.tally.count += len(items)
+        self.tally.total += sum(map(value_of, items))
+        self.tally.last = time.time()
+
+
+class LatestWriter(StatelessSinkPartition[tuple[str, tuple[int, float]]]):
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+
+    def write_batch(self, items: list[tuple[str, tuple[int, float]]]) -> None:
+        self.tally.count += len(items)
+        self.tally.latest.update(items)
+        self.tally.last = time.time()
+
+
+class Into(DynamicSink):
+    def __init__(self, writer: type, tally: Tally) -> None:
+        self.writer, self.tally = writer, tally
+
+    def build(self, step_id: str, worker_index: int, worker_count: int) -> StatelessSinkPartition:
+        return self.writer(self.tally)
+
+
+class Running(StatefulBatchLogic[float, tuple[int, float], tuple[int, float]]):
+    """Running count and sum of one key, one output per value."""
+
+    __slots__ = ("count", "total")
+
+    def __init__(self, state: tuple[int, float] | None) -> None:
+        self.count, self.total = state or (0, 0.0)
+
+    def on_batch(self, values: list[float]) -> tuple[Iterable[tuple[int, float]], bool]:
+        count, total = self.count, self.total
+        out = []
+        for value in values:
+            count += 1
+            total += value
+            out.append((count, total))
+        self.count, self.total = count, total
+        return out, False
+
+    def snapshot(self) -> tuple[int, float]:
+        return (self.count, self.total)
+
+
+def flow(spec: Spec, tally: Tally) -> Dataflow:
+    batch = int(spec.options.get("bytewax.batch", BATCH[spec.workload]))
+    dataflow = Dataflow("bench")
+    s = op.input("generate", dataflow, Generate(spec.records, batch, tally))
+    s = op.map("shift", s, shift)
+    s = op.filter("keep", s, keep)
+    s = op.map("halve", s, halve)
+    if spec.workload == "chain":
+        op.output("count", s, Into(CountWriter, tally))
+        return dataflow
+    how = spec.options.get("bytewax.key", "project")
+    if how == "project":
+        k = op.map("key", s, lambda r: (NAMES[r[1]], r[2]))
+    else:
+        k = op.key_on("key", s, lambda r: str(r[1]))
+        k = op.map_value("value", k, value_of)
+    if spec.options.get("bytewax.state", "batch") == "batch":
+        k = op.stateful_batch("running", k, Running)
+    else:
+        k = op.stateful_map("running", k, running)
+    op.output("latest", k, Into(LatestWriter, tally))
+    return dataflow
+
+
+def running(state, value):
+    state = (state[0] + 1, state[1] + value) if state else (1, value)
+    return state, state
+
+
+def worker(spec: Spec, index: int, addresses: list[str]) -> Tally:
+    tally = Tally()
+    every = timedelta(seconds=float(spec.options.get("bytewax.epoch", 10.0)))
+    if spec.parallelism == 1:
+        run_main(flow(spec, tally), epoch_interval=every)
+    else:
+        cluster_main(flow(spec, tally), addresses, index, epoch_interval=every)
+    tally.latest = {int(key): state for key, state in tally.latest.items()}
+    return tally
+
+
+def run(spec: Spec) -> Tally:
+    with tempfile.TemporaryDirectory(prefix="bytewax-") as folder:
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(spec.parallelism)]
+        Path(folder, "spec").write_bytes(pickle.dumps((spec, addresses)))
+        processes = [
+            subprocess.Popen([sys.executable, "-m", __name__, folder, str(index)])
+            for index in range(spec.parallelism)
+        ]
+        try:
+            if any([p.wait() for p in processes]):
+                raise RuntimeError("a bytewax process failed")
+        finally:
+            for p in processes:
+                p.kill()
+        result = Tally()
+        for index in range(spec.parallelism):
+            result.add(pickle.loads(Path(folder, f"tally-{index}").read_bytes()))
+    return result
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def main(folder: str, index: int) -> None:
+    spec, addresses = pickle.loads(Path(folder, "spec").read_bytes())
+    Path(folder, f"tally-{index}").write_bytes(pickle.dumps(worker(spec, index, addresses)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

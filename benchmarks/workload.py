@@ -1,0 +1,146 @@
+"""What every system computes, and the answer it must reach.
+
+Record `i` is the tuple `(id, key, value)`; `rows` and `columns` make a range of records in the two
+forms. MAP, KEEP and HALVE are the three stateless steps. All values are multiples of one half and
+stay far below 2**52, so float sums are exact in every order and results are compared with `==`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KEYS = 10_000
+CHUNK = 1 << 20
+
+Record = tuple[int, int, float]
+
+
+def rows(start: int, end: int) -> list[Record]:
+    return [(i, (i ^ i >> 7) * 7919 % 10_000, i % 1009 * 0.5) for i in range(start, end)]
+
+
+def arrays(start: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    i = np.arange(start, end, dtype=np.int64)
+    return i, (i ^ i >> 7) * 7919 % KEYS, i % 1009 * 0.5
+
+
+def columns(start: int, end: int) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays(
+        [pa.array(a) for a in arrays(start, end)], names=["id", "key", "value"]
+    )
+
+
+# The three steps in rows: ordinary functions, handed to every system as they are.
+
+
+def shift(record: Record) -> Record:
+    return (record[0], record[1], record[2] + 100.0)
+
+
+def keep(record: Record) -> bool:
+    return record[2] < 550.0
+
+
+def halve(record: Record) -> Record:
+    return (record[0], record[1], record[2] * 0.5 + 1.0)
+
+
+# The same steps in columns.
+
+
+def shift_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow.compute as pc
+
+    return batch.set_column(2, "value", pc.add(batch.column(2), 100.0))
+
+
+def keep_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow.compute as pc
+
+    return batch.filter(pc.less(batch.column(2), 550.0))
+
+
+def halve_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow.compute as pc
+
+    return batch.set_column(2, "value", pc.add(pc.multiply(batch.column(2), 0.5), 1.0))
+
+
+def share(records: int, index: int, parallelism: int) -> tuple[int, int]:
+    """The contiguous range of records that worker `index` generates."""
+    return records * index // parallelism, records * (index + 1) // parallelism
+
+
+first_of = itemgetter(0)
+value_of = itemgetter(2)
+
+
+@dataclass
+class Tally:
+    """What the sink of one worker saw, and when. Tallies of all workers add up to the result.
+
+    *chain* counts records and sums their values; *keyed* counts outputs and remembers the last
+    output of each key.
+    """
+
+    first: float = float("inf")  # time.time() when the first record was about to be generated
+    last: float = float("-inf")  # time.time() after the last result
+    count: int = 0
+    total: float = 0.0
+    latest: dict[Any, tuple[int, float]] = field(default_factory=dict)
+
+    def add(self, other: Tally) -> None:
+        clash = self.latest.keys() & other.latest.keys()
+        if clash:
+            raise AssertionError(f"{len(clash)} keys were processed by two workers")
+        self.first = min(self.first, other.first)
+        self.last = max(self.last, other.last)
+        self.count += other.count
+        self.total += other.total
+        self.latest.update(other.latest)
+
+
+@lru_cache
+def expected(workload: str, records: int) -> Tally:
+    """The result, from the definition above by vectorised numpy, in chunks."""
+    tally = Tally()
+    counts = np.zeros(KEYS, dtype=np.int64)
+    sums = np.zeros(KEYS)
+    for start in range(0, records, CHUNK):
+        _, key, value = arrays(start, min(start + CHUNK, records))
+        value = value + 100.0
+        kept = value < 550.0
+        key, value = key[kept], value[kept] * 0.5 + 1.0
+        tally.count += len(key)
+        if workload == "chain":
+            tally.total += float(value.sum())
+        else:
+            counts += np.bincount(key, minlength=KEYS)
+            sums += np.bincount(key, weights=value, minlength=KEYS)
+    if workload == "keyed":
+        tally.latest = {
+            k: (int(counts[k]), float(sums[k])) for k in np.flatnonzero(counts).tolist()
+        }
+    return tally
+
+
+def verify(workload: str, records: int, result: Tally, one_output_per_record: bool = True) -> None:
+    """Raise unless `result` is exactly right."""
+    want = expected(workload, records)
+    if one_output_per_record and result.count != want.count:
+        raise AssertionError(f"{workload}: {result.count} outputs, expected {want.count}")
+    if result.total != want.total:
+        raise AssertionError(f"{workload}: checksum {result.total}, expected {want.total}")
+    if result.latest != want.latest:
+        wrong = sum(result.latest.get(k) != v for k, v in want.latest.items())
+        raise AssertionError(f"{workload}: wrong result for {wrong} of {len(want.latest)} keys")

@@ -1,0 +1,103 @@
+"""Tailrace: stateful streaming dataflows on Spark, written in Python.
+
+The public names. Everything else is an implementation detail.
+"""
+
+from typing import Any
+
+from tailrace.api.aggregates import Count, Max, Mean, Min, Sum
+from tailrace.api.config import NoRestart
+from tailrace.api.connectors import Reader, Sink, SinkContext, SinkWriter, Source
+from tailrace.api.environment import Environment
+from tailrace.api.functions import (
+    AggregateFunction,
+    Context,
+    CoProcessFunction,
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    KeyedProcessFunction,
+    MapBatchesFunction,
+    MapFunction,
+    ProcessFunction,
+    ReduceFunction,
+)
+from tailrace.api.streams import ConnectedStreams, DataStream, KeyedStream, WindowedStream
+from tailrace.api.windows import Sliding, Tumbling
+from tailrace.connectors import sinks, sources
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.errors import (
+    ConfigError,
+    GraphError,
+    InternalError,
+    JobFailed,
+    SlotsError,
+    StateAccessError,
+    TailraceError,
+    TypeMismatch,
+    UidError,
+    UserCodeError,
+)
+from tailrace.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # Production never imports `testing`; a user who asks for `tr.testing` gets it.
+    if name == "testing":
+        import importlib
+
+        return importlib.import_module("tailrace.testing")
+    raise AttributeError(f"module 'tailrace' has no attribute {name!r}")
+
+
+__all__ = [
+    "AggregateFunction",
+    "AggregatingState",
+    "CoProcessFunction",
+    "ConfigError",
+    "ConnectedStreams",
+    "Context",
+    "Count",
+    "DataStream",
+    "Environment",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Function",
+    "GraphError",
+    "InternalError",
+    "JobFailed",
+    "JobStatus",
+    "KeyedProcessFunction",
+    "KeyedStream",
+    "ListState",
+    "MapBatchesFunction",
+    "MapFunction",
+    "MapState",
+    "Max",
+    "Mean",
+    "Min",
+    "NoRestart",
+    "ProcessFunction",
+    "Reader",
+    "ReduceFunction",
+    "ReducingState",
+    "Sink",
+    "SinkContext",
+    "SinkWriter",
+    "Sliding",
+    "SlotsError",
+    "Source",
+    "StateAccessError",
+    "Sum",
+    "TailraceError",
+    "Tumbling",
+    "TypeMismatch",
+    "UidError",
+    "UserCodeError",
+    "ValueState",
+    "WindowedStream",
+    "sinks",
+    "sources",
+]

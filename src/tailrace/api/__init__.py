@@ -1,0 +1,1 @@
+"""How a user says it: environment, streams, functions, windows, configuration, the job handle."""

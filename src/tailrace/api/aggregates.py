@@ -1,0 +1,126 @@
+"""Aggregates that come with Tailrace. In columns they work on whole batches; in rows record by record.
+
+`None` (null) is skipped by all but `Count()`; a sum over nothing is 0, the others are None.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.api.functions import AggregateFunction
+from tailrace.graph.operators import Selector
+
+
+class BuiltinAggregate(AggregateFunction):
+    """An aggregate over one value of each record. `of` is a function, a column name, or None for the record itself.
+
+    `zero` is the empty accumulator and `step` the expression of `a` (the accumulator) and `x` (the value) that adds
+    one value. In columns, `arrow` names the pyarrow aggregates of a batch whose results `from_arrow` makes into a
+    partial accumulator for `merge`.
+    """
+
+    zero: Any = None
+    step = ""
+    arrow: tuple[str, ...] = ()
+
+    def __init__(self, of: Selector | None = None) -> None:
+        self.of = of
+
+    def create_accumulator(self) -> Any:
+        return self.zero
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def from_arrow(self, *results: Any) -> Any:
+        """The partial accumulator of a batch from the results of `arrow`."""
+        return results[0]
+
+    def result_type(self, types: list[Any]) -> Any:
+        """The Arrow type of the result, given the types of the results of `arrow`."""
+        return types[0]
+
+
+class Count(BuiltinAggregate):
+    """How many records there were."""
+
+    zero = 0
+    step = "a + 1"
+    arrow = ("count_all",)
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+class Sum(BuiltinAggregate):
+    """The sum of the values."""
+
+    zero = 0
+    step = "a + x"
+    arrow = ("sum",)
+
+    def from_arrow(self, *results: Any) -> Any:
+        return 0 if results[0] is None else results[0]
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return accumulator if value is None else accumulator + value
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return a + b
+
+
+class Min(BuiltinAggregate):
+    """The smallest value."""
+
+    step = "(x if a is None or x < a else a)"
+    arrow = ("min",)
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return value if accumulator is None or (value is not None and value < accumulator) else accumulator
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return self.add(b, a)
+
+
+class Max(BuiltinAggregate):
+    """The largest value."""
+
+    step = "(x if a is None or x > a else a)"
+    arrow = ("max",)
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return value if accumulator is None or (value is not None and value > accumulator) else accumulator
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return self.add(b, a)
+
+
+class Mean(BuiltinAggregate):
+    """The arithmetic mean of the values. The accumulator is (count, sum)."""
+
+    zero = (0, 0)
+    step = "(a[0] + 1, a[1] + x)"
+    arrow = ("count", "sum")
+
+    def from_arrow(self, *results: Any) -> Any:
+        return (results[0], 0 if results[1] is None else results[1])
+
+    def result_type(self, types: list[Any]) -> Any:
+        return pa.float64()
+
+    def add(self, value: Any, accumulator: tuple[int, Any]) -> tuple[int, Any]:
+        return accumulator if value is None else (accumulator[0] + 1, accumulator[1] + value)
+
+    def get_result(self, accumulator: tuple[int, Any]) -> Any:
+        return accumulator[1] / accumulator[0] if accumulator[0] else None
+
+    def merge(self, a: tuple[int, Any], b: tuple[int, Any]) -> tuple[int, Any]:
+        return (a[0] + b[0], a[1] + b[1])

@@ -1,0 +1,78 @@
+"""Checks of what the user passes, made when it is written: the sentence names the operator and what to do."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from tailrace.api.functions import CoProcessFunction, Function, KeyedProcessFunction, ProcessFunction, as_callable
+from tailrace.errors import GraphError
+from tailrace.graph.operators import Selector
+from tailrace.state.handles import declared
+
+
+def check_callable(fn: Any, arguments: int, verb: str, kind: type[Function] | None = None) -> None:
+    """Raises `GraphError` unless `fn` can be called with this many positional arguments."""
+    if inspect.isclass(fn) and issubclass(fn, Function):
+        raise GraphError(f"{verb}: pass an object, not the class: {fn.__name__}()")
+    if kind is not None and isinstance(fn, Function) and not isinstance(fn, kind):
+        raise GraphError(f"{verb}: a {type(fn).__name__} is no {kind.__name__}; use the verb that fits it")
+    work = as_callable(fn)
+    if not callable(work):
+        raise GraphError(f"{verb}: expected a function, got {type(fn).__name__} {fn!r}")
+    try:
+        signature = inspect.signature(work)
+    except (TypeError, ValueError):
+        return  # some built-in functions do not tell
+    try:
+        signature.bind(*([None] * arguments))
+    except TypeError:
+        raise GraphError(
+            f"{verb}: {_name(fn)}{signature} is called with {arguments} argument(s) and cannot take that; change its "
+            f"parameters"
+        ) from None
+
+
+def check_process(fn: Any, verb: str, keyed: bool) -> None:
+    """Raises `GraphError` for a process function that does not fit the stream."""
+    if isinstance(fn, CoProcessFunction):
+        raise GraphError(f"{verb}: a {type(fn).__name__} takes two inputs; use a.connect(b).process(...)")
+    if isinstance(fn, ProcessFunction):
+        if not keyed and (isinstance(fn, KeyedProcessFunction) or declared(fn)):
+            raise GraphError(
+                f"{verb}: {type(fn).__name__} uses keyed state or timers, and the stream has no key; call key_by before it"
+            )
+        return
+    check_callable(fn, 2, verb)
+
+
+def check_selector(selector: Any, columns: tuple[str, ...] | None, verb: str) -> Selector:
+    """A key or field selector as the graph holds it. Raises `GraphError` for an unknown column or anything else."""
+    if isinstance(selector, list):
+        selector = tuple(selector)
+    if isinstance(selector, str):
+        _check_column(selector, columns, verb)
+    elif isinstance(selector, tuple):
+        if not selector or not all(isinstance(name, str) for name in selector):
+            raise GraphError(f"{verb}: a tuple of columns holds column names only, not {selector!r}")
+        for name in selector:
+            _check_column(name, columns, verb)
+    else:
+        check_callable(selector, 1, verb)
+    return selector  # type: ignore[no-any-return]
+
+
+def _check_column(name: str, columns: tuple[str, ...] | None, verb: str) -> None:
+    if columns is not None and name not in columns:
+        raise GraphError(f"{verb}: there is no column {name!r}; the stream has {', '.join(columns)}")
+
+
+def check_name(value: Any, verb: str, what: str) -> str:
+    """A name or tag. Raises `GraphError` unless it is a text of at least one character."""
+    if not isinstance(value, str) or not value:
+        raise GraphError(f"{verb}: {what} must be a text, not {value!r}")
+    return value
+
+
+def _name(fn: Any) -> str:
+    return str(getattr(fn, "__name__", type(fn).__name__))

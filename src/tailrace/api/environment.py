@@ -1,0 +1,173 @@
+"""Where a dataflow is written and started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.api.config import memory_bytes, refuse_what_is_not_there
+from tailrace.api.connectors import Sink, Source
+from tailrace.api.launch import JobHandle, launcher
+from tailrace.api.streams import DataStream
+from tailrace.elements.batches import Form
+from tailrace.errors import ConfigError, GraphError
+from tailrace.graph import operators as ops
+from tailrace.graph.explain import as_mermaid, as_text
+from tailrace.graph.graph import MAX_SUBTASKS, GraphBuilder, check_parallelism
+from tailrace.graph.plan import Plan, make_plan
+
+
+class Environment:
+    """A dataflow under construction, and the settings it runs with.
+
+    `spark` is a `SparkSession`; without one the active session is used when the job starts, or a local one with enough
+    slots is made. `parallelism` is that of operators that are given none (default 2). `max_parallelism` is the number of
+    key groups. `memory` bounds what each worker holds in its channels (bytes or a text such as "512m"). With
+    `copy_records` each consumer of a record gets its own copy. `debug` checks invariants and that no operator changes
+    a record it was handed; it is slow. `work_dir` is a folder that driver and executors share, for DataFrames and
+    results on their way in and out; local Spark needs none. `slot_timeout` is how many seconds the job waits for Spark
+    to give it its task slots.
+
+    Raises `ConfigError` for a setting that is wrong or not in this version.
+    """
+
+    def __init__(
+        self,
+        spark: Any = None,
+        *,
+        parallelism: int | None = None,
+        max_parallelism: int = 128,
+        memory: int | str = "1g",
+        copy_records: bool = False,
+        checkpoint: Any = None,
+        restart: Any = None,
+        standby: Any = None,
+        debug: bool = False,
+        work_dir: str | None = None,
+        slot_timeout: float = 60.0,
+    ) -> None:
+        refuse_what_is_not_there(checkpoint, restart, standby)
+        if not isinstance(max_parallelism, int) or not 1 <= max_parallelism <= MAX_SUBTASKS:
+            raise ConfigError(f"max_parallelism must be from 1 to {MAX_SUBTASKS}, not {max_parallelism!r}")
+        if not isinstance(slot_timeout, int | float) or slot_timeout <= 0:
+            raise ConfigError(f"slot_timeout is a number of seconds above zero, not {slot_timeout!r}")
+        chosen = parallelism if parallelism is not None else launcher_default(max_parallelism)
+        check_parallelism(chosen, max_parallelism, "Environment")
+        self.spark = spark
+        self.parallelism = chosen
+        self.max_parallelism = max_parallelism
+        self.memory = memory_bytes(memory)
+        self.copy_records = bool(copy_records)
+        self.debug = bool(debug)
+        self.work_dir = work_dir
+        self.slot_timeout = float(slot_timeout)
+        self._graph = GraphBuilder(max_parallelism)
+        self._executed: set[int] = set()
+
+    # Sources.
+
+    def from_collection(self, items: Iterable[Any], **options: Any) -> DataStream:
+        """A bounded stream of these items, in rows. They travel with the job: meant for small collections and tests."""
+        return self._source(launcher().collection(items), "from_collection", options)
+
+    def from_dataframe(self, df: Any, form: Form = "rows", **options: Any) -> DataStream:
+        """A bounded stream of a Spark DataFrame's rows: named tuples, or record batches with `form="columns"`. The
+        DataFrame is materialised once, before the workers start."""
+        if form not in ("rows", "columns"):
+            raise GraphError(f"from_dataframe: form is 'rows' or 'columns', not {form!r}")
+        if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
+            raise GraphError(f"from_dataframe: expected a Spark DataFrame, got {type(df).__name__}")
+        return self._source(launcher().dataframe_source(df, form), "from_dataframe", options)
+
+    def from_source(self, source: Source, **options: Any) -> DataStream:
+        """A stream of any source: `tr.sources` or your own `tr.Source`."""
+        if not isinstance(source, Source):
+            raise GraphError(f"from_source: expected a tr.Source, got {type(source).__name__}")
+        return self._source(source, f"from_source: {source.description}", options)
+
+    def _source(self, source: Source, verb: str, options: dict[str, Any]) -> DataStream:
+        from tailrace.api.streams import add_node
+
+        root = DataStream(self, (), source.form, source.columns)
+        options = {"parallelism": self.parallelism, **options}
+        node = add_node(root, ops.Source(source), (), verb, options, source.form, source.columns)
+        return DataStream(self, ((node.id, None),), source.form, source.columns)
+
+    # Running.
+
+    def execute(self, name: str = "tailrace", *, from_checkpoint: str | None = None) -> JobHandle:
+        """Starts everything that has not run yet as one job and returns its handle at once.
+
+        Raises `GraphError` when there is nothing to run or the dataflow cannot run as written, and `ConfigError` for
+        settings. What goes wrong later is told by the handle.
+        """
+        if from_checkpoint is not None:
+            raise ConfigError("from_checkpoint: this version of tailrace has no checkpoints yet; leave it None")
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"a job's name is a text, not {name!r}")
+        sinks = self._pending()
+        plan = self._plan(sinks)
+        job = launcher().submit(self, plan, name)
+        self._executed |= sinks
+        return job
+
+    def explain(self, format: str = "text") -> str:
+        """The plan of everything written so far, as `"text"` or as a `"mermaid"` flowchart. Nothing runs."""
+        if format not in ("text", "mermaid"):
+            raise ConfigError(f"explain: format is 'text' or 'mermaid', not {format!r}")
+        plan = self._plan({node.id for node in self._graph.nodes})
+        return as_text(plan) if format == "text" else as_mermaid(plan)
+
+    # Inside.
+
+    def _pending(self) -> set[int]:
+        """The sinks that have not run yet. No sink runs twice."""
+        pending = self._graph.sinks() - self._executed
+        if not pending:
+            done = " (everything written so far has run)" if self._executed else ""
+            raise GraphError(f"there is nothing to run{done}: end a stream with sink_to, collect or to_dataframe")
+        return pending
+
+    def _plan(self, wanted: set[int]) -> Plan:
+        return make_plan(self._graph.subgraph(wanted))
+
+    def _run_and_collect(self, stream: DataStream) -> list[Any]:
+        self._check_bounded(stream, "collect")
+        sink = launcher().collect_sink()
+        self._run_with(stream, sink, "collect")
+        return list(sink.result())
+
+    def _run_to_dataframe(self, stream: DataStream, schema: Any) -> Any:
+        self._check_bounded(stream, "to_dataframe")
+        if schema is None and stream.form != "columns":
+            raise GraphError(
+                'to_dataframe: a stream of rows needs a schema: to_dataframe(schema="vertex string, miles double")'
+            )
+        sink = launcher().dataframe_sink(schema)
+        self._run_with(stream, sink, "to_dataframe")
+        return sink.dataframe()
+
+    def _run_with(self, stream: DataStream, sink: Sink, name: str) -> None:
+        stream.sink_to(sink, name=name)
+        self.execute(name).await_termination()
+
+    def _check_bounded(self, stream: DataStream, verb: str) -> None:
+        nodes = {node for node, _ in stream._upstreams}
+        for node in self._graph.subgraph(nodes).nodes:
+            if isinstance(node.operator, ops.Source) and not node.operator.source.bounded:
+                raise GraphError(
+                    f"{verb}: source {node.name!r} is unbounded, so the result would never be complete; use sink_to and "
+                    f"execute"
+                )
+
+    def _arrow_schema(self, schema: Any, verb: str) -> Any:
+        if schema is None:
+            raise GraphError(f'{verb}: give a schema: DDL text such as "id long, name string", or a pyarrow.Schema')
+        return schema if isinstance(schema, pa.Schema) else launcher().arrow_schema(schema)
+
+
+def launcher_default(max_parallelism: int) -> int:
+    """The parallelism of an environment that was given none."""
+    return min(launcher().default_parallelism(), max_parallelism)

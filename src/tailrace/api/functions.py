@@ -1,0 +1,201 @@
+"""Functions with a life of their own. A plain callable does everywhere a class is not needed.
+
+A function object is pickled to every subtask and opened there; each subtask works on its own copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any, Literal, Protocol, TypeVar
+
+T = TypeVar("T")
+Instant = float | int | datetime
+Span = float | int | timedelta
+
+
+class Context(Protocol):
+    """What a function may ask while it is called. Times go in as seconds, `timedelta` or `datetime` and come out as
+    float seconds since 1970."""
+
+    @property
+    def key(self) -> Any:
+        """The key at hand. Raises `StateAccessError` where there is none."""
+        ...
+
+    @property
+    def timestamp(self) -> float | None:
+        """The timestamp of the record at hand (of the timer, in `on_timer`), or None."""
+        ...
+
+    @property
+    def watermark(self) -> float:
+        """The current watermark; -inf before the first, +inf at the end."""
+        ...
+
+    @property
+    def time_domain(self) -> Literal["event", "processing"]:
+        """In `on_timer`: which clock the timer was set on."""
+        ...
+
+    def emit(self, tag: str, value: Any) -> None:
+        """Sends a value to the side output `tag`."""
+        ...
+
+    def set_timer(self, *, event_time: Instant | None = None, processing_time: Instant | None = None) -> None:
+        """Sets a timer for the key at hand. Setting the same one again changes nothing."""
+        ...
+
+    def delete_timer(self, *, event_time: Instant | None = None, processing_time: Instant | None = None) -> None:
+        """Deletes a timer of the key at hand, if it is set."""
+        ...
+
+    def now(self) -> float:
+        """The processing time of this step, in seconds. Logged, so that a replay sees the same."""
+        ...
+
+    @property
+    def random(self) -> Any:
+        """A seeded `random.Random` of this subtask."""
+        ...
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Calls a function whose answer may differ from time to time; the answer is logged."""
+        ...
+
+    @property
+    def subtask(self) -> int:
+        """The index of this subtask, from 0."""
+        ...
+
+    @property
+    def parallelism(self) -> int:
+        """How many subtasks this operator has."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """How often this subtask was started before."""
+        ...
+
+    @property
+    def metrics(self) -> Any:
+        """Counters and gauges of this operator: `ctx.metrics.inc("name", 1)`, `ctx.metrics.set("name", 2.5)`."""
+        ...
+
+
+class Function:
+    """The root of rich functions."""
+
+    def open(self, ctx: Context) -> None:
+        """Called once in each subtask before the first record."""
+
+    def close(self) -> None:
+        """Called once in each subtask at its end, also when it failed or was cancelled."""
+
+
+class MapFunction(Function):
+    """One record in, one out."""
+
+    def map(self, value: Any) -> Any:
+        raise NotImplementedError
+
+
+class FilterFunction(Function):
+    """Keeps the records for which it returns true."""
+
+    def filter(self, value: Any) -> bool:
+        raise NotImplementedError
+
+
+class FlatMapFunction(Function):
+    """One record in, any number out: yields, returns an iterable, or returns None."""
+
+    def flat_map(self, value: Any) -> Iterable[Any] | None:
+        raise NotImplementedError
+
+
+class MapBatchesFunction(Function):
+    """A `pyarrow.RecordBatch` in, one or several out."""
+
+    def map_batches(self, batch: Any) -> Any:
+        raise NotImplementedError
+
+
+class ReduceFunction(Function):
+    """Merges two values of one key into one."""
+
+    def reduce(self, a: Any, b: Any) -> Any:
+        raise NotImplementedError
+
+
+class AggregateFunction(Function):
+    """An incremental aggregate. Accumulators must not be changed in place: `add` and `merge` return the new one."""
+
+    def create_accumulator(self) -> Any:
+        raise NotImplementedError
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        raise NotImplementedError
+
+    def get_result(self, accumulator: Any) -> Any:
+        raise NotImplementedError
+
+    def merge(self, a: Any, b: Any) -> Any:
+        raise NotImplementedError
+
+
+class ProcessFunction(Function):
+    """Works on a stream record by record: yields, returns an iterable, or returns None. `finish` is called at the end
+    of the input and may still emit."""
+
+    def process(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+        raise NotImplementedError
+
+    def finish(self, ctx: Context) -> Iterable[Any] | None:
+        """Called once when the input has ended, before `close`."""
+        return None
+
+
+class KeyedProcessFunction(ProcessFunction):
+    """Works on a keyed stream with state and timers."""
+
+    def on_timer(self, timestamp: float, ctx: Context) -> Iterable[Any] | None:
+        """Called when a timer of `ctx.key` is due; `ctx.time_domain` says on which clock."""
+        return None
+
+
+class CoProcessFunction(Function):
+    """Works on two connected streams; with both keyed it has state and timers."""
+
+    def process1(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+        raise NotImplementedError
+
+    def process2(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+        raise NotImplementedError
+
+    def on_timer(self, timestamp: float, ctx: Context) -> Iterable[Any] | None:
+        """Called when a timer of `ctx.key` is due."""
+        return None
+
+    def finish(self, ctx: Context) -> Iterable[Any] | None:
+        """Called once when both inputs have ended, before `close`."""
+        return None
+
+
+METHODS: dict[type[Function], str] = {
+    MapFunction: "map",
+    FilterFunction: "filter",
+    FlatMapFunction: "flat_map",
+    MapBatchesFunction: "map_batches",
+    ReduceFunction: "reduce",
+}
+"""Which method of a rich function does the work of the plain callable in its place."""
+
+
+def as_callable(fn: Any) -> Callable[..., Any]:
+    """The callable that does the work: a rich function's method, or the function itself."""
+    for kind, method in METHODS.items():
+        if isinstance(fn, kind):
+            return getattr(fn, method)  # type: ignore[no-any-return]
+    return fn  # type: ignore[no-any-return]

@@ -1,0 +1,78 @@
+"""The contract by which an environment reaches what runs it, and the job handle it gets back.
+
+The launcher is found lazily by name, so that writing a dataflow imports neither Spark nor sockets.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tailrace.graph.plan import Plan
+
+if TYPE_CHECKING:
+    from tailrace.api.environment import Environment
+
+LAUNCHER = "tailrace.spark.launcher"
+
+
+class JobHandle(Protocol):
+    """A running or ended job; like Spark's `StreamingQuery`, in snake_case."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def status(self) -> Any: ...
+    @property
+    def is_active(self) -> bool: ...
+    @property
+    def last_progress(self) -> dict[str, Any] | None: ...
+    @property
+    def recent_progress(self) -> list[dict[str, Any]]: ...
+    def await_termination(self, timeout: float | None = None) -> bool: ...
+    def cancel(self) -> None: ...
+    def exception(self) -> Exception | None: ...
+    def metrics(self) -> Mapping[str, Any]: ...
+    def explain(self) -> str: ...
+
+
+class Launcher(Protocol):
+    """What `tailrace.spark.launcher` offers. All names are module-level functions."""
+
+    def submit(self, env: Environment, plan: Plan, name: str) -> JobHandle:
+        """Starts a job and returns at once. Raises `GraphError` or `ConfigError` for what can be known before."""
+        ...
+
+    def arrow_schema(self, schema: Any) -> Any:
+        """DDL text, a `StructType` or a `pyarrow.Schema` as a `pyarrow.Schema`."""
+        ...
+
+    def collection(self, items: Any) -> Any:
+        """A source of these items."""
+        ...
+
+    def collect_sink(self) -> Any:
+        """A sink that keeps the records; its `result()` gives them."""
+        ...
+
+    def dataframe_source(self, df: Any, form: str) -> Any:
+        """A source that reads a Spark DataFrame."""
+        ...
+
+    def dataframe_sink(self, schema: Any) -> Any:
+        """A sink whose result is a Spark DataFrame."""
+        ...
+
+    def default_parallelism(self) -> int:
+        """The parallelism of an environment that was given none."""
+        ...
+
+
+def launcher() -> Launcher:
+    """The launcher, imported at its first use."""
+    return importlib.import_module(LAUNCHER)  # type: ignore[return-value]

@@ -1,0 +1,528 @@
+"""Streams and their verbs. A verb appends a node to the graph and returns the stream of its results; nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tailrace.api.aggregates import BuiltinAggregate, Count, Sum
+from tailrace.api.checks import check_callable, check_name, check_process, check_selector
+from tailrace.api.connectors import Sink
+from tailrace.api.functions import (
+    AggregateFunction,
+    CoProcessFunction,
+    FilterFunction,
+    FlatMapFunction,
+    MapBatchesFunction,
+    MapFunction,
+    ReduceFunction,
+    Span,
+)
+from tailrace.api.windows import WindowSpec
+from tailrace.elements.batches import Form
+from tailrace.elements.timestamps import micros
+from tailrace.errors import GraphError, TypeMismatch
+from tailrace.graph import operators as ops
+from tailrace.graph.graph import Edge, Node
+from tailrace.graph.operators import AtEnd, Operator, Partitioning, Selector, describe_selector
+
+if TYPE_CHECKING:
+    from tailrace.api.environment import Environment
+
+Upstream = tuple[int, str | None]
+"""A node and the tag of the side output, None for the main one."""
+
+
+class Stream:
+    """What streams of all kinds share."""
+
+    def __init__(
+        self, env: Environment, upstreams: tuple[Upstream, ...], form: Form, columns: tuple[str, ...] | None = None
+    ) -> None:
+        self.env = env
+        self.form: Form = form
+        self.columns = columns
+        self._upstreams = upstreams
+
+    def _edges(self, partitioning: Partitioning, port: int = 0) -> tuple[Edge, ...]:
+        return tuple(Edge(node, port, partitioning, tag) for node, tag in self._upstreams)
+
+    def _default_parallelism(self) -> int:
+        """That of the inputs where they agree, so that operators chain; else the environment's."""
+        found = {self.env._graph.nodes[node].parallelism for node, _ in self._upstreams}
+        return found.pop() if len(found) == 1 else self.env.parallelism
+
+    def __iter__(self) -> Any:
+        raise GraphError("a stream cannot be looped over; use collect() to get its records as a list")
+
+    def __bool__(self) -> bool:
+        raise GraphError("a stream has no truth value; its records are only known while the job runs")
+
+
+class DataStream(Stream):
+    """A stream of records in one of two forms, `rows` or `columns`."""
+
+    def __init__(
+        self,
+        env: Environment,
+        upstreams: tuple[Upstream, ...],
+        form: Form,
+        columns: tuple[str, ...] | None = None,
+        partitioning: Partitioning | None = None,
+    ) -> None:
+        super().__init__(env, upstreams, form, columns)
+        self._partitioning = partitioning if partitioning is not None else ops.Forward()
+
+    # Stateless verbs.
+
+    def map(self, f: Callable[[Any], Any] | MapFunction, **options: Any) -> DataStream:
+        """One record in, one out. A stream of columns is seen as named tuples."""
+        check_callable(f, 1, _verb("map", options), MapFunction)
+        return self._as_rows()._add(ops.Map(f), "map", options)
+
+    def filter(self, f: Callable[[Any], Any] | FilterFunction, **options: Any) -> DataStream:
+        """Keeps the records for which `f` is true."""
+        check_callable(f, 1, _verb("filter", options), FilterFunction)
+        rows = self._as_rows()
+        return rows._add(ops.Filter(f), "filter", options, columns=rows.columns)
+
+    def flat_map(self, f: Callable[[Any], Any] | FlatMapFunction, **options: Any) -> DataStream:
+        """One record in, any number out: `f` yields, returns an iterable, or returns None."""
+        check_callable(f, 1, _verb("flat_map", options), FlatMapFunction)
+        return self._as_rows()._add(ops.FlatMap(f), "flat_map", options)
+
+    def map_batches(
+        self, f: Callable[[Any], Any] | MapBatchesFunction, *, schema: Any = None, **options: Any
+    ) -> DataStream:
+        """`pyarrow.RecordBatch` in, one or several out. The result is in columns. A stream of rows needs `schema` (DDL
+        text, `StructType` or `pyarrow.Schema`) to become columns first."""
+        check_callable(f, 1, _verb("map_batches", options), MapBatchesFunction)
+        columns = self if self.form == "columns" else self._as_columns(schema, _verb("map_batches", options))
+        return columns._add(ops.MapBatches(f), "map_batches", options, form="columns")
+
+    def to_rows(self, **options: Any) -> DataStream:
+        """The same records as named tuples."""
+        return self if self.form == "rows" else self._add(ops.ToRows(), "to_rows", options, columns=self.columns)
+
+    def to_columns(self, schema: Any, **options: Any) -> DataStream:
+        """The same records as record batches of `schema` (DDL text, `StructType` or `pyarrow.Schema`)."""
+        if self.form == "columns":
+            return self
+        arrow = self.env._arrow_schema(schema, _verb("to_columns", options))
+        return self._add(
+            ops.ToColumns(arrow), "to_columns", options, form="columns", columns=tuple(arrow.names)
+        )
+
+    def process(self, fn: Any, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
+        """Works record by record with a `ProcessFunction` or a plain `f(value, ctx)`."""
+        check_process(fn, _verb("process", options), keyed=False)
+        return self._as_rows()._add(ops.Process(fn, _at_end(at_end)), "process", options)
+
+    # Time.
+
+    def assign_timestamps(
+        self, f: Selector, out_of_orderness: Span = 0.0, *, idle_after: Span | None = None, **options: Any
+    ) -> DataStream:
+        """Gives each record a timestamp: `f(record)` or a column, as seconds, `datetime` or None. The watermark stays
+        `out_of_orderness` behind the largest timestamp. A split or input silent for `idle_after` no longer holds the
+        watermark back."""
+        verb = _verb("assign_timestamps", options)
+        selector = check_selector(f, self.columns, verb)
+        lateness, idle = _span(out_of_orderness, verb), None if idle_after is None else _span(idle_after, verb)
+        operator = ops.AssignTimestamps(selector, lateness, idle)
+        return self._add(operator, "assign_timestamps", options, form=self.form, columns=self.columns)
+
+    # Keys and partitionings.
+
+    def key_by(self, key: Selector, *, name: str | None = None) -> KeyedStream:
+        """Records of equal keys go to one subtask, in order. `key` is a function, a column, or several columns."""
+        selector = check_selector(key, self.columns, name or "key_by")
+        return KeyedStream(self.env, self._upstreams, self.form, self.columns, selector)
+
+    def rebalance(self) -> DataStream:
+        """Round robin over all subtasks of the next operator."""
+        return self._partitioned(ops.Rebalance())
+
+    def shuffle(self) -> DataStream:
+        """Uniformly at random over the subtasks of the next operator."""
+        return self._partitioned(ops.Shuffle())
+
+    def rescale(self) -> DataStream:
+        """Round robin over a contiguous share of the subtasks of the next operator."""
+        return self._partitioned(ops.Rescale())
+
+    def broadcast(self) -> DataStream:
+        """Every record to every subtask of the next operator."""
+        return self._partitioned(ops.Broadcast())
+
+    def partition_by(self, f: Callable[[Any], int]) -> DataStream:
+        """Each record to subtask `f(record)` modulo the number of subtasks of the next operator."""
+        check_callable(f, 1, "partition_by")
+        return self._partitioned(ops.Custom(f))
+
+    def _partitioned(self, partitioning: Partitioning) -> DataStream:
+        return DataStream(self.env, self._upstreams, self.form, self.columns, partitioning)
+
+    # More than one stream.
+
+    def union(self, *others: DataStream) -> DataStream:
+        """The records of several streams of one form, in no particular order between them."""
+        streams = [self, *others]
+        for other in others:
+            if not isinstance(other, DataStream):
+                raise TypeMismatch(f"union: expected a stream, got {type(other).__name__}; use connect for keyed streams")
+            self._same_environment(other, "union")
+            if other.form != self.form:
+                raise TypeMismatch("union: one stream is in rows, the other in columns; use to_rows() or to_columns()")
+            if other._partitioning != self._partitioning:
+                raise GraphError("union: the streams are partitioned differently; partition the union instead")
+        columns = self.columns if all(s.columns == self.columns for s in streams) else None
+        upstreams = tuple(up for stream in streams for up in stream._upstreams)
+        return DataStream(self.env, upstreams, self.form, columns, self._partitioning)
+
+    def connect(self, other: DataStream | KeyedStream) -> ConnectedStreams:
+        """Two streams, of different types if need be, into one `CoProcessFunction`."""
+        self._same_environment(other, "connect")
+        return ConnectedStreams(self, other)
+
+    def _same_environment(self, other: Any, verb: str) -> None:
+        if not isinstance(other, Stream):
+            raise TypeMismatch(f"{verb}: expected a stream, got {type(other).__name__}")
+        if other.env is not self.env:
+            raise GraphError(f"{verb}: the streams belong to two environments; make both from one")
+
+    def side_output(self, tag: str) -> DataStream:
+        """What the operator emitted to `tag` (`ctx.emit(tag, value)`; a window's late records are in `late`)."""
+        check_name(tag, "side_output", "the tag")
+        if len(self._upstreams) != 1 or self._upstreams[0][1] is not None:
+            raise GraphError("side_output: call it on the stream of one operator, before union or another side_output")
+        node = self.env._graph.nodes[self._upstreams[0][0]]
+        if not isinstance(node.operator, ops.Process | ops.KeyedProcess | ops.CoProcess | ops.Window):
+            raise GraphError(f"side_output: operator {node.name!r} has none; process functions and windows do")
+        late = isinstance(node.operator, ops.Window)
+        return DataStream(self.env, ((node.id, tag),), self._input_form(node) if late else "rows")
+
+    def _input_form(self, node: Node) -> Form:
+        return self.env._graph.nodes[node.inputs[0].source].form
+
+    # Ends.
+
+    def sink_to(self, sink: Sink, **options: Any) -> Sink:
+        """Ends the stream in a sink, and returns it. Runs with the environment's next execution."""
+        if not isinstance(sink, Sink):
+            raise GraphError(f"{_verb('sink_to', options)}: expected a tr.Sink, got {type(sink).__name__}")
+        self._add(ops.Sink(sink), f"sink: {sink.description}", options, form=self.form)
+        return sink
+
+    def collect(self) -> list[Any]:
+        """Runs the job and returns the records of this stream. Raises `GraphError` on an unbounded stream and
+        `JobFailed` with the cause when the job fails."""
+        return self.env._run_and_collect(self)
+
+    def to_dataframe(self, schema: Any = None) -> Any:
+        """Runs the job and returns the records of this stream as a Spark DataFrame. `schema` is DDL text, a
+        `StructType` or a `pyarrow.Schema`; a stream in columns may leave it out."""
+        return self.env._run_to_dataframe(self, schema)
+
+    # Inside.
+
+    def _as_rows(self) -> DataStream:
+        return self if self.form == "rows" else self._add(ops.ToRows(), "to_rows", {}, columns=self.columns)
+
+    def _as_columns(self, schema: Any, verb: str) -> DataStream:
+        if schema is None:
+            raise TypeMismatch(f"{verb}: the stream is in rows; give schema= or call to_columns(schema) before")
+        return self.to_columns(schema)
+
+    def _add(
+        self,
+        operator: Operator,
+        name: str,
+        options: dict[str, Any],
+        *,
+        form: Form = "rows",
+        columns: tuple[str, ...] | None = None,
+    ) -> DataStream:
+        node = add_node(self, operator, self._edges(self._partitioning), name, options, form, columns)
+        return DataStream(self.env, ((node.id, None),), form, columns)
+
+
+class KeyedStream(Stream):
+    """A stream whose records of equal keys go to one subtask, with state per key."""
+
+    def __init__(
+        self,
+        env: Environment,
+        upstreams: tuple[Upstream, ...],
+        form: Form,
+        columns: tuple[str, ...] | None,
+        key: Selector,
+    ) -> None:
+        super().__init__(env, upstreams, form, columns)
+        self.key = key
+
+    def process(self, fn: Any, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
+        """Works record by record with state and timers: a `KeyedProcessFunction`, or a plain `f(value, ctx)`. At the end
+        of the input pending processing-time timers are awaited (`at_end="wait"`) or dropped (`"drop"`)."""
+        check_process(fn, _verb("process", options), keyed=True)
+        return self._add(ops.KeyedProcess(fn, self.key, _at_end(at_end)), "process", options)
+
+    def reduce(self, f: Callable[[Any, Any], Any] | ReduceFunction, **options: Any) -> DataStream:
+        """Merges each record into the value of its key and emits the merged value."""
+        check_callable(f, 2, _verb("reduce", options), ReduceFunction)
+        return self._add(ops.Reduce(self.key, f), "reduce", options)
+
+    def count(self, **options: Any) -> DataStream:
+        """Emits (key, count) for each record; in columns once per distinct key and batch."""
+        return self._aggregate((("count", Count()),), "count", options)
+
+    def sum(self, of: Selector, **options: Any) -> DataStream:
+        """Emits (key, sum) for each record; in columns once per distinct key and batch."""
+        return self._aggregate((("sum", Sum(of)),), "sum", options)
+
+    def aggregate(
+        self,
+        aggregate: AggregateFunction | None = None,
+        /,
+        *,
+        name: str | None = None,
+        uid: str | None = None,
+        parallelism: int | None = None,
+        **named: AggregateFunction,
+    ) -> DataStream:
+        """Emits (key, result, …) for each record; in columns once per distinct key and batch. Either one aggregate
+        function, or several by name: `aggregate(count=tr.Count(), total=tr.Sum("x"))`."""
+        options = {"name": name, "uid": uid, "parallelism": parallelism}
+        return self._aggregate(named_aggregates(aggregate, named, self, options), "aggregate", options)
+
+    def window(self, windows: WindowSpec, *, allowed_lateness: Span = 0.0) -> WindowedStream:
+        """Groups the records of each key by event-time windows."""
+        if not isinstance(windows, WindowSpec):
+            raise GraphError(f"window: expected tr.Tumbling(...) or tr.Sliding(...), got {windows!r}")
+        lateness = _span(allowed_lateness, "window")
+        return WindowedStream(self, windows, lateness)
+
+    def connect(self, other: DataStream | KeyedStream) -> ConnectedStreams:
+        """Two streams, of different types if need be, into one `CoProcessFunction`."""
+        if not isinstance(other, Stream):
+            raise TypeMismatch(f"connect: expected a stream, got {type(other).__name__}")
+        if other.env is not self.env:
+            raise GraphError("connect: the streams belong to two environments; make both from one")
+        return ConnectedStreams(self, other)
+
+    def _aggregate(
+        self, aggregates: tuple[tuple[str, AggregateFunction], ...], verb: str, options: dict[str, Any]
+    ) -> DataStream:
+        for _, one in aggregates:
+            of = getattr(one, "of", None)
+            if of is not None:
+                check_selector(of, self.columns, _verb(verb, options))
+        stream, form = vectorisable(self, aggregates)
+        columns = (*key_columns(stream.key), *(n for n, _ in aggregates)) if form == "columns" else None
+        return stream._add(ops.Aggregate(self.key, aggregates), verb, options, form=form, columns=columns)
+
+    def _add(
+        self,
+        operator: Operator,
+        name: str,
+        options: dict[str, Any],
+        *,
+        form: Form = "rows",
+        columns: tuple[str, ...] | None = None,
+    ) -> DataStream:
+        edges = self._edges(ops.Hash(self.key))
+        node = add_node(self, operator, edges, name, options, form, columns)
+        return DataStream(self.env, ((node.id, None),), form, columns)
+
+
+class WindowedStream:
+    """The records of each key by window. Results are named tuples (key, start, end, …) with float seconds, timestamped
+    with the window's last microsecond."""
+
+    def __init__(self, keyed: KeyedStream, windows: WindowSpec, allowed_lateness: int) -> None:
+        self._keyed = keyed
+        self._windows = windows
+        self._lateness = allowed_lateness
+
+    def reduce(self, f: Callable[[Any, Any], Any] | ReduceFunction, **options: Any) -> DataStream:
+        """Merges the records of each window: (key, start, end, value)."""
+        check_callable(f, 2, _verb("window.reduce", options), ReduceFunction)
+        return self._add((), f, "window.reduce", options)
+
+    def count(self, **options: Any) -> DataStream:
+        """(key, start, end, count)."""
+        return self._add((("count", Count()),), None, "window.count", options)
+
+    def sum(self, of: Selector, **options: Any) -> DataStream:
+        """(key, start, end, sum)."""
+        return self._add((("sum", Sum(of)),), None, "window.sum", options)
+
+    def aggregate(
+        self,
+        aggregate: AggregateFunction | None = None,
+        /,
+        *,
+        name: str | None = None,
+        uid: str | None = None,
+        parallelism: int | None = None,
+        **named: AggregateFunction,
+    ) -> DataStream:
+        """(key, start, end, result, …); one aggregate's result is named `value`."""
+        options = {"name": name, "uid": uid, "parallelism": parallelism}
+        aggregates = named_aggregates(aggregate, named, self._keyed, options, default="value")
+        return self._add(aggregates, None, "window.aggregate", options)
+
+    def _add(
+        self, aggregates: tuple[tuple[str, AggregateFunction], ...], reduce: Any, verb: str, options: dict[str, Any]
+    ) -> DataStream:
+        for _, one in aggregates:
+            of = getattr(one, "of", None)
+            if of is not None:
+                check_selector(of, self._keyed.columns, _verb(verb, options))
+        stream, form = vectorisable(self._keyed, aggregates)
+        if reduce is not None:
+            form = "rows"
+        names = [name for name, _ in aggregates] or ["value"]
+        columns = (*key_columns(stream.key), "start", "end", *names) if form == "columns" else None
+        w = self._windows
+        operator = ops.Window(stream.key, w.size, w.slide, w.offset, self._lateness, aggregates, reduce)
+        row_columns = ("key", "start", "end", *names)
+        return stream._add(operator, verb, options, form=form, columns=columns if columns else row_columns)
+
+
+class ConnectedStreams:
+    """Two streams into one function."""
+
+    def __init__(self, first: DataStream | KeyedStream, second: DataStream | KeyedStream) -> None:
+        self.first = first
+        self.second = second
+
+    def key_by(self, first: Selector, second: Selector) -> ConnectedStreams:
+        """Keys both streams, so that records of equal keys meet in one subtask and share state."""
+        if isinstance(self.first, KeyedStream) or isinstance(self.second, KeyedStream):
+            raise GraphError("connect(...).key_by: a stream is keyed already; key both before or both here")
+        return ConnectedStreams(self.first.key_by(first), self.second.key_by(second))
+
+    def process(self, fn: CoProcessFunction, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
+        """Works on both streams record by record."""
+        verb = _verb("process", options)
+        if not isinstance(fn, CoProcessFunction):
+            raise GraphError(f"{verb}: connected streams need a tr.CoProcessFunction, got {type(fn).__name__}")
+        self._check_keys(fn, verb)
+        keys = (getattr(self.first, "key", None), getattr(self.second, "key", None))
+        edges = (*_port_edges(self.first, 0), *_port_edges(self.second, 1))
+        node = add_node(self.first, ops.CoProcess(fn, keys, _at_end(at_end)), edges, "process", options, "rows", None)
+        return DataStream(self.first.env, ((node.id, None),), "rows")
+
+    def _check_keys(self, fn: CoProcessFunction, verb: str) -> None:
+        from tailrace.state.handles import declared
+
+        keyed = isinstance(self.first, KeyedStream) and isinstance(self.second, KeyedStream)
+        timed = type(fn).on_timer is not CoProcessFunction.on_timer
+        if not keyed and (declared(fn) or timed):
+            raise GraphError(
+                f"{verb}: {type(fn).__name__} uses keyed state or timers, and not both streams have a key; call key_by on "
+                f"both"
+            )
+
+
+def _port_edges(stream: DataStream | KeyedStream, port: int) -> tuple[Edge, ...]:
+    if isinstance(stream, KeyedStream):
+        return stream._edges(ops.Hash(stream.key), port)
+    return stream._edges(stream._partitioning, port)
+
+
+def add_node(
+    stream: Stream,
+    operator: Operator,
+    edges: tuple[Edge, ...],
+    verb: str,
+    options: dict[str, Any],
+    form: Form,
+    columns: tuple[str, ...] | None,
+) -> Node:
+    """Appends a node with the options every verb takes: `uid`, `name`, `parallelism`."""
+    unknown = set(options) - {"uid", "name", "parallelism"}
+    if unknown:
+        raise GraphError(f"{verb}: unknown option {', '.join(sorted(unknown))}; there are uid, name and parallelism")
+    name, uid, parallelism = options.get("name"), options.get("uid"), options.get("parallelism")
+    return stream.env._graph.add(
+        operator,
+        edges,
+        name=check_name(name, verb, "name") if name is not None else default_name(verb, operator),
+        uid=uid,
+        parallelism=parallelism if parallelism is not None else default_parallelism(stream, edges),
+        form=form,
+        columns=columns,
+    )
+
+
+def default_parallelism(stream: Stream, edges: tuple[Edge, ...]) -> int:
+    """A forwarding operator runs as its input does; any other at the environment's parallelism."""
+    if all(isinstance(edge.partitioning, ops.Forward) for edge in edges):
+        return stream._default_parallelism()
+    return stream.env.parallelism
+
+
+def default_name(verb: str, operator: Operator) -> str:
+    """The verb, with the function's name where it has one of its own."""
+    fn = getattr(operator, "fn", None)
+    said = describe_selector(fn) if fn is not None else ""
+    return f"{verb}: {said}" if said and said != "λ" else verb
+
+
+def named_aggregates(
+    one: Any, named: dict[str, Any], stream: KeyedStream, options: dict[str, Any], default: str | None = None
+) -> tuple[tuple[str, AggregateFunction], ...]:
+    """One positional aggregate, or several by name."""
+    verb = _verb("aggregate", options)
+    if (one is None) == (not named):
+        raise GraphError(f"{verb}: give one aggregate function, or several by name: count=tr.Count(), total=tr.Sum('x')")
+    pairs = tuple(named.items()) if one is None else ((default or type(one).__name__.lower(), one),)
+    for name, aggregate in pairs:
+        if not isinstance(aggregate, AggregateFunction):
+            raise GraphError(f"{verb}: {name} must be a tr.AggregateFunction object, got {type(aggregate).__name__}")
+    return pairs
+
+
+def vectorisable(
+    stream: KeyedStream, aggregates: tuple[tuple[str, AggregateFunction], ...]
+) -> tuple[KeyedStream, Form]:
+    """A keyed stream in columns stays so where Arrow can do all of it; else its operator works on rows."""
+    if stream.form == "rows":
+        return stream, "rows"
+    by_name = not callable(stream.key) and all(
+        isinstance(f, BuiltinAggregate) and (f.of is None or isinstance(f.of, str)) for _, f in aggregates
+    )
+    needs_value = any(isinstance(f, BuiltinAggregate) and f.of is None and not isinstance(f, Count) for _, f in aggregates)
+    if by_name and aggregates and not needs_value:
+        return stream, "columns"
+    rows = DataStream(stream.env, stream._upstreams, stream.form, stream.columns)._as_rows()
+    return KeyedStream(stream.env, rows._upstreams, "rows", stream.columns, stream.key), "rows"
+
+
+def key_columns(key: Selector) -> tuple[str, ...]:
+    """The column names of a key by name."""
+    return (key,) if isinstance(key, str) else tuple(key) if isinstance(key, tuple) else ("key",)
+
+
+def _verb(verb: str, options: dict[str, Any]) -> str:
+    """How errors call an operator: its given name, or the verb."""
+    name = options.get("name")
+    return f"{verb} {name!r}" if isinstance(name, str) and name else verb
+
+
+def _at_end(value: Any) -> AtEnd:
+    if value not in ("wait", "drop"):
+        raise GraphError(f"process: at_end is 'wait' or 'drop', not {value!r}")
+    return value  # type: ignore[no-any-return]
+
+
+def _span(value: Any, verb: str) -> int:
+    try:
+        span = micros(value)
+    except (TypeError, OverflowError) as error:
+        raise GraphError(f"{verb}: {error}") from None
+    if span < 0:
+        raise GraphError(f"{verb}: a span of time must not be negative, not {value!r}")
+    return span

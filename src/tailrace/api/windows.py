@@ -1,0 +1,40 @@
+"""Event-time windows. Sizes are seconds or `timedelta`; a window is [start, end)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.api.functions import Span
+from tailrace.elements.timestamps import micros
+from tailrace.errors import GraphError
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """Windows of `size` that start every `slide`, shifted by `offset` (int64 microseconds)."""
+
+    size: int
+    slide: int
+    offset: int
+
+
+def Tumbling(size: Span, *, offset: Span = 0) -> WindowSpec:  # noqa: N802 - reads as a type
+    """Windows of one size, one after the other. Raises `GraphError` for a size that is not positive."""
+    return _spec("Tumbling", size, size, offset)
+
+
+def Sliding(size: Span, slide: Span, *, offset: Span = 0) -> WindowSpec:  # noqa: N802 - reads as a type
+    """Windows of one size that start every `slide`. Raises `GraphError` for a size or slide that is not positive."""
+    return _spec("Sliding", size, slide, offset)
+
+
+def _spec(who: str, size: Span, slide: Span, offset: Span) -> WindowSpec:
+    try:
+        spec = WindowSpec(micros(size), micros(slide), micros(offset))
+    except (TypeError, OverflowError) as error:
+        raise GraphError(f"{who}: {error}") from None
+    if spec.size <= 0 or spec.slide <= 0:
+        raise GraphError(f"{who}: size and slide must be above zero, not {size!r} and {slide!r}")
+    if spec.slide > spec.size:
+        raise GraphError(f"{who}: a slide of {slide!r} above the size of {size!r} would leave records in no window")
+    return spec

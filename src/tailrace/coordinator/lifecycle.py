@@ -1,0 +1,65 @@
+"""The states of a job and every legal edge between them.
+
+    CREATED -> STARTING -> RUNNING -> FINISHING -> FINISHED
+                   |          |           |
+                   +----------+-----------+--> FAILING ----> FAILED
+                   +----------+-----------+--> CANCELLING -> CANCELLED
+
+The three states in the middle of an edge's end (FINISHING, FAILING, CANCELLING) last until every worker has left; the
+three final ones are reached only then, or when the workers did not leave in time.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from tailrace.errors import InternalError
+
+
+class JobStatus(Enum):
+    """Where a job stands."""
+
+    CREATED = "CREATED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    FINISHING = "FINISHING"
+    FINISHED = "FINISHED"
+    FAILING = "FAILING"
+    FAILED = "FAILED"
+    CANCELLING = "CANCELLING"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing comes after it."""
+        return not EDGES[self]
+
+    def __str__(self) -> str:
+        return self.value
+
+
+EDGES: dict[JobStatus, frozenset[JobStatus]] = {
+    JobStatus.CREATED: frozenset({JobStatus.STARTING, JobStatus.CANCELLING}),
+    JobStatus.STARTING: frozenset({JobStatus.RUNNING, JobStatus.FAILING, JobStatus.CANCELLING}),
+    JobStatus.RUNNING: frozenset({JobStatus.FINISHING, JobStatus.FAILING, JobStatus.CANCELLING}),
+    JobStatus.FINISHING: frozenset({JobStatus.FINISHED, JobStatus.FAILING, JobStatus.CANCELLING}),
+    JobStatus.FAILING: frozenset({JobStatus.FAILED}),
+    JobStatus.CANCELLING: frozenset({JobStatus.CANCELLED}),
+    JobStatus.FINISHED: frozenset(),
+    JobStatus.FAILED: frozenset(),
+    JobStatus.CANCELLED: frozenset(),
+}
+
+ENDS: dict[JobStatus, JobStatus] = {
+    JobStatus.FAILING: JobStatus.FAILED,
+    JobStatus.CANCELLING: JobStatus.CANCELLED,
+}
+"""States in which only the leaving of the workers is awaited, and what comes then. FINISHING joins them once sinks have
+published."""
+
+
+def moved(start: JobStatus, finish: JobStatus) -> JobStatus:
+    """`finish`, if the edge is legal. Raises `InternalError` otherwise."""
+    if finish not in EDGES[start]:
+        raise InternalError(f"a job cannot go from {start} to {finish}")
+    return finish

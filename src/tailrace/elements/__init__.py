@@ -1,0 +1,1 @@
+"""What travels in a channel: batches in two forms, markers between them, frames on the wire."""

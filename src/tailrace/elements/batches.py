@@ -1,0 +1,165 @@
+"""A batch of records in one of two forms, with the same small interface.
+
+`Rows` holds a list of Python objects, `Columns` a `pyarrow.RecordBatch`. Beside the values a batch carries, where they
+are known, one timestamp per record (int64 microseconds, `NO_TIME` for none) and one key group per record (uint16).
+A record handed over is immutable by contract: batches are shared, sliced and logged without copying what is in them.
+"""
+
+from __future__ import annotations
+
+from itertools import compress
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+
+Times = np.ndarray[Any, np.dtype[np.int64]]
+Groups = np.ndarray[Any, np.dtype[np.uint16]]
+Form = Literal["rows", "columns"]
+
+_FEW_TARGETS = 4
+"""Up to here one pass per target beats sorting the records by target."""
+
+
+class Batch(Protocol):
+    """What the runtime may ask of a batch, whatever its form."""
+
+    form: ClassVar[Form]
+    times: Times | None
+    groups: Groups | None
+    split: int
+    """The source split the records came from, inside the chain of a source; -1 elsewhere."""
+
+    def __len__(self) -> int: ...
+    def slice(self, start: int, stop: int) -> Self: ...
+    def partition(self, targets: np.ndarray[Any, Any], count: int) -> list[tuple[int, Self]]: ...
+    def to_rows(self) -> Rows: ...
+
+
+class Rows:
+    """A batch as a list of Python objects."""
+
+    __slots__ = ("groups", "split", "times", "values")
+    form: ClassVar[Form] = "rows"
+
+    def __init__(
+        self, values: list[Any], times: Times | None = None, groups: Groups | None = None, split: int = -1
+    ) -> None:
+        self.values = values
+        self.times = times
+        self.groups = groups
+        self.split = split
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        return f"Rows({len(self.values)})"
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """Records `start` to `stop`, sharing timestamps and key groups with this batch."""
+        return Rows(self.values[start:stop], _cut(self.times, start, stop), _cut(self.groups, start, stop), self.split)
+
+    def partition(self, targets: np.ndarray[Any, Any], count: int) -> list[tuple[int, Rows]]:
+        """The records by target (one int per record, below `count`), in order; targets without records left out."""
+        parts: list[tuple[int, Rows]] = []
+        if count <= _FEW_TARGETS:
+            for target in range(count):
+                mask = targets == target
+                values = list(compress(self.values, mask.tobytes()))
+                if values:
+                    parts.append((target, Rows(values, _pick(self.times, mask), _pick(self.groups, mask))))
+            return parts
+        values = self.values
+        for target, index in _runs(targets):
+            picked = [values[i] for i in index.tolist()]
+            parts.append((target, Rows(picked, _pick(self.times, index), _pick(self.groups, index))))
+        return parts
+
+    def to_rows(self) -> Rows:
+        return self
+
+
+class Columns:
+    """A batch as a `pyarrow.RecordBatch`."""
+
+    __slots__ = ("data", "groups", "split", "times")
+    form: ClassVar[Form] = "columns"
+
+    def __init__(
+        self, data: pa.RecordBatch, times: Times | None = None, groups: Groups | None = None, split: int = -1
+    ) -> None:
+        self.data = data
+        self.times = times
+        self.groups = groups
+        self.split = split
+
+    def __len__(self) -> int:
+        return int(self.data.num_rows)
+
+    def __repr__(self) -> str:
+        return f"Columns({self.data.num_rows} x {self.data.num_columns})"
+
+    def slice(self, start: int, stop: int) -> Columns:
+        """Records `start` to `stop`, without copying."""
+        data = self.data.slice(start, stop - start)
+        return Columns(data, _cut(self.times, start, stop), _cut(self.groups, start, stop), self.split)
+
+    def partition(self, targets: np.ndarray[Any, Any], count: int) -> list[tuple[int, Columns]]:
+        """The records by target (one int per record, below `count`), in order; targets without records left out."""
+        if len(self) and count > 0 and (targets == targets[0]).all():
+            return [(int(targets[0]), Columns(self.data, self.times, self.groups))]
+        return [
+            (target, Columns(self.data.take(pa.array(index)), _pick(self.times, index), _pick(self.groups, index)))
+            for target, index in _runs(targets)
+        ]
+
+    def to_rows(self) -> Rows:
+        """The same records as named tuples (see `elements.convert`)."""
+        from tailrace.elements.convert import rows_of
+
+        return Rows(rows_of(self.data), self.times, self.groups, self.split)
+
+
+def _cut(array: Any, start: int, stop: int) -> Any:
+    return None if array is None else array[start:stop]
+
+
+def _pick(array: Any, where: np.ndarray[Any, Any]) -> Any:
+    return None if array is None else array[where]
+
+
+def _runs(targets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray[Any, Any]]]:
+    """Each target that occurs, with the positions of its records in order (a stable sort keeps per-key order)."""
+    order = np.argsort(targets, kind="stable")
+    ordered = targets[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else np.empty(0, np.int64)
+    bounds = [*starts.tolist(), len(ordered)]
+    return [(int(ordered[a]), order[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def concat(batches: list[Any]) -> Any:
+    """Several batches of one form as one. Timestamps and groups survive where every part has them.
+
+    A part without timestamps among parts with them gets `NO_TIME`; forms are never mixed in one channel.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    times = _join_times(batches)
+    groups = None if any(b.groups is None for b in batches) else np.concatenate([b.groups for b in batches])
+    if isinstance(batches[0], Rows):
+        values: list[Any] = []
+        for batch in batches:
+            values += batch.values
+        return Rows(values, times, groups)
+    data = pa.concat_batches([b.data for b in batches])
+    return Columns(data, times, groups)
+
+
+def _join_times(batches: list[Any]) -> Times | None:
+    if all(b.times is None for b in batches):
+        return None
+    from tailrace.elements.timestamps import NO_TIME
+
+    parts = [np.full(len(b), NO_TIME, np.int64) if b.times is None else b.times for b in batches]
+    return np.concatenate(parts)

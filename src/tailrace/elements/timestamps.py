@@ -1,0 +1,60 @@
+"""Time inside Tailrace: int64 microseconds since the epoch. The API speaks seconds, `timedelta` and `datetime`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+NO_TIME = -(2**63)
+"""A record without a timestamp (the null of a timestamp array)."""
+MIN_TIME = NO_TIME + 1
+"""Before every timestamp: the watermark of a channel that has said nothing."""
+MAX_TIME = 2**63 - 1
+"""After every timestamp: the watermark of a channel that has ended."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+Seconds = float | int | timedelta
+
+
+def micros(value: float | int | timedelta | datetime) -> int:
+    """An instant or a span as int microseconds.
+
+    Numbers are seconds; a `timedelta` is itself; a `datetime` counts from 1970-01-01 UTC, and a naive one is taken as
+    UTC. Raises `TypeError` for anything else and `OverflowError` outside the range of int64.
+    """
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        result = (aware - _EPOCH) // _MICROSECOND
+    elif isinstance(value, timedelta):
+        result = value // _MICROSECOND
+    elif isinstance(value, int):
+        result = value * 1_000_000
+    else:
+        try:
+            result = round(float(value) * 1_000_000)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"a time is seconds (a number), a timedelta or a datetime, not {type(value).__name__} {value!r}"
+            ) from None
+    if not MIN_TIME <= result <= MAX_TIME:
+        raise OverflowError(f"{value!r} lies outside the range of int64 microseconds")
+    return result
+
+
+def seconds(time: int) -> float:
+    """int microseconds as float seconds."""
+    return time / 1_000_000
+
+
+def isoformat(time: int) -> str:
+    """An instant for people and for progress reports, as Spark writes it (UTC, milliseconds, `Z`)."""
+    if time <= MIN_TIME:
+        return "-inf"
+    if time == MAX_TIME:
+        return "end"
+    try:
+        text = (_EPOCH + time * _MICROSECOND).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return f"{seconds(time)} s"
+    return text.replace("+00:00", "Z")

@@ -1,0 +1,110 @@
+"""Everything Tailrace raises on purpose. Each message says who erred, where, and what to do.
+
+`TailraceError` is the root. What is not one of these is a bug of ours, except `InternalError`, which is a bug that we
+noticed ourselves and that carries its own story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class TailraceError(Exception):
+    """The root of every error that Tailrace raises on purpose."""
+
+
+class ConfigError(TailraceError):
+    """A setting is wrong, or names something that this version does not have."""
+
+
+class GraphError(TailraceError):
+    """The dataflow cannot run as it was written. Raised before anything starts."""
+
+
+class UidError(GraphError):
+    """Two operators claim one uid, or a uid is no usable name."""
+
+
+class TypeMismatch(GraphError):
+    """A stream of one form or kind was given where another is needed."""
+
+
+class SlotsError(GraphError, ConfigError):
+    """The job needs more task slots than Spark has: the graph asks too much, or the configuration gives too little."""
+
+
+class UserCodeError(TailraceError):
+    """The user's own function raised, or returned what it must not.
+
+    Attributes: `operator`, `subtask`, `record` (a shortened repr, or None), `user_traceback` (text).
+    """
+
+    def __init__(
+        self, message: str, *, operator: str, subtask: int, record: str | None = None, user_traceback: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.subtask = subtask
+        self.record = record
+        self.user_traceback = user_traceback
+
+    def __str__(self) -> str:
+        where = f"operator {self.operator!r}, subtask {self.subtask}"
+        record = f", record {self.record}" if self.record is not None else ""
+        trace = f"\n{self.user_traceback.rstrip()}" if self.user_traceback else ""
+        return f"{where}{record}: {self.args[0]}{trace}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_user_code_error, (self.args[0], self.operator, self.subtask, self.record, self.user_traceback))
+
+
+def _user_code_error(message: str, operator: str, subtask: int, record: str | None, trace: str) -> UserCodeError:
+    return UserCodeError(message, operator=operator, subtask=subtask, record=record, user_traceback=trace)
+
+
+class JobFailed(TailraceError):
+    """A job ended as FAILED. The text holds the cause with the user's own traceback.
+
+    Attributes: `job` (its name), `cause_text`, `operator`, `subtask`, `record` where user code was the cause.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        job: str = "",
+        operator: str | None = None,
+        subtask: int | None = None,
+        record: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.job = job
+        self.operator = operator
+        self.subtask = subtask
+        self.record = record
+
+
+class StateAccessError(TailraceError):
+    """Keyed state, a timer or `ctx.key` was used where there is no key."""
+
+
+class ProtocolViolation(TailraceError):
+    """A peer said something it must not. Its connection is closed; nothing it said is believed."""
+
+
+class InternalError(TailraceError):
+    """An invariant of ours is broken. Carries the last events of the machine that noticed (its story)."""
+
+    def __init__(self, message: str, story: Iterable[str] = ()) -> None:
+        self.story = tuple(story)
+        told = "".join(f"\n  {line}" for line in self.story)
+        super().__init__(f"{message} (this is a bug in tailrace; please report it with this story){told}")
+
+
+def shortened(value: object, limit: int = 200) -> str:
+    """A repr of a user's value that is at most `limit` characters and never raises."""
+    try:
+        text = repr(value)
+    except Exception as error:  # a user's __repr__ may do anything
+        text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,0 +1,183 @@
+"""What an operator is asked to do, as frozen data. One class per kind; the task has a runtime half for each.
+
+User functions are held as given (`fn`); the runtime unwraps rich functions. Times are int microseconds here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Selector = Callable[[Any], Any] | str | tuple[str, ...]
+"""How a key or a value is found in a record: a function, a column name, or several column names."""
+
+AtEnd = Literal["wait", "drop"]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The root of all operator kinds."""
+
+
+@dataclass(frozen=True)
+class Source(Operator):
+    source: Any
+
+
+@dataclass(frozen=True)
+class Map(Operator):
+    fn: Any
+
+
+@dataclass(frozen=True)
+class Filter(Operator):
+    fn: Any
+
+
+@dataclass(frozen=True)
+class FlatMap(Operator):
+    fn: Any
+
+
+@dataclass(frozen=True)
+class MapBatches(Operator):
+    fn: Any
+
+
+@dataclass(frozen=True)
+class ToRows(Operator):
+    """Columns to named tuples."""
+
+
+@dataclass(frozen=True)
+class ToColumns(Operator):
+    """Rows to record batches of `schema` (a `pyarrow.Schema`)."""
+
+    schema: Any
+
+
+@dataclass(frozen=True)
+class AssignTimestamps(Operator):
+    fn: Selector
+    out_of_orderness: int
+    idle_after: int | None
+
+
+@dataclass(frozen=True)
+class Process(Operator):
+    fn: Any
+    at_end: AtEnd
+
+
+@dataclass(frozen=True)
+class KeyedProcess(Operator):
+    fn: Any
+    key: Selector
+    at_end: AtEnd
+
+
+@dataclass(frozen=True)
+class CoProcess(Operator):
+    """Two inputs; keys are None where that input is not keyed."""
+
+    fn: Any
+    keys: tuple[Selector | None, Selector | None]
+    at_end: AtEnd
+
+
+@dataclass(frozen=True)
+class Aggregate(Operator):
+    """A running aggregate per key: `aggregates` maps result names to aggregate functions."""
+
+    key: Selector
+    aggregates: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Reduce(Operator):
+    key: Selector
+    fn: Any
+
+
+@dataclass(frozen=True)
+class Window(Operator):
+    """An aggregate per key and event-time window; `reduce` instead of `aggregates` for a reducing window."""
+
+    key: Selector
+    size: int
+    slide: int
+    offset: int
+    allowed_lateness: int
+    aggregates: tuple[tuple[str, Any], ...]
+    reduce: Any = None
+
+
+@dataclass(frozen=True)
+class Sink(Operator):
+    sink: Any
+
+
+# How records of an edge find their subtask.
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """The root of all partitionings."""
+
+    def __str__(self) -> str:
+        return type(self).__name__.lower()
+
+
+@dataclass(frozen=True)
+class Forward(Partitioning):
+    """Subtask i to subtask i."""
+
+
+@dataclass(frozen=True)
+class Hash(Partitioning):
+    """By key group of the key."""
+
+    key: Selector
+
+    def __str__(self) -> str:
+        return f"hash({describe_selector(self.key)})"
+
+
+@dataclass(frozen=True)
+class Rebalance(Partitioning):
+    """Round robin over all subtasks, record by record."""
+
+
+@dataclass(frozen=True)
+class Shuffle(Partitioning):
+    """Uniformly at random (seeded per subtask)."""
+
+
+@dataclass(frozen=True)
+class Rescale(Partitioning):
+    """Round robin over a contiguous share of the subtasks."""
+
+
+@dataclass(frozen=True)
+class Broadcast(Partitioning):
+    """Every record to every subtask."""
+
+
+@dataclass(frozen=True)
+class Custom(Partitioning):
+    """`fn(record)` modulo the number of subtasks."""
+
+    fn: Any
+
+
+def describe_selector(selector: Selector | None) -> str:
+    """A selector for people: column names, or the function's name."""
+    if selector is None:
+        return "-"
+    if isinstance(selector, str):
+        return selector
+    if isinstance(selector, tuple):
+        return ", ".join(selector)
+    name = getattr(selector, "__name__", type(selector).__name__)
+    return "λ" if name == "<lambda>" else str(name)

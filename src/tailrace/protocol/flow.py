@@ -1,0 +1,73 @@
+"""Flow control: the consumer grants bytes, the producer never sends more.
+
+Both halves count bytes from the channel's beginning, so a grant that is lost and said again does no harm. Markers cost
+nothing. A grant is said when half a window is due, not after each frame; while nothing is unread, more than half of the
+window is therefore always open. A frame larger than that may go exactly then: it travels with at most half a window
+before it, and no frame, however large, waits for a grant that nobody will say.
+
+Invariant F1 (producer): when a frame goes, `sent + size <= allowed`, or more than half of the window was open.
+Invariant F2 (consumer): the same, judged on arrival. So at most `window` bytes, or half a window and one frame, are
+between the producer's send and the consumer's reading.
+"""
+
+from __future__ import annotations
+
+from tailrace.errors import ProtocolViolation
+
+
+class Producer:
+    """The sending half of one channel."""
+
+    __slots__ = ("allowed", "sent", "window")
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.allowed = window
+        """Bytes granted since the beginning; never decreases."""
+        self.sent = 0
+        """Bytes sent since the beginning; never decreases; F1."""
+
+    def may_send(self, size: int) -> bool:
+        """Whether a frame of `size` bytes may go now."""
+        room = self.allowed - self.sent
+        return size <= room or room > self.window // 2
+
+    def send(self, size: int) -> None:
+        """Accounts for a frame that goes."""
+        self.sent += size
+
+    def granted(self, total: int) -> None:
+        """Takes the consumer's grant; an older one is ignored."""
+        if total > self.allowed:
+            self.allowed = total
+
+
+class Consumer:
+    """The receiving half of one channel."""
+
+    __slots__ = ("arrived", "consumed", "granted", "window")
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.granted = window
+        self.arrived = 0
+        self.consumed = 0
+        """Bytes read by the task since the beginning; `consumed <= arrived`."""
+
+    def arrive(self, size: int) -> None:
+        """Accounts for a frame on arrival. Raises `ProtocolViolation` when the producer sent more than it may (F2)."""
+        room = self.granted - self.arrived
+        if size > room and room <= self.window // 2:
+            raise ProtocolViolation(
+                f"{size} bytes arrived where {room} were granted and {self.arrived - self.consumed} are unread"
+            )
+        self.arrived += size
+
+    def consume(self, size: int) -> int | None:
+        """Accounts for a frame that was read. Returns the new grant when it is worth saying, else None."""
+        self.consumed += size
+        due = self.consumed + self.window
+        if due - self.granted >= self.window // 2:
+            self.granted = due
+            return due
+        return None

@@ -1,0 +1,289 @@
+"""How links come to be: a `Listener` lets peers in, `dial` gets in at a peer.
+
+A listener is bound to exactly one address, one that peers can dial. Whoever connects must finish the handshake before a
+deadline, and only so many may be at it at a time; the oldest has to go first. Nothing a stranger sends is stored beyond
+one message of the handshake or interpreted in any other way, and what was turned away is counted by reason.
+"""
+
+import errno
+import functools
+import ipaddress
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tailrace.protocol.handshake import NONCE_SIZE, Acceptor, Dialer, HandshakeRefused, Refusal
+from tailrace.runtime.link import Link, LinkError, endpoint
+from tailrace.runtime.loop import Registry
+
+_ACCEPTS_PER_CALL = 64
+_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_PAUSE_SECONDS = 0.1
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A connection that has not proved anything yet."""
+
+    sock: socket.socket
+    acceptor: Acceptor
+    deadline: float
+    peer: str
+
+
+class Listener:
+    """A listening socket, served by a loop.
+
+    The loop calls `accept_ready` and `socket_ready` through what is registered in `registry`. Its owner calls
+    `expire(now)` not much later than `next_deadline`, with a reading of the same `clock`. A peer that has proved itself
+    is handed to `on_link` as a `Link`; it is not registered any more then.
+    """
+
+    def __init__(
+        self,
+        token: bytes,
+        host: str,
+        registry: Registry,
+        on_link: Callable[[Link], object],
+        *,
+        handshake_seconds: float = 5.0,
+        max_pending: int = 64,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        Acceptor(token, bytes(NONCE_SIZE))  # raises now if the token is unfit
+        self.refused: dict[Refusal, int] = dict.fromkeys(Refusal, 0)
+        self.accepted = 0
+        self._token = token
+        self._registry = registry
+        self._on_link = on_link
+        self._handshake_seconds = handshake_seconds
+        self._max_pending = max_pending
+        self._clock = clock
+        self._pending: dict[int, _Pending] = {}  # by fd; oldest first, so deadlines never decrease
+        self._paused_until: float | None = None  # not accepting, for want of file descriptors or memory
+        self._sock = _listen(host)
+        self.address: tuple[str, int] = self._sock.getsockname()[:2]
+        self._registry.register(self._sock, selectors.EVENT_READ, self._accept_event)
+
+    @property
+    def pending(self) -> int:
+        """How many connections are at their handshake."""
+        return len(self._pending)
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `expire` will next have something to do, on the listener's clock."""
+        deadlines = [pending.deadline for pending in self._pending.values()][:1]
+        if self._paused_until is not None:
+            deadlines.append(self._paused_until)
+        return min(deadlines, default=None)
+
+    def accept_ready(self) -> None:
+        """Accept who is waiting, within bounds."""
+        for _ in range(_ACCEPTS_PER_CALL):
+            if self._sock.fileno() < 0 or self._paused_until is not None:
+                return
+            try:
+                sock, address = self._sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_RESOURCES:
+                    self._pause()
+                continue  # any other error is that of one connection, which is gone
+            while len(self._pending) >= self._max_pending:
+                self._refuse(next(iter(self._pending)), Refusal.TOO_MANY)
+            sock.setblocking(False)
+            acceptor = Acceptor(self._token, os.urandom(NONCE_SIZE))
+            deadline = self._clock() + self._handshake_seconds
+            fd = sock.fileno()
+            self._pending[fd] = _Pending(sock, acceptor, deadline, endpoint(address))
+            self._registry.register(sock, selectors.EVENT_READ, functools.partial(self._socket_event, fd))
+
+    def socket_ready(self, fd: int) -> None:
+        """Go on with one handshake."""
+        pending = self._pending.get(fd)
+        if pending is None:
+            return  # refused since the event was reported
+        try:
+            link = _advance(pending)
+        except HandshakeRefused as refused:
+            self._refuse(fd, refused.reason)
+        except OSError:
+            self._refuse(fd, Refusal.HUNG_UP)
+        else:
+            if link is not None:
+                del self._pending[fd]
+                self._registry.unregister(pending.sock)
+                self.accepted += 1
+                self._on_link(link)
+
+    def expire(self, now: float) -> None:
+        """Close the connections whose deadline has come."""
+        for fd, pending in list(self._pending.items()):
+            if pending.deadline > now:
+                break
+            self._refuse(fd, Refusal.TIMEOUT)
+        if self._paused_until is not None and self._paused_until <= now:
+            self._paused_until = None
+            self._registry.register(self._sock, selectors.EVENT_READ, self._accept_event)
+
+    def close(self) -> None:
+        """Stop listening and close who has not finished; links made are not touched. May be called again."""
+        if self._sock.fileno() < 0:
+            return
+        if self._paused_until is None:
+            self._registry.unregister(self._sock)
+        self._paused_until = None
+        self._sock.close()
+        for pending in self._pending.values():
+            self._registry.unregister(pending.sock)
+            pending.sock.close()
+        self._pending.clear()
+
+    def _accept_event(self, mask: int) -> None:
+        self.accept_ready()
+
+    def _socket_event(self, fd: int, mask: int) -> None:
+        self.socket_ready(fd)
+
+    def _refuse(self, fd: int, reason: Refusal) -> None:
+        pending = self._pending.pop(fd)
+        self._registry.unregister(pending.sock)
+        pending.sock.close()
+        self.refused[reason] += 1
+
+    def _pause(self) -> None:
+        """Stop asking for connections that cannot be accepted, or the loop would do nothing else."""
+        self._registry.unregister(self._sock)
+        self._paused_until = self._clock() + _PAUSE_SECONDS
+
+
+def _advance(pending: _Pending) -> Link | None:
+    """One step of a handshake; the link, if that was the last."""
+    sock, acceptor = pending.sock, pending.acceptor
+    try:
+        # One byte more than is due: it shows who talks out of turn, and what follows the handshake stays unread.
+        data = sock.recv(acceptor.wants + 1)
+    except BlockingIOError:
+        return None
+    if not data:
+        raise HandshakeRefused(Refusal.HUNG_UP)
+    acceptor.receive(data)
+    out = acceptor.outgoing()
+    if out and sock.send(out) < len(out):
+        raise HandshakeRefused(Refusal.HUNG_UP)  # a fresh socket has room for this; one that has not is no peer of ours
+    return Link(sock, pending.peer) if acceptor.done else None
+
+
+def _listen(host: str) -> socket.socket:
+    """A socket listening at this address and no other, on a free port."""
+    if not host:
+        raise ValueError("a listener needs the one address that its peers dial")
+    family, kind, proto, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    if ipaddress.ip_address(str(address[0]).partition("%")[0]).is_unspecified:
+        raise ValueError(f"a listener is bound to one address that its peers dial, not to all of them ({host})")
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.bind(address)
+        sock.listen(512)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+class DialFailed(LinkError):
+    """No link could be made. `peer` is the address, `reason` says what happened and what to check."""
+
+
+def dial(address: tuple[str, int], token: bytes, timeout: float, *, peer: str | None = None) -> Link:
+    """Connect to a listener.
+
+    For deployment only: it blocks, up to `timeout` seconds and for as long as the look-up of a host name takes.
+    """
+    deadline = time.monotonic() + timeout
+    where = endpoint(address)
+    dialer = Dialer(token, os.urandom(NONCE_SIZE))
+    sock = _connect(address, deadline, timeout)
+    try:
+        _greet(sock, dialer, deadline)
+        return Link(sock, where if peer is None else peer)
+    except BaseException as error:
+        sock.close()
+        if isinstance(error, (HandshakeRefused, OSError)):
+            raise DialFailed(where, _diagnosis(error, timeout)) from error
+        raise
+
+
+def _diagnosis(error: Exception, timeout: float) -> str:
+    """Why a handshake failed, and what to check."""
+    if isinstance(error, HandshakeRefused):
+        what = f"who answers there is no process of this job ({error})"
+        check = "host and port, and that both sides were given the same token"
+    elif isinstance(error, TimeoutError):
+        what = f"connected, but no handshake within {timeout:g} s"
+        check = "that the port belongs to this job, and that the process there is not stopped or overloaded"
+    else:
+        what = f"it hung up during the handshake ({error})"
+        check = "that the port belongs to this job, and that both sides run the same version of tailrace"
+    return f"{what}; check {check}"
+
+
+def _connect(address: tuple[str, int], deadline: float, timeout: float) -> socket.socket:
+    """A connected blocking socket, from the first of the host's addresses that answers."""
+    host, port = address
+    where = endpoint(address)
+    try:
+        candidates = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        what = f"the host name is not known here ({error}); check the address this process was given, and DNS"
+        raise DialFailed(where, what) from error
+    last: OSError = TimeoutError()
+    for family, kind, proto, _, candidate in candidates:
+        try:
+            sock = socket.socket(family, kind, proto)
+        except OSError as error:
+            last = error
+            continue
+        try:
+            sock.settimeout(_left(deadline))
+            sock.connect(candidate)
+            if sock.getsockname() == candidate:  # a free local port can be connected to itself
+                raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens")
+            return sock
+        except OSError as error:
+            sock.close()
+            last = error
+    if isinstance(last, ConnectionRefusedError):
+        what = "nobody listens at this port; check that the process there is still alive and that the port is right"
+    elif isinstance(last, TimeoutError):
+        what = f"no answer within {timeout:g} s; check that this host is reachable from here under this address"
+        what += " and that no firewall or network policy closes its ports to the other machines of the cluster"
+    else:
+        what = f"cannot connect ({last}); check that this host is reachable from here under this address"
+    raise DialFailed(where, what) from last
+
+
+def _greet(sock: socket.socket, dialer: Dialer, deadline: float) -> None:
+    """The dialer's side of the handshake."""
+    while True:
+        sock.settimeout(_left(deadline))
+        sock.sendall(dialer.outgoing())
+        if dialer.done:
+            return
+        data = sock.recv(dialer.wants)  # never more: what follows is for the link to read
+        if not data:
+            raise ConnectionResetError("closed during the handshake")
+        dialer.receive(data)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

@@ -1,0 +1,340 @@
+"""State as a function declares and uses it.
+
+A declaration (`best = ValueState(float, default=None)`) stands on the class. When a subtask opens the function, every
+declaration, inherited ones too, is bound on the *instance*: the attribute then is a handle that reaches the value of
+the key at hand. Outside a keyed call a handle raises `StateAccessError`: the place of the key then holds a `NoKey`,
+which cannot be hashed, so the fast path needs no check of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NoReturn, Protocol
+
+from tailrace.errors import ConfigError, GraphError, StateAccessError
+from tailrace.state.backend import Backend, Table
+
+_MISSING: Any = object()
+_IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, frozenset)
+
+
+class NoKey:
+    """Stands where the current key would be while there is none."""
+
+    __slots__ = ("operator",)
+
+    def __init__(self, operator: str) -> None:
+        self.operator = operator
+
+    def __hash__(self) -> int:
+        raise StateAccessError(
+            f"operator {self.operator!r}: keyed state was used where there is no key (in open, close or outside a "
+            f"call); use it in process, in on_timer or in their like"
+        )
+
+
+class KeyHolder(Protocol):
+    """Whoever knows the key at hand: the context of a keyed operator."""
+
+    current_key: Any
+
+
+class State:
+    """The root of all keyed states: a declaration until it is bound."""
+
+    kind = "state"
+
+    def __init__(self, type: Any = object, *, ttl: Any = None) -> None:
+        if ttl is not None:
+            raise ConfigError("state with a ttl is not in this version of tailrace; leave ttl out")
+        self.type = type
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def bind(self, backend: Backend, holder: KeyHolder) -> State:
+        """A handle of this declaration on one subtask's backend."""
+        handle = copy.copy(self)
+        table: Table = backend.table(self.name)
+        handle._holder = holder
+        handle._table = table
+        return handle
+
+    def clear(self) -> None:
+        """Forgets the value of the key at hand."""
+        self._table.pop(self._holder.current_key, None)
+
+    def exists(self) -> bool:
+        """Whether the key at hand has a value."""
+        return self._holder.current_key in self._table
+
+    _holder: KeyHolder
+    _table: Table
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in ("_holder", "_table"):
+            raise StateAccessError(
+                f"state {self.__dict__.get('name', '?')!r} is only declared, not bound: it can be used once its "
+                f"function was opened by a job (or by tailrace.testing)"
+            )
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+
+class ValueState(State):
+    """One value per key. `default` is what a key without a value has; a mutable default is copied per key."""
+
+    kind = "value"
+
+    def __init__(self, type: Any = object, *, default: Any = None, ttl: Any = None) -> None:
+        super().__init__(type, ttl=ttl)
+        self.default = default
+        self._plain_default = isinstance(default, _IMMUTABLE)
+
+    @property
+    def value(self) -> Any:
+        """The value of the key at hand, or the default."""
+        found = self._table.get(self._holder.current_key, _MISSING)
+        return found if found is not _MISSING else self._default()
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        self._table[self._holder.current_key] = new
+
+    def get(self) -> Any:
+        """The same as `.value`."""
+        return self.value
+
+    def update(self, new: Any) -> None:
+        """The same as setting `.value`."""
+        self._table[self._holder.current_key] = new
+
+    def _default(self) -> Any:
+        if self._plain_default:
+            return self.default
+        # A mutable default is kept from its first reading on, so that changing it in place is not lost.
+        made = copy.deepcopy(self.default)
+        self._table[self._holder.current_key] = made
+        return made
+
+
+class ListState(State):
+    """A list per key."""
+
+    kind = "list"
+
+    def get(self) -> list[Any]:
+        """The list of the key at hand; empty where there is none."""
+        found = self._table.get(self._holder.current_key)
+        return [] if found is None else found
+
+    @property
+    def value(self) -> list[Any]:
+        """The same as `get()`."""
+        return self.get()
+
+    @value.setter
+    def value(self, new: Iterable[Any]) -> None:
+        self.update(new)
+
+    def add(self, item: Any) -> None:
+        """Appends one item."""
+        key = self._holder.current_key
+        found = self._table.get(key)
+        if found is None:
+            self._table[key] = [item]
+        else:
+            found.append(item)
+            self._table[key] = found
+
+    def extend(self, items: Iterable[Any]) -> None:
+        """Appends several items."""
+        self.update([*self.get(), *items])
+
+    def update(self, new: Iterable[Any]) -> None:
+        """Replaces the list; an empty one clears it."""
+        items = list(new)
+        if items:
+            self._table[self._holder.current_key] = items
+        else:
+            self.clear()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
+
+    def __len__(self) -> int:
+        return len(self.get())
+
+
+class MapState(State):
+    """A mapping per key: `MapState(str, int)`. Used like a dict."""
+
+    kind = "map"
+
+    def __init__(self, key_type: Any = object, value_type: Any = object, *, ttl: Any = None) -> None:
+        super().__init__((key_type, value_type), ttl=ttl)
+
+    def _map(self) -> dict[Any, Any]:
+        found: dict[Any, Any] | None = self._table.get(self._holder.current_key)
+        return {} if found is None else found
+
+    def get(self, key: Any = _MISSING, default: Any = None) -> Any:
+        """The entry `key`, or `default`; without arguments a copy of the whole mapping."""
+        return dict(self._map()) if key is _MISSING else self._map().get(key, default)
+
+    @property
+    def value(self) -> dict[Any, Any]:
+        """A copy of the whole mapping."""
+        return dict(self._map())
+
+    @value.setter
+    def value(self, new: Mapping[Any, Any]) -> None:
+        self._store(dict(new))
+
+    def update(self, new: Mapping[Any, Any]) -> None:
+        """Adds or replaces these entries."""
+        self._store({**self._map(), **new})
+
+    def put(self, key: Any, value: Any) -> None:
+        """Sets one entry."""
+        entries = self._map()
+        entries[key] = value
+        self._store(entries)
+
+    def remove(self, key: Any) -> None:
+        """Removes one entry, if it is there."""
+        entries = self._map()
+        if key in entries:
+            del entries[key]
+            self._store(entries)
+
+    def _store(self, entries: dict[Any, Any]) -> None:
+        if entries:
+            self._table[self._holder.current_key] = entries
+        else:
+            self.clear()
+
+    def contains(self, key: Any) -> bool:
+        """Whether there is an entry `key`."""
+        return key in self._map()
+
+    def keys(self) -> list[Any]:
+        """The keys of the entries."""
+        return list(self._map())
+
+    def values(self) -> list[Any]:
+        """The values of the entries."""
+        return list(self._map().values())
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """The entries."""
+        return list(self._map().items())
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._map()[key]
+
+    __setitem__ = put
+
+    def __delitem__(self, key: Any) -> None:
+        entries = self._map()
+        del entries[key]
+        self._store(entries)
+
+    __contains__ = contains
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self._map())
+
+
+class ReducingState(State):
+    """One value per key into which every added value is merged by `reduce(a, b)`."""
+
+    kind = "reducing"
+
+    def __init__(self, type: Any = object, reduce: Callable[[Any, Any], Any] | None = None, *, ttl: Any = None) -> None:
+        super().__init__(type, ttl=ttl)
+        if reduce is None or not callable(reduce):
+            raise GraphError("ReducingState needs a function: ReducingState(float, reduce=max)")
+        self.reduce = reduce
+
+    def add(self, item: Any) -> None:
+        """Merges one value in."""
+        key = self._holder.current_key
+        found = self._table.get(key, _MISSING)
+        self._table[key] = item if found is _MISSING else self.reduce(found, item)
+
+    def get(self) -> Any:
+        """The merged value, or None."""
+        return self._table.get(self._holder.current_key)
+
+    @property
+    def value(self) -> Any:
+        """The same as `get()`."""
+        return self.get()
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        self.update(new)
+
+    def update(self, new: Any) -> None:
+        """Replaces the merged value."""
+        self._table[self._holder.current_key] = new
+
+
+class AggregatingState(State):
+    """An accumulator per key: `AggregatingState(object, aggregate=tr.Mean())`. Values go in, the result comes out."""
+
+    kind = "aggregating"
+
+    def __init__(self, type: Any = object, aggregate: Any = None, *, ttl: Any = None) -> None:
+        super().__init__(type, ttl=ttl)
+        if aggregate is None or not hasattr(aggregate, "create_accumulator"):
+            raise GraphError("AggregatingState needs an aggregate function: AggregatingState(object, aggregate=tr.Mean())")
+        self.aggregate = aggregate
+
+    def add(self, item: Any) -> None:
+        """Adds one value to the accumulator."""
+        key = self._holder.current_key
+        found = self._table.get(key, _MISSING)
+        accumulator = self.aggregate.create_accumulator() if found is _MISSING else found
+        self._table[key] = self.aggregate.add(item, accumulator)
+
+    def get(self) -> Any:
+        """The result over what was added, or None where nothing was."""
+        found = self._table.get(self._holder.current_key, _MISSING)
+        return None if found is _MISSING else self.aggregate.get_result(found)
+
+    @property
+    def value(self) -> Any:
+        """The same as `get()`."""
+        return self.get()
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        self.update(new)
+
+    def update(self, new: Any) -> None:
+        """Replaces the *accumulator* (what `create_accumulator` and `add` return), not the result."""
+        self._table[self._holder.current_key] = new
+
+
+def declared(function: object) -> dict[str, State]:
+    """The states that a function's class declares, inherited ones too, by attribute name."""
+    found: dict[str, State] = {}
+    for owner in reversed(type(function).__mro__):
+        for name, value in vars(owner).items():
+            if isinstance(value, State):
+                found[name] = value
+            elif name in found:
+                del found[name]  # a subclass hides the declaration behind something else
+    return found
+
+
+def bind_all(function: object, backend: Backend, holder: KeyHolder) -> None:
+    """Binds every declared state of a function on the instance."""
+    for name, declaration in declared(function).items():
+        setattr(function, name, declaration.bind(backend, holder))

@@ -1,0 +1,324 @@
+"""The operators of one vertex in one subtask: built, wired to each other and to the outbox, and moved through time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
+from tailrace.errors import UserCodeError
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import (
+    Aggregate,
+    AssignTimestamps,
+    CoProcess,
+    KeyedProcess,
+    MapBatches,
+    Operator,
+    Process,
+    Reduce,
+    Sink,
+    Source,
+    ToColumns,
+    ToRows,
+    Window,
+)
+from tailrace.graph.plan import Plan, Vertex
+from tailrace.task.context import OperatorContext
+from tailrace.task.copying import copied, fingerprint
+from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
+from tailrace.task.operators.base import Emit, OperatorTask
+from tailrace.task.operators.endpoints import SinkTask, SourceTask
+from tailrace.task.operators.process import CoProcessTask, KeyedProcessTask, ProcessTask
+from tailrace.task.operators.stateless import FUSIBLE, BatchesTask, FusedRows, ToColumnsTask, ToRowsTask
+from tailrace.task.operators.timestamps import TimestampsTask
+from tailrace.task.operators.window import WindowTask
+from tailrace.task.outbox import Outbox, Output
+from tailrace.task.services import Services
+
+RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] = {
+    Source: SourceTask,
+    MapBatches: BatchesTask,
+    ToRows: ToRowsTask,
+    ToColumns: ToColumnsTask,
+    AssignTimestamps: TimestampsTask,
+    Process: ProcessTask,
+    KeyedProcess: KeyedProcessTask,
+    CoProcess: CoProcessTask,
+    Aggregate: AggregateTask,
+    Reduce: ReduceTask,
+    Window: WindowTask,
+    Sink: SinkTask,
+}
+"""The runtime half of each operator kind but the fusible ones."""
+
+
+class Chain:
+    """A tree of operators; index 0 is the root, and every operator comes after the one that feeds it.
+
+    Invariant C1: `reached[i] <= arrived[i]`: event time an operator has finished with, and event time that came to it.
+    Invariant C2: what goes on from an operator is at most what it has finished with, and never decreases.
+    """
+
+    def __init__(self, operators: list[OperatorTask], feeds: list[list[int]], outputs: list[list[Output]]) -> None:
+        self.operators = operators
+        self.feeds = feeds
+        """For each operator the ones it feeds, by main or side output: they share its event time."""
+        self.outputs = outputs
+        """For each operator the edges that leave the vertex from it."""
+        self.arrived = [MIN_TIME] * len(operators)
+        self.reached = [MIN_TIME] * len(operators)
+        self.passed = [MIN_TIME] * len(operators)
+        self.ending = 0
+        """How many operators have ended, in order, once the input has."""
+        self._told = False
+        self.generators = [op for op in operators if isinstance(op, TimestampsTask)]
+
+    @property
+    def root(self) -> OperatorTask:
+        return self.operators[0]
+
+    @property
+    def source(self) -> SourceTask | None:
+        root = self.root
+        return root if isinstance(root, SourceTask) else None
+
+    def open(self) -> None:
+        """Opens the operators, the last one first, so that nobody is handed a record before it is open."""
+        for operator in reversed(self.operators):
+            operator.open()
+        if self.source is not None:
+            for generator in self.generators:
+                generator.splits_opened([split.index for split in self.source.splits])
+
+    def close(self) -> list[Exception]:
+        """Closes every operator; returns what they raised."""
+        raised = []
+        for operator in self.operators:
+            try:
+                operator.close()
+            except Exception as error:  # the others must still be closed; the caller reports it
+                raised.append(error)
+        return raised
+
+    def splits_ended(self) -> None:
+        """Tells those that keep a watermark per split which splits of the source have ended."""
+        source = self.source
+        if source is not None and source.ended_splits:
+            for split in source.ended_splits:
+                for generator in self.generators:
+                    generator.split_ended(split)
+            source.ended_splits.clear()
+
+    def watermark(self, time: int) -> None:
+        """Event time has come to the root."""
+        self.arrived[0] = max(self.arrived[0], time)
+
+    def advance(self, outbox: Outbox, limit: int) -> bool:
+        """Moves event time on through the operators, firing at most about `limit` timers. True when all have arrived."""
+        for i, operator in enumerate(self.operators):
+            if operator.generates_watermarks:
+                self.reached[i] = MAX_TIME if self.arrived[i] == MAX_TIME else operator.own_watermark()
+            elif self.arrived[i] > self.reached[i]:
+                if not operator.advance(self.arrived[i], limit):
+                    return False
+                self.reached[i] = self.arrived[i]
+            if self.reached[i] > self.passed[i]:
+                self._pass_on(i, outbox)
+        return True
+
+    def _pass_on(self, i: int, outbox: Outbox) -> None:
+        time = self.passed[i] = self.reached[i]
+        if time == MAX_TIME:
+            return  # the end of input says it, when each operator's turn to end has come
+        for child in self.feeds[i]:
+            self.arrived[child] = max(self.arrived[child], time)
+        for output in self.outputs[i]:
+            outbox.watermark(output, time)
+
+    def idle(self, outbox: Outbox) -> None:
+        """The input is idle: so is every output that does not generate watermarks of its own."""
+        for i in self._sharing(0):
+            for output in self.outputs[i]:
+                outbox.idle(output)
+
+    def pass_on_idleness(self, outbox: Outbox) -> None:
+        """Generators that fell silent make the outputs below them idle."""
+        for i, operator in enumerate(self.operators):
+            if isinstance(operator, TimestampsTask) and operator.idle:
+                for j in self._sharing(i):
+                    for output in self.outputs[j]:
+                        outbox.idle(output)
+
+    def _sharing(self, i: int) -> list[int]:
+        """The operators below i, i included, down to where watermarks are generated anew."""
+        found, open_ = [], [i]
+        while open_:
+            at = open_.pop()
+            if at == i or not self.operators[at].generates_watermarks:
+                found.append(at)
+                open_.extend(self.feeds[at])
+        return sorted(found)
+
+    def next_processing(self) -> int | None:
+        """When the next processing-time timer is due."""
+        due = [time for op in self.operators if (time := op.next_processing()) is not None]
+        return min(due, default=None)
+
+    def fire_processing(self, now: int, limit: int, outbox: Outbox) -> int:
+        """Fires processing-time timers that are due, at most `limit`."""
+        fired = 0
+        for operator in self.operators:
+            due = operator.next_processing()
+            while due is not None and due <= now and fired < limit:
+                done = operator.fire_processing(now, limit - fired)
+                if not done:
+                    break
+                fired += done
+                due = operator.next_processing()
+        if fired:
+            self.pass_on_idleness(outbox)
+        return fired
+
+    def end(self, outbox: Outbox, limit: int) -> bool:
+        """One bounded portion of ending: each operator in turn awaits its processing-time timers, sees the end of event
+        time, and finishes. False while there is more to do now; True when all have ended or the clock must move."""
+        while self.ending < len(self.operators):
+            i = self.ending
+            operator = self.operators[i]
+            if not self._told:
+                operator.input_ended()
+                self._told = True
+            if awaited(operator):
+                return True
+            if self.reached[i] != MAX_TIME:
+                self.arrived[i] = MAX_TIME
+                if not operator.generates_watermarks and not operator.advance(MAX_TIME, limit):
+                    return False
+                self.reached[i] = self.passed[i] = MAX_TIME
+                continue  # what fired may have set timers
+            if not operator.generates_watermarks and not operator.advance(MAX_TIME, limit):
+                return False  # a processing-time timer set event-time timers; they are due at once
+            operator.finish()
+            self.ending += 1
+            self._told = False
+            return False
+        return True
+
+    @property
+    def ended(self) -> bool:
+        return self.ending == len(self.operators)
+
+
+def awaited(operator: OperatorTask) -> bool:
+    """Whether an operator has processing-time timers that its end waits for."""
+    return not operator.generates_watermarks and operator.next_processing() is not None
+
+
+def build_chain(
+    plan: Plan, vertex: Vertex, subtask: int, attempt: int, services: Services, outbox: Outbox, outputs: dict[int, Output]
+) -> Chain:
+    """The operators of a vertex for one subtask; `outputs` are the edges out of it by plan edge id."""
+    groups = _fusion_groups(plan, vertex, services.debug)
+    operators, index_of = [], {}
+    for group in groups:
+        nodes = [plan.graph.node(ident) for ident in group]
+        ctxs = [OperatorContext(n.name, n.uid, subtask, vertex.parallelism, attempt, services) for n in nodes]
+        index_of.update({ident: len(operators) for ident in group})
+        fused = isinstance(nodes[0].operator, FUSIBLE)
+        operators.append(FusedRows(nodes, ctxs) if fused else RUNTIME[type(nodes[0].operator)](nodes[0], ctxs[0]))
+    feeds: list[list[int]] = [[] for _ in operators]
+    leaving: list[list[Output]] = [[] for _ in operators]
+    targets: list[dict[str | None, list[Emit]]] = [{} for _ in operators]
+    for link in vertex.links:
+        source, target = index_of[link.source], index_of[link.target]
+        if source != target:
+            feeds[source].append(target)
+            targets[source].setdefault(link.tag, []).append(_into(operators[target], services.debug))
+    for edge in plan.edges_out_of(vertex.id):
+        source, output = index_of[edge.source_node], outputs[edge.id]
+        leaving[source].append(output)
+        targets[source].setdefault(edge.tag, []).append(_onto(outbox, output))
+    for operator, by_tag in zip(operators, targets, strict=True):
+        _wire(operator, by_tag, services.copy_records)
+    return Chain(operators, feeds, leaving)
+
+
+def _fusion_groups(plan: Plan, vertex: Vertex, debug: bool) -> list[list[int]]:
+    """The nodes of a vertex, runs of fusible row functions together. In debug runs every operator stands alone."""
+    uses: dict[int, int] = {}
+    for link in vertex.links:
+        uses[link.source] = uses.get(link.source, 0) + 1
+    for edge in plan.edges_out_of(vertex.id):
+        uses[edge.source_node] = uses.get(edge.source_node, 0) + 1
+    feeder = {link.target: link for link in vertex.links}
+    groups: list[list[int]] = []
+    group_of: dict[int, list[int]] = {}
+    for ident in vertex.nodes:
+        link = feeder.get(ident)
+        joins = (
+            not debug
+            and link is not None
+            and link.tag is None
+            and uses[link.source] == 1
+            and isinstance(plan.graph.node(ident).operator, FUSIBLE)
+            and isinstance(plan.graph.node(link.source).operator, FUSIBLE)
+        )
+        if joins and link is not None:
+            group = group_of[link.source]
+        else:
+            group = []
+            groups.append(group)
+        group.append(ident)
+        group_of[ident] = group
+    return groups
+
+
+def _into(operator: OperatorTask, debug: bool) -> Emit:
+    process = operator.process
+    if not debug:
+        return lambda batch: process(batch, 0)
+
+    def watched(batch: Any) -> None:
+        before = fingerprint(batch)
+        process(batch, 0)
+        check_unchanged(batch, before, operator.node.name, operator.ctx.subtask)
+
+    return watched
+
+
+def check_unchanged(batch: Any, before: list[int] | None, operator: str, subtask: int) -> None:
+    """Raises `UserCodeError` where an operator changed a record that was handed to it."""
+    if before is None:
+        return
+    for value, old, new in zip(batch.values, before, fingerprint(batch) or [], strict=True):
+        if old != new:
+            raise UserCodeError(
+                "the operator changed a record that it was handed (it is now as shown); records are shared: change a "
+                "copy, or set copy_records=True",
+                operator=operator,
+                subtask=subtask,
+                record=repr(value)[:200],
+            )
+
+
+def _onto(outbox: Outbox, output: Output) -> Emit:
+    emit = outbox.emit
+    return lambda batch: emit(output, batch)
+
+
+def _wire(operator: OperatorTask, by_tag: dict[str | None, list[Emit]], copy: bool) -> None:
+    for tag, emits in by_tag.items():
+        emit = emits[0] if len(emits) == 1 else _to_all(emits, copy)
+        if tag is None:
+            operator.out = emit
+        else:
+            operator.side_out[tag] = emit
+
+
+def _to_all(emits: list[Emit], copy: bool) -> Emit:
+    def emit(batch: Any) -> None:
+        for one in emits:
+            one(copied(batch) if copy else batch)
+
+    return emit

@@ -1,0 +1,106 @@
+"""The context of an operator: what its user function may ask (see `api.functions.Context`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any, Literal
+
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, NO_TIME, micros, seconds
+from tailrace.errors import StateAccessError
+from tailrace.state.handles import NoKey
+from tailrace.task.services import Metrics, Services
+from tailrace.task.timers import Timers
+
+
+class OperatorContext:
+    """One object per operator and subtask, set anew for each record."""
+
+    __slots__ = (
+        "_random", "attempt", "current_key", "current_time", "event_timers", "job", "metrics", "name", "no_key",
+        "parallelism", "processing_timers", "services", "side", "subtask", "time_domain", "uid", "watermark_time",
+    )  # fmt: skip
+
+    def __init__(self, name: str, uid: str, subtask: int, parallelism: int, attempt: int, services: Services) -> None:
+        self.name = name
+        self.uid = uid
+        self.subtask = subtask
+        self.parallelism = parallelism
+        self.attempt = attempt
+        self.services = services
+        self.job = services.job
+        self.metrics = Metrics()
+        self.no_key = NoKey(name)
+        self.current_key: Any = self.no_key
+        self.current_time = NO_TIME
+        self.watermark_time = MIN_TIME
+        self.time_domain: Literal["event", "processing"] = "event"
+        self.event_timers: Timers | None = None
+        self.processing_timers: Timers | None = None
+        self.side: dict[str, tuple[list[Any], list[int]]] = {}
+        self._random: Any = None
+
+    @property
+    def incarnation(self) -> int:
+        return self.services.incarnation
+
+    @property
+    def run_id(self) -> str:
+        return self.services.run_id
+
+    @property
+    def key(self) -> Any:
+        if self.current_key is self.no_key:
+            raise StateAccessError(f"operator {self.name!r}: ctx.key was read where there is no key; use key_by before")
+        return self.current_key
+
+    @property
+    def timestamp(self) -> float | None:
+        return None if self.current_time == NO_TIME else self.current_time / 1_000_000
+
+    @property
+    def watermark(self) -> float:
+        time = self.watermark_time
+        if time == MIN_TIME:
+            return -inf
+        return inf if time == MAX_TIME else seconds(time)
+
+    def emit(self, tag: str, value: Any) -> None:
+        found = self.side.get(tag)
+        if found is None:
+            found = self.side[tag] = ([], [])
+        found[0].append(value)
+        found[1].append(self.current_time)
+
+    def set_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:
+        timers, time = self._timer(event_time, processing_time)
+        timers.set(self.key, time)
+
+    def delete_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:
+        timers, time = self._timer(event_time, processing_time)
+        timers.delete(self.key, time)
+
+    def _timer(self, event_time: Any, processing_time: Any) -> tuple[Timers, int]:
+        if (event_time is None) == (processing_time is None):
+            raise StateAccessError(f"operator {self.name!r}: give a timer either event_time= or processing_time=")
+        timers = self.event_timers if processing_time is None else self.processing_timers
+        if timers is None:
+            raise StateAccessError(f"operator {self.name!r}: timers need a keyed stream; use key_by before")
+        return timers, micros(event_time if processing_time is None else processing_time)
+
+    def now(self) -> float:
+        return self.services.now / 1_000_000
+
+    @property
+    def random(self) -> Any:
+        if self._random is None:
+            self._random = self.services.random(self.uid, self.subtask)
+        return self._random
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
+
+    def without_key(self) -> None:
+        """Leaves keyed calls: state, timers and `key` are out of reach."""
+        self.current_key = self.no_key
+        self.current_time = NO_TIME

@@ -1,0 +1,170 @@
+"""The inputs of one subtask: channels with what arrived and was not read, in turn, and the watermark over them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.elements.frames import ChannelId, Frame
+from tailrace.elements.markers import EndOfInput, Idle, Watermark
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
+from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
+from tailrace.protocol.flow import Consumer
+
+
+class InputChannel:
+    """One channel into the task.
+
+    Invariant G1: records are read in the order of their sequence numbers without a gap: `expected` is the sequence
+    number of the next record that may arrive.
+    """
+
+    __slots__ = ("charge", "ended", "expected", "flow", "id", "idle", "port", "queue", "reading", "taken", "watermark")
+
+    def __init__(self, ident: ChannelId, port: int, window: int) -> None:
+        self.id = ident
+        self.port = port
+        self.flow = Consumer(window)
+        self.queue: deque[tuple[Any, int]] = deque()
+        self.expected = 0
+        self.watermark = MIN_TIME
+        self.idle = False
+        self.ended = False
+        self.reading: Any = None
+        """The batch at the head while only a part of it was taken; `taken` records of it were."""
+        self.taken = 0
+        self.charge = 0
+
+
+@dataclass(slots=True)
+class Taken:
+    """What the task reads next: some records, or a marker, of one channel."""
+
+    channel: InputChannel
+    batch: Any = None
+    marker: Any = None
+    grant: int | None = None
+    """The channel's new grant, when it is worth saying."""
+
+
+class Gate:
+    """All channels of one subtask.
+
+    Invariant G2: `_turn` holds exactly the channels with something unread, each once.
+    """
+
+    def __init__(self, channels: list[InputChannel]) -> None:
+        self.channels = {channel.id: channel for channel in channels}
+        self.watermark = MIN_TIME
+        """The minimum over channels that are neither idle nor ended; never decreases."""
+        self._turn: deque[InputChannel] = deque()
+
+    @property
+    def has_input(self) -> bool:
+        return bool(self._turn)
+
+    @property
+    def ended(self) -> bool:
+        return all(channel.ended for channel in self.channels.values())
+
+    @property
+    def all_idle(self) -> bool:
+        """Whether every channel that has not ended is idle, and there is one."""
+        live = [channel for channel in self.channels.values() if not channel.ended]
+        return bool(live) and all(channel.idle for channel in live)
+
+    def arrive(self, ident: ChannelId, seq: int, element: Any, charge: int) -> None:
+        """Stores what came on a channel: a `Frame`, a batch or a marker. Raises `ProtocolViolation` for a channel that
+        is not ours, a gap, or more than was granted."""
+        channel = self.channels.get(ident)
+        if channel is None:
+            raise ProtocolViolation(f"channel {ident} does not lead to this subtask")
+        if channel.ended or (channel.queue and isinstance(channel.queue[-1][0], EndOfInput)):
+            raise ProtocolViolation(f"channel {ident}: something came after its end")
+        if seq != channel.expected:
+            raise ProtocolViolation(f"channel {ident}: record {seq} came where {channel.expected} was due")
+        if charge:
+            channel.flow.arrive(charge)
+        channel.expected += element.count if isinstance(element, Frame) else _count(element)
+        if not channel.queue and channel.reading is None:
+            self._turn.append(channel)
+        channel.queue.append((element, charge))
+
+    def take(self, limit: int) -> Taken:
+        """The next channel's marker, or at most `limit` of its records. Channels take turns batch by batch."""
+        channel = self._turn[0]
+        if channel.reading is None:
+            element, channel.charge = channel.queue.popleft()
+            if isinstance(element, Watermark | Idle | EndOfInput):
+                self._move_on(channel)
+                return Taken(channel, marker=element)
+            channel.reading = decoded(channel.id, element)
+            channel.taken = 0
+            channel.idle = False
+        batch, start = channel.reading, channel.taken
+        stop = min(len(batch), start + limit)
+        channel.taken = stop
+        if stop < len(batch):
+            return Taken(channel, batch.slice(start, stop))
+        channel.reading = None
+        grant = channel.flow.consume(channel.charge) if channel.charge else None
+        self._move_on(channel)
+        return Taken(channel, batch if start == 0 else batch.slice(start, stop), grant=grant)
+
+    def _move_on(self, channel: InputChannel) -> None:
+        self._turn.popleft()
+        if channel.queue:
+            self._turn.append(channel)
+
+    def mark(self, channel: InputChannel, marker: Any) -> None:
+        """Takes a marker into account. `watermark` and `all_idle` are up to date afterwards."""
+        if isinstance(marker, Watermark):
+            channel.idle = False
+            channel.watermark = max(channel.watermark, marker.time)
+        elif isinstance(marker, Idle):
+            channel.idle = True
+        else:
+            channel.ended = True
+        self._update()
+
+    def _update(self) -> None:
+        counted = [c.watermark for c in self.channels.values() if not c.ended and not c.idle]
+        if counted:
+            self.watermark = max(self.watermark, min(counted))
+        elif self.ended:
+            self.watermark = MAX_TIME
+
+    def queued_bytes(self) -> int:
+        """What arrived and was not read."""
+        return sum(c.flow.arrived - c.flow.consumed for c in self.channels.values())
+
+    def check(self) -> None:
+        """Raises `InternalError` where an invariant of this file does not hold."""
+        waiting = [c for c in self.channels.values() if c.queue or c.reading is not None]
+        if sorted(c.id for c in waiting) != sorted(c.id for c in self._turn):
+            raise InternalError(f"G2: channels with input {waiting} are not those in turn {list(self._turn)}")
+        for channel in self.channels.values():
+            if not channel.flow.consumed <= channel.flow.arrived:
+                raise InternalError(f"F2: channel {channel.id} consumed more than arrived")
+
+
+def decoded(ident: ChannelId, element: Any) -> Any:
+    """A batch from what was queued. A record whose bytes cannot be read back is an error of its class."""
+    if not isinstance(element, Frame):
+        return element
+    try:
+        return element.batch()
+    except ProtocolViolation:
+        raise
+    except Exception as error:
+        raise UserCodeError(
+            f"records of channel {ident} cannot be unpickled: {type(error).__name__}: {error}; their classes must be "
+            f"importable in every worker",
+            operator=str(ident),
+            subtask=ident.target,
+        ) from error
+
+
+def _count(element: Any) -> int:
+    return 0 if isinstance(element, Watermark | Idle | EndOfInput) else len(element)

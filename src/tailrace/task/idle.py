@@ -1,0 +1,24 @@
+"""Why a task does nothing, as a value. The progress report and the web page show the same words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Reason(Enum):
+    """Why nothing happens."""
+
+    NO_INPUT = "no input"
+    NO_CREDIT = "no credit"
+    QUIET = "quiet"
+    """The input has ended; a timer is awaited."""
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing to do. `wake_at` (int64 microseconds) is when the clock alone gives something to do, if it ever does."""
+
+    reason: Reason
+    wake_at: int | None = None

@@ -1,0 +1,126 @@
+"""How an operator or an edge reads keys and fields from the records of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.elements.batches import Columns, Groups, Rows
+from tailrace.elements.convert import field_getter
+from tailrace.elements.keys import KeyGroups, UnsupportedKey, groups_of_arrow, plain_key
+from tailrace.errors import TailraceError, UserCodeError
+from tailrace.graph.operators import Selector, describe_selector
+from tailrace.task.usercode import user_error
+
+
+class FieldReader:
+    """Reads one value per record, by function or by column name."""
+
+    def __init__(self, selector: Selector | None, who: str, subtask: int) -> None:
+        self.selector = selector
+        self.who = who
+        self.subtask = subtask
+        self._for_type: type | None = None
+        self._getter: Callable[[Any], Any] = selector if callable(selector) else _itself
+
+    def getter(self, values: list[Any]) -> Callable[[Any], Any]:
+        """The function that reads the value from records like these. Never empty lists."""
+        if self.selector is None or callable(self.selector):
+            return self._getter
+        kind = type(values[0])
+        if kind is not self._for_type:
+            self._for_type, self._getter = kind, self._by_name(values[0])
+        return self._getter
+
+    def _by_name(self, example: Any) -> Callable[[Any], Any]:
+        if isinstance(self.selector, tuple):
+            getters = [field_getter(name, example) for name in self.selector]
+            return lambda value: tuple([get(value) for get in getters])
+        assert isinstance(self.selector, str)
+        return field_getter(self.selector, example)
+
+    def values(self, batch: Rows) -> list[Any]:
+        """One value per record. Raises `UserCodeError` naming the record for which it failed."""
+        values = batch.values
+        if not values:
+            return []
+        try:
+            return list(map(self.getter(values), values))
+        except TailraceError:
+            raise
+        except Exception as error:
+            raise self.error(error, values) from error
+
+    def error(self, error: Exception, values: list[Any]) -> UserCodeError:
+        """The error for people: finds the first record for which reading fails (selectors are pure by contract)."""
+        getter = self.getter(values)
+        for value in values:
+            try:
+                getter(value)
+            except Exception as again:
+                what = f"reading {describe_selector(self.selector)!r} from a record raised {_said(again)}"
+                return user_error(again, self.who, self.subtask, value, what=what)
+        return user_error(error, self.who, self.subtask, what=f"reading a field raised {_said(error)}")
+
+
+class KeyReader(FieldReader):
+    """Reads keys and finds their key groups."""
+
+    def __init__(self, selector: Selector, who: str, subtask: int, max_parallelism: int) -> None:
+        super().__init__(selector, who, subtask)
+        self.cache = KeyGroups(max_parallelism)
+
+    def groups(self, batch: Rows | Columns) -> Groups:
+        """The key group of each record. Raises `UserCodeError` for a key without a canonical form."""
+        try:
+            if isinstance(batch, Columns) and not callable(self.selector):
+                return groups_of_arrow(self.arrays(batch), self.cache)
+            rows = batch.to_rows()
+            return self.cache.groups_of(self.values(rows))
+        except UnsupportedKey as error:
+            raise self._unsupported(error, batch.to_rows()) from error
+
+    def arrays(self, batch: Columns) -> Any:
+        """The key columns: one array, or a list of arrays for a key of several columns."""
+        assert self.selector is not None and not callable(self.selector)
+        if isinstance(self.selector, str):
+            return self._column(batch, self.selector)
+        return [self._column(batch, name) for name in self.selector]
+
+    def _column(self, batch: Columns, name: str) -> pa.Array:
+        if name not in batch.data.schema.names:
+            raise UserCodeError(
+                f"there is no column {name!r}; the batch has {', '.join(batch.data.schema.names)}",
+                operator=self.who,
+                subtask=self.subtask,
+            )
+        return batch.data.column(name)
+
+    def _unsupported(self, error: UnsupportedKey, rows: Rows) -> UserCodeError:
+        for key, value in zip(self.values(rows), rows.values, strict=True):
+            try:
+                self.cache.groups_of([key])
+            except UnsupportedKey as again:
+                return user_error(again, self.who, self.subtask, value, what=str(again))
+        return user_error(error, self.who, self.subtask, what=str(error))
+
+
+def settled(key: Any) -> Any:
+    """A key as state and timers hold it: as the user gave it, but with the one NaN."""
+    return plain_key(key) if key != key or isinstance(key, tuple) else key
+
+
+def targets_of(groups: Groups, owners: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The subtask that owns each group."""
+    return owners[groups]
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

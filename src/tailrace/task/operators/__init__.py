@@ -1,0 +1,1 @@
+"""The runtime half of each operator kind of `graph.operators`."""

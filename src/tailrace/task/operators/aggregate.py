@@ -1,0 +1,202 @@
+"""Running aggregates per key: reduce, count, sum and their like.
+
+In rows there is one output per record; built-in aggregates run as one generated loop. In columns there is one output
+per distinct key and batch; the batch is aggregated by Arrow first and only its distinct keys touch the state.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.api.aggregates import BuiltinAggregate
+from tailrace.api.functions import Function, as_callable
+from tailrace.elements.batches import Columns, Rows
+from tailrace.errors import TailraceError
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import Aggregate, Reduce
+from tailrace.state.backend import MemoryBackend
+from tailrace.task.context import OperatorContext
+from tailrace.task.keys import FieldReader, settled
+from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.process import settled_keys
+from tailrace.task.usercode import FUSED
+
+_NOTHING: Any = object()
+
+
+class StatefulTask(OperatorTask):
+    """What aggregates share: a key, one table of state, and functions that are opened and closed."""
+
+    functions: list[Any]
+
+    def __init__(self, node: Node, ctx: OperatorContext, key: Any) -> None:
+        super().__init__(node, ctx)
+        self.keys = FieldReader(key, node.name, ctx.subtask)
+        self.backend = MemoryBackend()
+        self.table = self.backend.table("aggregate")
+        self.functions = []
+
+    def open(self) -> None:
+        for fn in self.functions:
+            if isinstance(fn, Function):
+                self.call_user(fn.open, self.ctx, what="open")
+
+    def close(self) -> None:
+        for fn in self.functions:
+            if isinstance(fn, Function):
+                fn.close()
+
+    def state_entries(self) -> int:
+        return self.backend.entries()
+
+
+class ReduceTask(StatefulTask):
+    """Merges each record into the value of its key and emits the merged value."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        assert isinstance(node.operator, Reduce)
+        super().__init__(node, ctx, node.operator.key)
+        self.functions = [node.operator.fn]
+        self._reduce = as_callable(node.operator.fn)
+
+    def process(self, batch: Any, port: int) -> None:
+        rows = batch.to_rows()
+        table, reduce, out = self.table, self._reduce, []
+        value: Any = None
+        try:
+            for value, key in zip(rows.values, settled_keys(self.keys.values(rows)), strict=True):
+                before = table.get(key, _NOTHING)
+                merged = table[key] = value if before is _NOTHING else reduce(before, value)
+                out.append(merged)
+        except TailraceError:
+            raise
+        except Exception as error:
+            raise self.user_error(error, value) from error
+        self.out(Rows(out, rows.times))
+
+
+class AggregateTask(StatefulTask):
+    """Keeps one accumulator per aggregate and key and emits (key, result, …)."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        assert isinstance(node.operator, Aggregate)
+        super().__init__(node, ctx, node.operator.key)
+        self.names = [name for name, _ in node.operator.aggregates]
+        self.functions = [aggregate for _, aggregate in node.operator.aggregates]
+        self.builtin = all(isinstance(f, BuiltinAggregate) for f in self.functions)
+        self.zero = tuple(f.create_accumulator() for f in self.functions)
+        self.inputs = [FieldReader(getattr(f, "of", None), node.name, ctx.subtask) for f in self.functions]
+        self._loop = compiled_loop(self.functions) if self.builtin else None
+
+    def process(self, batch: Any, port: int) -> None:
+        if isinstance(batch, Columns):
+            self._columns(batch)
+        elif self._loop is not None:
+            self._rows(batch, self._loop)
+        else:
+            self._general(batch)
+
+    def _rows(self, rows: Rows, loop: Callable[..., list[Any]]) -> None:
+        values = rows.values
+        if not values:
+            return
+        getters = [reader.getter(values) for reader in self.inputs]
+        try:
+            out = loop(values, self.keys.getter(values), self.table, self._first, *getters)
+        except TailraceError:
+            raise
+        except Exception as error:
+            raise self._named(error, values) from error
+        self.out(Rows(out, rows.times))
+
+    def _first(self, key: Any) -> tuple[Any, tuple[Any, ...]]:
+        """A key that the table does not find: as state holds it, with its accumulators (a NaN is found only here)."""
+        held = settled(key)
+        return held, self.table.get(held, self.zero)
+
+    def _named(self, error: Exception, values: list[Any]) -> Exception:
+        """Which record it was: a field that cannot be read, or a value that cannot be added."""
+        for reader in (self.keys, *self.inputs):
+            for value in values:
+                try:
+                    reader.getter(values)(value)
+                except Exception:
+                    return reader.error(error, values)
+        for value in values:
+            for aggregate, reader in zip(self.functions, self.inputs, strict=True):
+                try:
+                    aggregate.add(reader.getter(values)(value), aggregate.create_accumulator())
+                except Exception as again:
+                    return self.user_error(again, value)
+        return self.user_error(error)
+
+    def _general(self, rows: Rows) -> None:
+        table, zero, out = self.table, self.zero, []
+        readers = [reader.getter(rows.values) for reader in self.inputs] if rows.values else []
+        value: Any = None
+        try:
+            for value, key in zip(rows.values, settled_keys(self.keys.values(rows)), strict=True):
+                state = table.get(key, zero)
+                made = tuple([f.add(g(value), a) for f, g, a in zip(self.functions, readers, state, strict=True)])
+                table[key] = made
+                out.append((key, *[f.get_result(a) for f, a in zip(self.functions, made, strict=True)]))
+        except TailraceError:
+            raise
+        except Exception as error:
+            raise self.user_error(error, value) from error
+        self.out(Rows(out, rows.times))
+
+    def _columns(self, batch: Columns) -> None:
+        if not len(batch):
+            return
+        grouped = GroupedBatch.of(self, batch, self.keys.selector, self.functions)
+        results: list[list[Any]] = [[] for _ in self.functions]
+        for key, partials in grouped.partials():
+            held = settled(key)
+            state = self.table.get(held, self.zero)
+            made = tuple([f.merge(a, p) for f, a, p in zip(self.functions, state, partials, strict=True)])
+            self.table[held] = made
+            for column, f, a in zip(results, self.functions, made, strict=True):
+                column.append(f.get_result(a))
+        arrays = [pa.array(column, type=kind) for column, kind in zip(results, grouped.result_types, strict=True)]
+        data = pa.RecordBatch.from_arrays([*grouped.key_columns, *arrays], names=[*grouped.key_names, *self.names])
+        times = None if grouped.times is None else np.asarray(grouped.times, np.int64)
+        self.out(Columns(data, times))
+
+
+def compiled_loop(aggregates: list[Any]) -> Callable[..., list[Any]]:
+    """The generated loop over one batch of rows for built-in aggregates.
+
+    Accumulators of a key are one tuple, replaced and never changed, so that a snapshot may share them.
+    """
+    names = [f"a{i}" for i in range(len(aggregates))]
+    reads = [i for i, f in enumerate(aggregates) if "x" in f.step]
+    columns = "".join(f", map(g{i}, values)" for i in reads)
+    loop_vars = "".join(f", x{i}" for i in reads)
+    lines = [
+        f"def loop(values, key, table, first{''.join(f', g{i}' for i in range(len(aggregates)))}):",
+        "  out = []; append = out.append; get = table.get",
+        f"  for k{loop_vars}, in zip(map(key, values){columns}):",
+        "    s = get(k)",
+        "    if s is None: k, s = first(k)",
+        f"    {', '.join(names)}, = s",
+    ]
+    for i, aggregate in enumerate(aggregates):
+        step = re.sub(r"\ba\b", f"a{i}", re.sub(r"\bx\b", f"x{i}", aggregate.step))
+        lines.append(f"    {f'if x{i} is not None: ' if i in reads else ''}a{i} = {step}")
+    results = ", ".join(f"a{i}" if _is_result(f) else f"r{i}(a{i})" for i, f in enumerate(aggregates))
+    lines += [f"    table[k] = ({', '.join(names)},)", f"    append((k, {results}))", "  return out"]
+    scope: dict[str, Any] = {f"r{i}": f.get_result for i, f in enumerate(aggregates)}
+    exec(compile("\n".join(lines), FUSED, "exec"), scope)
+    return scope["loop"]  # type: ignore[no-any-return]
+
+
+def _is_result(aggregate: Any) -> bool:
+    """Whether the accumulator is the result, so that no call is needed."""
+    return type(aggregate).get_result is BuiltinAggregate.get_result

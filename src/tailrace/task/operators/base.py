@@ -1,0 +1,99 @@
+"""What every operator can be asked at run time.
+
+Operators of one vertex call each other directly, batch by batch: `process` ends in `self.out(batch)`. They never see
+channels. Everything that could take long comes in bounded portions: `advance` and `fire_processing` take a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.timestamps import MIN_TIME
+from tailrace.errors import TailraceError, UserCodeError
+from tailrace.graph.graph import Node
+from tailrace.task.context import OperatorContext
+from tailrace.task.usercode import user_error
+
+Emit = Callable[[Any], None]
+
+
+def nowhere(batch: Rows | Columns) -> None:
+    """Where records go that nobody asked for."""
+
+
+class OperatorTask:
+    """One operator in one subtask."""
+
+    generates_watermarks = False
+    """Whether it makes its own watermarks and ignores those that come in."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        self.node = node
+        self.ctx = ctx
+        self.out: Emit = nowhere
+        self.side_out: dict[str, Emit] = {}
+
+    def open(self) -> None:
+        """Called once before anything else."""
+
+    def process(self, batch: Any, port: int) -> None:
+        """Takes a batch on an input port."""
+        raise NotImplementedError
+
+    def advance(self, time: int, limit: int) -> bool:
+        """Event time has reached `time`: fires what is due, at most `limit` times. True when nothing is left."""
+        self.ctx.watermark_time = time
+        return True
+
+    def own_watermark(self) -> int:
+        """The watermark an operator that generates watermarks stands at."""
+        return MIN_TIME
+
+    def next_processing(self) -> int | None:
+        """When the next processing-time timer is due (int64 microseconds), or None."""
+        return None
+
+    def fire_processing(self, now: int, limit: int) -> int:
+        """Fires at most `limit` processing-time timers due at `now`; says how many."""
+        return 0
+
+    def input_ended(self) -> None:
+        """All inputs have ended; pending processing-time timers are awaited from here on, or were dropped here."""
+
+    def finish(self) -> None:
+        """The last call before `close` of an operator whose input ended: emits what is left."""
+
+    def close(self) -> None:
+        """Gives everything back; called also after a failure. Must not raise."""
+
+    def state_entries(self) -> int:
+        """How many entries of keyed state there are, for the progress report."""
+        return 0
+
+    def flush_side(self) -> None:
+        """Sends on what the user emitted to side outputs during the last call."""
+        side = self.ctx.side
+        if not side:
+            return
+        import numpy as np
+
+        for tag, (values, times) in side.items():
+            target = self.side_out.get(tag)
+            if target is not None:
+                target(Rows(values, np.array(times, np.int64)))
+        side.clear()
+
+    def user_error(self, error: BaseException, *record: Any, what: str | None = None) -> UserCodeError:
+        """`error` as an error of the user's code in this operator."""
+        return user_error(error, self.node.name, self.ctx.subtask, *record, what=what)
+
+    def call_user(self, function: Callable[..., Any], *args: Any, what: str) -> Any:
+        """Calls user code that has no record at hand (open, close, a sink's prepare)."""
+        try:
+            return function(*args)
+        except TailraceError:
+            raise
+        except Exception as error:
+            raise self.user_error(error, what=f"{what} raised {type(error).__name__}: {error}") from error

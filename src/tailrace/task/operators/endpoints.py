@@ -1,0 +1,138 @@
+"""Sources and sinks at run time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.api.connectors import Reader
+from tailrace.elements.batches import Columns, Rows
+from tailrace.errors import TailraceError
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import Sink, Source
+from tailrace.task.context import OperatorContext
+from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.stateless import rows_to_columns
+
+
+@dataclass
+class _OpenSplit:
+    index: int
+    reader: Reader
+    ready_at: int = 0
+    """Not read again before this time (int64 microseconds)."""
+
+
+class SourceTask(OperatorTask):
+    """Reads its share of the splits, all open at once and in turn: the watermark is a minimum over splits, so none may
+    run ahead unseen."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        super().__init__(node, ctx)
+        assert isinstance(node.operator, Source)
+        self.source = node.operator.source
+        self.splits: list[_OpenSplit] = []
+        self.ended_splits: list[int] = []
+        """Splits that ended since the task last looked."""
+        self._next = 0
+
+    def open(self) -> None:
+        splits = self.call_user(self.source.splits, self.ctx.parallelism, what="listing the splits")
+        for index in range(self.ctx.subtask, len(splits), self.ctx.parallelism):
+            reader = self.call_user(self.source.reader, splits[index], what="opening a split")
+            self.splits.append(_OpenSplit(index, reader))
+
+    @property
+    def ended(self) -> bool:
+        return not self.splits
+
+    def ready(self, now: int) -> bool:
+        """Whether some split may have records now."""
+        return any(split.ready_at <= now for split in self.splits)
+
+    def wake_at(self) -> int | None:
+        """When some split may have records, where none has now."""
+        return min((split.ready_at for split in self.splits), default=None)
+
+    def read(self, limit: int, now: int) -> int:
+        """Reads at most `limit` records of the next ready split and sends them on. Says how many."""
+        split = self._turn(now)
+        if split is None:
+            return 0
+        try:
+            data = split.reader.read(limit, now / 1_000_000)
+        except TailraceError:
+            raise
+        except Exception as error:
+            raise self.user_error(error, what=f"reading a split raised {type(error).__name__}: {error}") from error
+        if data is None:
+            self._end(split)
+            return 0
+        batch: Any = Columns(data, split=split.index) if isinstance(data, pa.RecordBatch) else None
+        if batch is None:
+            batch = Rows(data if isinstance(data, list) else list(data), split=split.index)
+        if not len(batch):
+            split.ready_at = round(split.reader.next_at(now / 1_000_000) * 1_000_000)
+            return 0
+        self.out(batch)
+        return len(batch)
+
+    def _turn(self, now: int) -> _OpenSplit | None:
+        for offset in range(len(self.splits)):
+            split = self.splits[(self._next + offset) % len(self.splits)]
+            if split.ready_at <= now:
+                self._next = (self._next + offset + 1) % len(self.splits)
+                return split
+        return None
+
+    def _end(self, split: _OpenSplit) -> None:
+        at = self.splits.index(split)
+        del self.splits[at]
+        if at < self._next:
+            self._next -= 1
+        self.ended_splits.append(split.index)
+        self.call_user(split.reader.close, what="closing a split")
+
+    def close(self) -> None:
+        for split in self.splits:
+            split.reader.close()
+
+
+class SinkTask(OperatorTask):
+    """Hands batches to the writer; at the end the writer prepares what is published once the job has succeeded."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        super().__init__(node, ctx)
+        assert isinstance(node.operator, Sink)
+        self.sink = node.operator.sink
+        self.writer: Any = None
+        self.prepared: list[bytes] = []
+        self.records = 0
+
+    def open(self) -> None:
+        self.writer = self.call_user(self.sink.writer, self.ctx, what="opening the sink")
+
+    def process(self, batch: Any, port: int) -> None:
+        if self.sink.form == "columns":
+            batch = rows_to_columns(self, batch, self.sink.schema)
+        elif self.sink.form == "rows":
+            batch = batch.to_rows()
+        data = batch.data if isinstance(batch, Columns) else batch.values
+        try:
+            self.writer.write(data)
+        except TailraceError:
+            raise
+        except Exception as error:
+            raise self.user_error(error, what=f"the sink raised {type(error).__name__}: {error}") from error
+        self.records += len(batch)
+
+    def finish(self) -> None:
+        prepared = self.call_user(self.writer.prepare, what="preparing the sink's writes")
+        if prepared is not None:
+            self.prepared.append(prepared)
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()

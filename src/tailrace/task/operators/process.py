@@ -1,0 +1,207 @@
+"""Process functions at run time: plain, keyed and on two inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import GeneratorType
+from typing import Any
+
+import numpy as np
+
+from tailrace.api.functions import ProcessFunction
+from tailrace.elements.batches import Rows
+from tailrace.elements.timestamps import MAX_TIME, NO_TIME
+from tailrace.errors import TailraceError
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import AtEnd, CoProcess, KeyedProcess, Process, Selector
+from tailrace.state.backend import MemoryBackend
+from tailrace.state.handles import bind_all
+from tailrace.task.context import OperatorContext
+from tailrace.task.keys import FieldReader, settled
+from tailrace.task.operators.base import OperatorTask
+from tailrace.task.timers import Timers
+
+_PLAIN_KEYS = {int, str, bytes, bool, type(None)}
+"""Key types that hold no NaN."""
+
+
+class FunctionTask(OperatorTask):
+    """What all process functions share: calling user code record by record, and collecting what it yields."""
+
+    def __init__(self, node: Node, ctx: OperatorContext, fn: Any, at_end: AtEnd) -> None:
+        super().__init__(node, ctx)
+        self.fn = fn
+        self.at_end = at_end
+        self.backend = MemoryBackend()
+
+    def open(self) -> None:
+        bind_all(self.fn, self.backend, self.ctx)
+        self.call_user(self.fn.open, self.ctx, what="open")
+
+    def finish(self) -> None:
+        out: list[Any] = []
+        self.ctx.without_key()
+        result = self.call_user(self.fn.finish, self.ctx, what="finish")
+        self._collect(result, out)
+        self._emit(out, None)
+
+    def close(self) -> None:
+        self.ctx.without_key()
+        self.fn.close()
+
+    def state_entries(self) -> int:
+        return self.backend.entries()
+
+    def _collect(self, result: Any, out: list[Any]) -> None:
+        """Adds what a call returned to the output."""
+        if result is None:
+            return
+        if not isinstance(result, GeneratorType) and isinstance(result, str | bytes | dict):
+            raise TypeError(
+                f"process must yield values or return an iterable or None, not a {type(result).__name__}; "
+                f"yield the value instead"
+            )
+        out.extend(result)
+
+    def _emit(self, out: list[Any], times: list[int] | None) -> None:
+        self.flush_side()
+        if out:
+            self.out(Rows(out, None if times is None else np.array(times, np.int64)))
+
+    def run(self, call: Callable[[Any, Any], Any], rows: Rows, keys: list[Any] | None) -> None:
+        """Calls `call(value, ctx)` for each record, under its key where there are keys."""
+        ctx, values, out = self.ctx, rows.values, []
+        all_keys = keys if keys is not None else [ctx.no_key] * len(values)
+        times = rows.times.tolist() if rows.times is not None else None
+        out_times: list[int] | None = None if times is None else []
+        value: Any = None
+        try:
+            if times is None:
+                ctx.current_time = NO_TIME
+                for value, ctx.current_key in zip(values, all_keys, strict=True):
+                    result = call(value, ctx)
+                    if result.__class__ is GeneratorType:
+                        out.extend(result)
+                    elif result is not None:
+                        self._collect(result, out)
+            else:
+                for value, ctx.current_key, ctx.current_time in zip(values, all_keys, times, strict=True):
+                    self._collect(call(value, ctx), out)
+                    missing = len(out) - len(out_times)  # type: ignore[arg-type]
+                    if missing:
+                        out_times.extend([ctx.current_time] * missing)  # type: ignore[union-attr]
+        except TailraceError as error:
+            raise self.user_error(error, value) from error
+        except Exception as error:
+            raise self.user_error(error, value) from error
+        finally:
+            ctx.without_key()
+        self._emit(out, out_times)
+
+
+class ProcessTask(FunctionTask):
+    """A process function without keys: a `ProcessFunction` or a plain `f(value, ctx)`."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        assert isinstance(node.operator, Process)
+        fn = node.operator.fn
+        super().__init__(node, ctx, fn if isinstance(fn, ProcessFunction) else _Plain(fn), node.operator.at_end)
+
+    def process(self, batch: Any, port: int) -> None:
+        self.run(self.fn.process, batch.to_rows(), None)
+
+
+class TimedTask(FunctionTask):
+    """What keyed process functions share: timers on both clocks."""
+
+    def __init__(self, node: Node, ctx: OperatorContext, fn: Any, at_end: AtEnd) -> None:
+        super().__init__(node, ctx, fn, at_end)
+        self.event_timers = ctx.event_timers = Timers()
+        self.processing_timers = ctx.processing_timers = Timers()
+
+    def advance(self, time: int, limit: int) -> bool:
+        self.ctx.watermark_time = time
+        self._fire(self.event_timers, time, limit, "event")
+        due = self.event_timers.next_time()
+        return due is None or due > time
+
+    def next_processing(self) -> int | None:
+        return self.processing_timers.next_time()
+
+    def fire_processing(self, now: int, limit: int) -> int:
+        return self._fire(self.processing_timers, now, limit, "processing")
+
+    def input_ended(self) -> None:
+        if self.at_end == "drop":
+            self.processing_timers.clear()
+
+    def _fire(self, timers: Timers, until: int, limit: int, domain: Any) -> int:
+        ctx, out, out_times, fired = self.ctx, [], [], 0
+        ctx.time_domain = domain
+        key = time = None
+        try:
+            while fired < limit and (due := timers.pop_due(until)) is not None:
+                key, time = due
+                fired += 1
+                ctx.current_key = key
+                ctx.current_time = time if domain == "event" else NO_TIME
+                self._collect(self.fn.on_timer(time / 1_000_000, ctx), out)
+                out_times.extend([ctx.current_time] * (len(out) - len(out_times)))
+        except Exception as error:
+            what = f"on_timer for key {key!r} raised {type(error).__name__}: {error}"
+            raise self.user_error(error, what=what) from error
+        finally:
+            ctx.without_key()
+            ctx.time_domain = "event"
+        self._emit(out, None if all(t == NO_TIME for t in out_times) else out_times)
+        return fired
+
+
+class KeyedProcessTask(TimedTask):
+    """A `KeyedProcessFunction`, or a plain `f(value, ctx)` on a keyed stream."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        assert isinstance(node.operator, KeyedProcess)
+        fn = node.operator.fn
+        super().__init__(node, ctx, fn if isinstance(fn, ProcessFunction) else _Plain(fn), node.operator.at_end)
+        self.keys = FieldReader(node.operator.key, node.name, ctx.subtask)
+
+    def process(self, batch: Any, port: int) -> None:
+        rows = batch.to_rows()
+        self.run(self.fn.process, rows, settled_keys(self.keys.values(rows)))
+
+
+class CoProcessTask(TimedTask):
+    """A `CoProcessFunction`: two inputs, with one key space where both are keyed."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        assert isinstance(node.operator, CoProcess)
+        super().__init__(node, ctx, node.operator.fn, node.operator.at_end)
+        self.keys = [self._reader(selector) for selector in node.operator.keys]
+        if self.keys[0] is None or self.keys[1] is None:
+            ctx.event_timers = ctx.processing_timers = None
+
+    def _reader(self, selector: Selector | None) -> FieldReader | None:
+        return None if selector is None else FieldReader(selector, self.node.name, self.ctx.subtask)
+
+    def process(self, batch: Any, port: int) -> None:
+        rows, reader = batch.to_rows(), self.keys[port]
+        keys = None if reader is None else settled_keys(reader.values(rows))
+        self.run(self.fn.process2 if port else self.fn.process1, rows, keys)
+
+
+class _Plain(ProcessFunction):
+    """A plain callable in the place of a process function."""
+
+    def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
+        self.process = fn  # type: ignore[method-assign]
+
+    def on_timer(self, timestamp: float, ctx: Any) -> None:
+        raise TypeError("a plain function has no on_timer; use a tr.KeyedProcessFunction to set timers")
+
+
+def settled_keys(keys: list[Any]) -> list[Any]:
+    """Keys as state holds them. Only types that can hold a NaN are looked at one by one."""
+    return keys if set(map(type, keys)) <= _PLAIN_KEYS else list(map(settled, keys))
+
+

@@ -1,0 +1,239 @@
+"""Aggregates per key and event-time window.
+
+A window [start, end) fires when the watermark passes its last microsecond, and again for every record that comes within
+the allowed lateness after that; then its state goes. A record later than that goes to the side output `late` and is
+counted (`late_records`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.api.aggregates import BuiltinAggregate
+from tailrace.api.functions import as_callable
+from tailrace.elements.batches import Columns, Rows, Times
+from tailrace.elements.convert import row_type
+from tailrace.elements.timestamps import NO_TIME
+from tailrace.errors import TailraceError
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import Window
+from tailrace.task.context import OperatorContext
+from tailrace.task.keys import FieldReader
+from tailrace.task.operators.aggregate import StatefulTask
+from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.process import settled_keys
+from tailrace.task.timers import Timers
+
+LATE = "late"
+_NOTHING: Any = object()
+
+
+class WindowTask(StatefulTask):
+    """Tumbling and sliding windows.
+
+    Invariant W2: a window has an entry in the state exactly from its first record until its clean-up timer, and while it
+    has one, a timer for its end (until it fired) and one for its clean-up are set.
+    """
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        assert isinstance(node.operator, Window)
+        super().__init__(node, ctx, node.operator.key)
+        self.spec = spec = node.operator
+        self.reduce = as_callable(spec.reduce) if spec.reduce is not None else None
+        self.functions = [spec.reduce] if spec.reduce is not None else [f for _, f in spec.aggregates]
+        self.zero: Any = _NOTHING if self.reduce else tuple(f.create_accumulator() for f in self.functions)
+        self.inputs = [FieldReader(getattr(f, "of", None), node.name, ctx.subtask) for f in self.functions]
+        names = ("value",) if self.reduce else tuple(name for name, _ in spec.aggregates)
+        self.names = names
+        self.timers = Timers()
+        self._row = row_type(("key", "start", "end", *names))
+        self._key_fields: list[pa.Field] = []
+        self._result_types: list[pa.DataType] = []
+
+    # Records in.
+
+    def process(self, batch: Any, port: int) -> None:
+        if not len(batch):
+            return
+        if batch.times is None or (batch.times == NO_TIME).any():
+            missing = ValueError("a record without a timestamp reached a window; use assign_timestamps before it")
+            raise self.user_error(missing, *self._first_untimed(batch))
+        if isinstance(batch, Columns) and self._vectorised():
+            self._columns(batch)
+        else:
+            self._rows(batch.to_rows())
+
+    def _vectorised(self) -> bool:
+        return self.reduce is None and all(isinstance(f, BuiltinAggregate) for f in self.functions)
+
+    def _first_untimed(self, batch: Any) -> tuple[Any, ...]:
+        at = 0 if batch.times is None else int(np.flatnonzero(batch.times == NO_TIME)[0])
+        return tuple(batch.slice(at, at + 1).to_rows().values)
+
+    def _starts(self, times: Times) -> list[Times]:
+        """For each record the start of its last window, then of the one before, …: `size / slide` arrays."""
+        last = times - (times - self.spec.offset) % self.spec.slide
+        count = -(-self.spec.size // self.spec.slide)
+        return [last - i * self.spec.slide for i in range(count)]
+
+    def _open(self, starts: Times, times: Times) -> np.ndarray[Any, Any]:
+        """Which records still belong to the window that starts there: inside it, and not too late for it."""
+        inside = times < starts + self.spec.size
+        in_time = starts + (self.spec.size - 1 + self.spec.allowed_lateness) > self.ctx.watermark_time
+        return inside & in_time
+
+    def _rows(self, rows: Rows) -> None:
+        assert rows.times is not None
+        keys = settled_keys(self.keys.values(rows))
+        accepted = np.zeros(len(rows), bool)
+        updated: dict[tuple[Any, int], None] = {}
+        for starts in reversed(self._starts(rows.times)):
+            good = self._open(starts, rows.times)
+            accepted |= good
+            self._add_rows(rows.values, keys, starts.tolist(), good.tolist(), updated)
+        self._late(rows, ~accepted)
+        self._refire(updated)
+
+    def _add_rows(self, values: list[Any], keys: list[Any], starts: list[int], good: list[bool], updated: Any) -> None:
+        value: Any = None
+        readers = [reader.getter(values) for reader in self.inputs]
+        ended = self.ctx.watermark_time - self.spec.size + 1
+        try:
+            for value, key, start, wanted in zip(values, keys, starts, good, strict=True):
+                if not wanted:
+                    continue
+                windows = self._windows(key, start)
+                windows[start] = self._added(windows[start], value, readers)
+                if start <= ended:
+                    updated[key, start] = None
+        except TailraceError:
+            raise
+        except Exception as error:
+            raise self.user_error(error, value) from error
+
+    def _added(self, state: Any, value: Any, readers: list[Any]) -> Any:
+        if self.reduce is not None:
+            return value if state is _NOTHING else self.reduce(state, value)
+        return tuple([f.add(g(value), a) for f, g, a in zip(self.functions, readers, state, strict=True)])
+
+    def _windows(self, key: Any, start: int) -> dict[int, Any]:
+        """The open windows of a key; makes the one that starts at `start`, with its timers, where it is new."""
+        windows: dict[int, Any] | None = self.table.get(key)
+        if windows is None:
+            windows = self.table[key] = {}
+        if start not in windows:
+            windows[start] = self.zero
+            last = start + self.spec.size - 1
+            self.timers.set((key, start), last)
+            if self.spec.allowed_lateness:
+                self.timers.set((key, start), last + self.spec.allowed_lateness)
+        return windows
+
+    def _columns(self, batch: Columns) -> None:
+        assert batch.times is not None
+        accepted = np.zeros(len(batch), bool)
+        updated: dict[tuple[Any, int], None] = {}
+        ended = self.ctx.watermark_time - self.spec.size + 1
+        for starts in reversed(self._starts(batch.times)):
+            good = self._open(starts, batch.times)
+            accepted |= good
+            if not good.any():
+                continue
+            part = batch if good.all() else Columns(batch.data.filter(pa.array(good)), batch.times[good])
+            grouped = GroupedBatch.of(self, part, self.keys.selector, self.functions, starts[good])
+            self._remember_types(grouped)
+            assert grouped.windows is not None
+            held = settled_keys(grouped.keys())
+            for key, start, (_, partials) in zip(held, grouped.windows, grouped.partials(), strict=True):
+                windows = self._windows(key, start)
+                pairs = zip(self.functions, windows[start], partials, strict=True)
+                windows[start] = tuple([f.merge(a, p) for f, a, p in pairs])
+                if start <= ended:
+                    updated[key, start] = None
+        self._late(batch, ~accepted)
+        self._refire(updated)
+
+    def _remember_types(self, grouped: GroupedBatch) -> None:
+        if not self._key_fields:
+            pairs = zip(grouped.key_names, grouped.key_columns, strict=True)
+            self._key_fields = [pa.field(name, column.type) for name, column in pairs]
+            self._result_types = grouped.result_types
+
+    def _late(self, batch: Any, late: np.ndarray[Any, Any]) -> None:
+        if not late.any():
+            return
+        self.ctx.metrics.inc("late_records", int(late.sum()))
+        target = self.side_out.get(LATE)
+        if target is not None:
+            for which, part in batch.partition(late.astype(np.int64), 2):
+                if which:
+                    target(part)
+
+    # Windows out.
+
+    def _refire(self, updated: dict[tuple[Any, int], None]) -> None:
+        """Windows that had fired and got another record within the allowed lateness fire again."""
+        if updated:
+            for key, start in updated:
+                self.timers.delete((key, start), start + self.spec.size - 1)
+            self._fire([(key, start, self.table.get(key)[start]) for key, start in updated])
+
+    def advance(self, time: int, limit: int) -> bool:
+        self.ctx.watermark_time = time
+        fired = []
+        for _ in range(limit):
+            due = self.timers.pop_due(time)
+            if due is None:
+                break
+            (key, start), at = due
+            last = start + self.spec.size - 1
+            if at == last:
+                fired.append((key, start, self.table.get(key)[start]))
+            if at == last + self.spec.allowed_lateness:
+                self._drop(key, start)
+        self._fire(fired)
+        next_time = self.timers.next_time()
+        return next_time is None or next_time > time
+
+    def _drop(self, key: Any, start: int) -> None:
+        windows = self.table.get(key)
+        del windows[start]
+        if not windows:
+            self.table.pop(key)
+
+    def _fire(self, fired: list[tuple[Any, int, Any]]) -> None:
+        if not fired:
+            return
+        try:
+            results = [self._results(state) for _, _, state in fired]
+        except Exception as error:
+            raise self.user_error(error) from error
+        times = np.array([start + self.spec.size - 1 for _, start, _ in fired], np.int64)
+        if self.node.form == "columns":
+            self.out(Columns(self._record_batch(fired, results), times))
+            return
+        make, size = self._row._make, self.spec.size
+        rows = [
+            make((key, start / 1e6, (start + size) / 1e6, *result))
+            for (key, start, _), result in zip(fired, results, strict=True)
+        ]
+        self.out(Rows(rows, times))
+
+    def _results(self, state: Any) -> tuple[Any, ...]:
+        if self.reduce is not None:
+            return (state,)
+        return tuple([f.get_result(a) for f, a in zip(self.functions, state, strict=True)])
+
+    def _record_batch(self, fired: list[tuple[Any, int, Any]], results: list[tuple[Any, ...]]) -> pa.RecordBatch:
+        keys = [key for key, _, _ in fired]
+        lists = [keys] if len(self._key_fields) == 1 else list(zip(*keys, strict=True))
+        arrays = [pa.array(column, field.type) for column, field in zip(lists, self._key_fields, strict=True)]
+        starts = np.array([start for _, start, _ in fired], np.int64)
+        arrays += [pa.array(starts / 1e6), pa.array((starts + self.spec.size) / 1e6)]
+        columns = zip(zip(*results, strict=True), self._result_types, strict=True)
+        arrays += [pa.array(column, kind) for column, kind in columns]
+        names = [field.name for field in self._key_fields] + ["start", "end", *self.names]
+        return pa.RecordBatch.from_arrays(arrays, names=names)

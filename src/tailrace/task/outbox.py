@@ -1,0 +1,246 @@
+"""The outputs of one subtask: partitions what operators emit, gathers it into frames, and sends as credit allows.
+
+A frame is sealed when enough records are gathered, when the task's oldest gathered record has waited `MAX_AGE`, or when
+the worker has nothing else to do. There is no flush timer. A watermark waits for the records gathered before it and
+takes later ones with it: moving a watermark back is always safe.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from tailrace.elements.batches import Columns, Rows, concat
+from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
+from tailrace.elements.markers import EndOfInput, Idle, Watermark
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
+from tailrace.errors import InternalError, shortened
+from tailrace.protocol.flow import Producer
+from tailrace.task.partition import Partitioner
+from tailrace.task.usercode import user_error
+
+FRAME_RECORDS = 4096
+FRAME_BYTES = 256 << 10
+MAX_AGE = 5_000
+"""Microseconds a gathered record may wait while its worker is busy."""
+_SAMPLE_EVERY = 32
+
+
+class OutputChannel:
+    """One channel out of the task.
+
+    Invariant O1: `queue` holds sealed frames and markers in order; nothing is sent past them.
+    Invariant O2: `seq` is the sequence number of the next record to be sealed.
+    """
+
+    __slots__ = (
+        "buffer", "buffered", "flow", "id", "idle_due", "local", "queue", "record_bytes", "sealed", "seq",
+        "watermark_due", "watermark_sent",
+    )  # fmt: skip
+
+    def __init__(self, ident: ChannelId, local: bool, window: int) -> None:
+        self.id = ident
+        self.local = local
+        self.flow = Producer(window)
+        self.buffer: list[Any] = []
+        self.buffered = 0
+        self.queue: deque[tuple[int, Any, int]] = deque()
+        """(seq, payload, charge): frames and markers as bytes, or batches and marker objects where local."""
+        self.seq = 0
+        self.sealed = 0
+        self.record_bytes = 0.0
+        self.watermark_due = MIN_TIME
+        self.watermark_sent = MIN_TIME
+        self.idle_due = False
+
+
+class Output:
+    """One edge out of one operator of the task."""
+
+    def __init__(self, who: str, partitioner: Partitioner, channels: list[OutputChannel]) -> None:
+        self.who = who
+        self.partitioner = partitioner
+        self.channels = channels
+
+
+Send = tuple[ChannelId, bool, int, Any, int]
+"""An action: (channel, local, seq, payload, charge)."""
+
+
+class Outbox:
+    """All outputs of one subtask. `sends` are the actions to carry out, in order."""
+
+    def __init__(self, outputs: list[Output], incarnation: int, attempt: int, subtask: int, copy: bool) -> None:
+        self.outputs = outputs
+        self.channels = {channel.id: channel for output in outputs for channel in output.channels}
+        self.incarnation = incarnation
+        self.attempt = attempt
+        self.subtask = subtask
+        self.copy = copy
+        self.sends: list[Send] = []
+        self.records = 0
+        self.blocked = 0
+        """How many channels have something sealed that waits for credit."""
+        self.oldest: int | None = None
+        """When the oldest gathered record was emitted (int64 microseconds)."""
+        self.now = 0
+
+    # What operators do.
+
+    def emit(self, output: Output, batch: Rows | Columns) -> None:
+        """Takes a batch of an operator for one edge."""
+        self.records += len(batch)
+        for target, part in output.partitioner.split(batch):
+            channel = output.channels[target]
+            if part.split != -1:
+                part = part.slice(0, len(part))
+                part.split = -1
+            channel.buffer.append(part)
+            channel.buffered += len(part)
+            if channel.buffered >= FRAME_RECORDS or channel.buffered * channel.record_bytes >= FRAME_BYTES:
+                self._seal(output, channel)
+            elif self.oldest is None:
+                self.oldest = self.now
+
+    def watermark(self, output: Output, time: int) -> None:
+        """The operator's watermark reached `time`. The maximum goes with the end of input and is not sent itself."""
+        if time == MAX_TIME:
+            return
+        for channel in output.channels:
+            if time > channel.watermark_due:
+                channel.watermark_due = time
+                channel.idle_due = False
+                if self.oldest is None:
+                    self.oldest = self.now
+
+    def idle(self, output: Output) -> None:
+        """The operator has nothing to say for now."""
+        for channel in output.channels:
+            channel.idle_due = True
+        self.flush()
+
+    def end(self) -> None:
+        """The task's input has ended and everything was emitted."""
+        self.flush()
+        for output in self.outputs:
+            for channel in output.channels:
+                self._mark(channel, EndOfInput())
+                self._drain(channel)
+
+    def flush_if_old(self) -> None:
+        """Seals what waits where its oldest record has waited long enough."""
+        if self.oldest is not None and self.now - self.oldest >= MAX_AGE:
+            self.flush()
+
+    def flush(self) -> bool:
+        """Seals everything that waits. True when there was anything."""
+        self.oldest = None
+        flushed = False
+        for output in self.outputs:
+            for channel in output.channels:
+                due = channel.watermark_due > channel.watermark_sent
+                if channel.buffer or due or channel.idle_due:
+                    flushed = True
+                    self._seal(output, channel)
+        return flushed
+
+    # What the consumer says.
+
+    def granted(self, ident: ChannelId, total: int) -> None:
+        """The consumer of a channel allows more."""
+        channel = self.channels[ident]
+        channel.flow.granted(total)
+        self._drain(channel)
+
+    # Sealing and sending.
+
+    def _seal(self, output: Output, channel: OutputChannel) -> None:
+        if channel.buffer:
+            batch = concat(channel.buffer)
+            channel.buffer = []
+            channel.buffered = 0
+            for piece in self._pieces(channel, batch):
+                self._enqueue(output, channel, piece)
+        if channel.watermark_due > channel.watermark_sent:
+            channel.watermark_sent = channel.watermark_due
+            self._mark(channel, Watermark(channel.watermark_due))
+        if channel.idle_due:
+            channel.idle_due = False
+            self._mark(channel, Idle())
+        self._drain(channel)
+
+    def _pieces(self, channel: OutputChannel, batch: Any) -> list[Any]:
+        """A batch cut so that each frame takes at most half the window, as far as records can be parted."""
+        if not channel.record_bytes:
+            channel.record_bytes = max(1.0, encoded_size(batch) / max(1, len(batch)))
+        most = max(1, int(min(FRAME_BYTES, channel.flow.window // 2) / channel.record_bytes))
+        if len(batch) <= most + most // 4:
+            return [batch]
+        return [batch.slice(at, min(at + most, len(batch))) for at in range(0, len(batch), most)]
+
+    def _enqueue(self, output: Output, channel: OutputChannel, batch: Any) -> None:
+        payload: Any
+        channel.sealed += 1
+        if channel.local:
+            if channel.sealed % _SAMPLE_EVERY == 1:
+                channel.record_bytes = max(1.0, encoded_size(batch) / len(batch))
+            payload, charge = self._copied(batch), max(1, int(channel.record_bytes * len(batch)))
+        else:
+            payload = self._encoded(output, channel, batch)
+            charge = len(payload)
+            channel.record_bytes = charge / len(batch)
+        self._queue(channel, channel.seq, payload, charge)
+        channel.seq += len(batch)
+
+    def _copied(self, batch: Any) -> Any:
+        if not self.copy or not isinstance(batch, Rows):
+            return batch
+        from tailrace.task.copying import copied
+
+        return copied(batch)
+
+    def _encoded(self, output: Output, channel: OutputChannel, batch: Any) -> bytes:
+        try:
+            return encode_batch(channel.id, self.incarnation, self.attempt, channel.seq, batch)
+        except Exception as error:
+            for value in batch.to_rows().values:
+                try:
+                    encode_batch(channel.id, self.incarnation, self.attempt, 0, Rows([value]))
+                except Exception as again:
+                    what = f"a record of type {type(value).__name__} cannot be pickled to go to another worker: {again}"
+                    raise user_error(again, output.who, self.subtask, value, what=what) from again
+            raise user_error(error, output.who, self.subtask, what=f"records cannot be pickled: {error}") from error
+
+    def _mark(self, channel: OutputChannel, marker: Any) -> None:
+        payload = marker
+        if not channel.local:
+            payload = encode_marker(channel.id, self.incarnation, self.attempt, channel.seq, marker)
+        self._queue(channel, channel.seq, payload, 0)
+
+    def _queue(self, channel: OutputChannel, seq: int, payload: Any, charge: int) -> None:
+        if not channel.queue:
+            self.blocked += 1
+        channel.queue.append((seq, payload, charge))
+
+    def _drain(self, channel: OutputChannel) -> None:
+        """Sends from the head of the queue while credit allows."""
+        queue = channel.queue
+        if not queue:
+            return
+        while queue:
+            seq, payload, charge = queue[0]
+            if charge and not channel.flow.may_send(charge):
+                return
+            queue.popleft()
+            channel.flow.send(charge)
+            self.sends.append((channel.id, channel.local, seq, payload, charge))
+        self.blocked -= 1
+
+    def check(self) -> None:
+        """Raises `InternalError` where an invariant of this file does not hold."""
+        waiting = sum(1 for channel in self.channels.values() if channel.queue)
+        if waiting != self.blocked:
+            raise InternalError(f"O1: {waiting} channels wait for credit, {self.blocked} are counted")
+        for channel in self.channels.values():
+            if channel.queue and channel.queue[0][2] and channel.flow.may_send(channel.queue[0][2]):
+                raise InternalError(f"O1: channel {channel.id} waits though it may send {shortened(channel.queue[0])}")

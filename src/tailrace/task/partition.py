@@ -1,0 +1,116 @@
+"""How the records of one edge find their subtask: one class per partitioning of `graph.operators`."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from tailrace.elements.keys import owners
+from tailrace.errors import TailraceError
+from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning, Rebalance, Rescale, Shuffle
+from tailrace.task.keys import FieldReader, KeyReader
+from tailrace.task.services import Services
+from tailrace.task.usercode import user_error
+
+
+class Partitioner(Protocol):
+    """Splits a batch over `count` targets; the numbers are positions among the targets of this sender."""
+
+    def split(self, batch: Any) -> list[tuple[int, Any]]: ...
+
+
+class ToOne:
+    """The only target."""
+
+    def split(self, batch: Any) -> list[tuple[int, Any]]:
+        return [(0, batch)]
+
+
+class ToAll:
+    """Every target gets every record."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def split(self, batch: Any) -> list[tuple[int, Any]]:
+        return [(target, batch) for target in range(self.count)]
+
+
+class ByKey:
+    """The owner of the record's key group. The groups stay with the batch."""
+
+    def __init__(self, reader: KeyReader, count: int, max_parallelism: int) -> None:
+        self.reader = reader
+        self.count = count
+        self.owners = owners(count, max_parallelism)
+
+    def split(self, batch: Any) -> list[tuple[int, Any]]:
+        groups = self.reader.groups(batch)
+        keyed = type(batch)(batch.data if batch.form == "columns" else batch.values, batch.times, groups)
+        if self.count == 1:
+            return [(0, keyed)]
+        return keyed.partition(self.owners[groups], self.count)  # type: ignore[no-any-return]
+
+
+class RoundRobin:
+    """Record by record, starting at a different target in each sender."""
+
+    def __init__(self, count: int, first: int) -> None:
+        self.count = count
+        self.next = first % count
+
+    def split(self, batch: Any) -> list[tuple[int, Any]]:
+        targets = (np.arange(len(batch)) + self.next) % self.count
+        self.next = (self.next + len(batch)) % self.count
+        return batch.partition(targets, self.count)  # type: ignore[no-any-return]
+
+
+class AtRandom:
+    """Uniformly, from a seeded generator."""
+
+    def __init__(self, count: int, random: Any) -> None:
+        self.count = count
+        self.random = random
+
+    def split(self, batch: Any) -> list[tuple[int, Any]]:
+        targets = np.array(self.random.choices(range(self.count), k=len(batch)), np.int64)
+        return batch.partition(targets, self.count)  # type: ignore[no-any-return]
+
+
+class ByFunction:
+    """What the user's function says, modulo the number of targets."""
+
+    def __init__(self, fn: Any, count: int, who: str, subtask: int) -> None:
+        self.reader = FieldReader(fn, who, subtask)
+        self.count = count
+
+    def split(self, batch: Any) -> list[tuple[int, Any]]:
+        rows = batch.to_rows()
+        chosen = self.reader.values(rows)
+        try:
+            targets = np.array([int(one) % self.count for one in chosen], np.int64)
+        except TailraceError:
+            raise
+        except (TypeError, ValueError) as error:
+            what = f"partition_by must return whole numbers: {error}"
+            bad = next((v for v, one in zip(rows.values, chosen, strict=True) if not isinstance(one, int)), None)
+            raise user_error(error, self.reader.who, self.reader.subtask, bad, what=what) from error
+        return batch.partition(targets, self.count)  # type: ignore[no-any-return]
+
+
+def make_partitioner(kind: Partitioning, who: str, subtask: int, count: int, services: Services) -> Partitioner:
+    """The partitioner of an edge for one sender with `count` targets; `who` names the operator in errors."""
+    if isinstance(kind, Hash):
+        reader = KeyReader(kind.key, who, subtask, services.max_parallelism)
+        return ByKey(reader, count, services.max_parallelism)
+    if isinstance(kind, Broadcast):
+        return ToAll(count)
+    if isinstance(kind, Custom):
+        return ByFunction(kind.fn, count, who, subtask)
+    if count == 1 or isinstance(kind, Forward):
+        return ToOne()
+    if isinstance(kind, Shuffle):
+        return AtRandom(count, services.random("shuffle", who, subtask))
+    assert isinstance(kind, Rebalance | Rescale)
+    return RoundRobin(count, subtask)

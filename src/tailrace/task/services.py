@@ -1,0 +1,49 @@
+"""The only doors through which anything nondeterministic reaches a task: a driver above the waterline stands behind
+them, so a replay or a simulation can stand there instead."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+RandomFactory = Callable[[int], Any]
+"""Makes a `random.Random` from a seed. Given from above: nothing below the waterline makes randomness."""
+
+
+@dataclass
+class Services:
+    """What one worker gives to its tasks."""
+
+    random_factory: RandomFactory
+    job: str = "job"
+    incarnation: int = 1
+    run_id: str = ""
+    seed: int = 0
+    max_parallelism: int = 128
+    copy_records: bool = False
+    debug: bool = False
+    now: int = 0
+    """The clock reading of the current step, int64 microseconds. Set by the task at each step, from its event."""
+
+    def random(self, *place: object) -> Any:
+        """A random generator for one place (operator, subtask): the same seed and place give the same numbers."""
+        text = "|".join(map(str, (self.seed, *place)))
+        return self.random_factory(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
+
+
+@dataclass
+class Metrics:
+    """Counters and gauges of one operator in one subtask, users' own ones included."""
+
+    counters: dict[str, int] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+
+    def inc(self, name: str, by: int = 1) -> None:
+        """Adds to a counter."""
+        self.counters[name] = self.counters.get(name, 0) + by
+
+    def set(self, name: str, value: float) -> None:
+        """Sets a gauge."""
+        self.gauges[name] = value

@@ -1,0 +1,185 @@
+"""The subtasks of one worker: subtask *i* of every vertex that has one. Neighbours hand batches over in memory.
+
+A slice routes what its tasks send: to a task of its own at once, to another worker as an action. It is stepped by a
+driver: above the waterline in production, by the simulator in tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.elements.frames import GRANT, ROWS, ChannelId, Frame, encode_grant
+from tailrace.elements.timestamps import MAX_TIME
+from tailrace.errors import ProtocolViolation
+from tailrace.graph.plan import Plan
+from tailrace.protocol.deployment import SubtaskReport
+from tailrace.task.idle import Idle
+from tailrace.task.machine import Task
+from tailrace.task.operators.endpoints import SourceTask
+from tailrace.task.operators.timestamps import TimestampsTask
+from tailrace.task.services import Services
+
+MAX_WINDOW = 1 << 20
+MIN_WINDOW = 32 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class ToPeer:
+    """An action: these bytes go to the worker of slot `slot`."""
+
+    slot: int
+    data: bytes
+
+
+def window_of(plan: Plan, slot: int, memory: int) -> int:
+    """The window of each channel into this slot, so that all of them together stay within the worker's memory."""
+    channels = sum(1 for edge in plan.edges for channel in plan.channels(edge) if channel.target == slot)
+    return max(MIN_WINDOW, min(MAX_WINDOW, memory // max(1, channels)))
+
+
+class Slice:
+    """All tasks of one worker, the most downstream one first."""
+
+    def __init__(self, plan: Plan, slot: int, attempt: int, services: Services, memory: int) -> None:
+        self.plan = plan
+        self.slot = slot
+        self.incarnation = services.incarnation
+        self.services = services
+        # Both ends of a channel must agree on its window: it is the smallest that any slot could afford.
+        window = min(window_of(plan, s, memory) for s in range(plan.slots))
+        self.tasks = [
+            Task(plan, vertex, slot, attempt, services, window)
+            for vertex in reversed(plan.vertices)
+            if slot < vertex.parallelism
+        ]
+        self._by_vertex = {task.vertex.id: task for task in self.tasks}
+        self.actions: list[ToPeer] = []
+        self.stale_frames = 0
+        """Frames of an older incarnation, dropped at the door."""
+
+    def open(self) -> None:
+        """Opens all user functions, downstream first."""
+        for task in self.tasks:
+            task.open()
+
+    def close(self) -> list[Exception]:
+        """Closes all user functions, whatever some of them raise."""
+        return [error for task in self.tasks for error in task.close()]
+
+    @property
+    def finished(self) -> bool:
+        return all(task.finished for task in self.tasks)
+
+    def peers(self) -> set[int]:
+        """The slots of other workers that this one has channels with."""
+        found: set[int] = set()
+        for edge in self.plan.edges:
+            for channel in self.plan.channels(edge):
+                if self.slot in (channel.source, channel.target):
+                    found.update((channel.source, channel.target))
+        return found - {self.slot}
+
+    # Events.
+
+    def receive(self, frame: Frame, peer: int) -> None:
+        """A frame came from another worker. Raises `ProtocolViolation` for one that is not its to send."""
+        if frame.incarnation != self.incarnation:
+            if frame.incarnation > self.incarnation:
+                raise ProtocolViolation(f"a frame of incarnation {frame.incarnation}, this is {self.incarnation}")
+            self.stale_frames += 1
+            return
+        channel = frame.channel
+        if frame.kind == GRANT:
+            if channel.target != peer:
+                raise ProtocolViolation(f"worker {peer} granted for channel {channel}, which it does not read")
+            self._sender(channel).granted(channel, frame.number)
+            self._carry_out_all()
+            return
+        if channel.source != peer:
+            raise ProtocolViolation(f"worker {peer} sent on channel {channel}, which it does not write")
+        element = frame if frame.count or frame.kind == ROWS else frame.marker()
+        self._receiver(channel).arrive(channel, frame.seq, element, frame.size if frame.count else 0)
+
+    # Steps.
+
+    def step(self, task: Task, now: int, budget: int) -> Idle | None:
+        """One step of one task, and what follows from it among the tasks of this slice."""
+        idle = task.step(now, budget)
+        self._carry_out(task)
+        if self.services.debug:
+            task.check()
+        return idle
+
+    def flush(self) -> bool:
+        """Nothing else is to do: what was gathered goes. True when something went."""
+        flushed = False
+        for task in self.tasks:
+            if task.flush():
+                flushed = True
+                self._carry_out(task)
+        return flushed
+
+    def _carry_out_all(self) -> None:
+        for task in self.tasks:
+            self._carry_out(task)
+
+    def _carry_out(self, task: Task) -> None:
+        """Routes what a task sent and granted."""
+        if task.outbox.sends:
+            sends, task.outbox.sends = task.outbox.sends, []
+            for channel, local, seq, payload, charge in sends:
+                if local:
+                    self._receiver(channel).arrive(channel, seq, payload, charge)
+                else:
+                    self.actions.append(ToPeer(channel.target, payload))
+        if task.grants:
+            grants, task.grants = task.grants, []
+            for channel, total in grants:
+                if channel.source == self.slot:
+                    sender = self._sender(channel)
+                    sender.granted(channel, total)
+                    self._carry_out(sender)
+                else:
+                    self.actions.append(ToPeer(channel.source, encode_grant(channel, self.incarnation, 0, total)))
+
+    def _sender(self, channel: ChannelId) -> Task:
+        return self._task(channel, self.plan.edges[channel.edge].source if self._known(channel) else -1)
+
+    def _receiver(self, channel: ChannelId) -> Task:
+        return self._task(channel, self.plan.edges[channel.edge].target if self._known(channel) else -1)
+
+    def _known(self, channel: ChannelId) -> bool:
+        return channel.edge < len(self.plan.edges)
+
+    def _task(self, channel: ChannelId, vertex: int) -> Task:
+        task = self._by_vertex.get(vertex)
+        if task is None or (channel not in task.gate.channels and channel not in task.outbox.channels):
+            raise ProtocolViolation(f"channel {channel} is not in this worker's part of the plan")
+        return task
+
+    # What others may ask.
+
+    def reports(self, busy: dict[int, int]) -> list[SubtaskReport]:
+        """The figures of every subtask; `busy` is microseconds of work by vertex, measured above the waterline."""
+        return [self._report(task, busy.get(task.vertex.id, 0)) for task in self.tasks]
+
+    def _report(self, task: Task, busy: int) -> SubtaskReport:
+        metrics: dict[str, float] = {}
+        for operator in task.chain.operators:
+            for name, value in (*operator.ctx.metrics.counters.items(), *operator.ctx.metrics.gauges.items()):
+                metrics[f"{operator.node.name}.{name}"] = value
+        return SubtaskReport(
+            vertex=task.vertex.id,
+            subtask=self.slot,
+            records_in=task.records_in,
+            records_out=task.records_out(),
+            watermark=MAX_TIME if task.finished else task.watermark(),
+            timed=any(isinstance(op, TimestampsTask) for op in task.chain.operators),
+            source=isinstance(task.chain.root, SourceTask),
+            busy_micros=busy,
+            queued_bytes=task.gate.queued_bytes(),
+            state_entries=sum(op.state_entries() for op in task.chain.operators),
+            blocked=bool(task.outbox.blocked),
+            finished=task.finished,
+            metrics=metrics,
+        )

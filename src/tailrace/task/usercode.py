@@ -1,0 +1,44 @@
+"""Errors of user code, made for the user: the operator, the subtask, the record, and their own part of the traceback."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+from typing import Any
+
+from tailrace import errors
+from tailrace.errors import UserCodeError, shortened
+
+_PACKAGE = errors.__file__.rpartition("errors.py")[0]
+_NOTHING: Any = object()
+FUSED = "<tailrace fused functions>"
+"""The file name of generated code that calls user functions one per line (see `operators.fused`)."""
+
+
+def user_error(
+    error: BaseException, operator: str, subtask: int, record: Any = _NOTHING, *, what: str | None = None
+) -> UserCodeError:
+    """A `UserCodeError` for `error`; `record` is the record at hand, where there was one."""
+    message = what if what is not None else f"{type(error).__name__}: {error}"
+    shown = None if record is _NOTHING else shortened(record)
+    return UserCodeError(
+        message, operator=operator, subtask=subtask, record=shown, user_traceback=user_traceback(error)
+    )
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback of `error` without the frames of Tailrace itself."""
+    summary = traceback.TracebackException.from_exception(error)
+    own = [f for f in summary.stack if not f.filename.startswith(_PACKAGE) and f.filename != FUSED]
+    summary.stack = traceback.StackSummary.from_list(own)
+    return "".join(summary.format(chain=False))
+
+
+def innermost_fused_frame(trace: TracebackType | None) -> TracebackType | None:
+    """The last frame of generated code in a traceback: its line tells the function, its locals the record."""
+    found = None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == FUSED:
+            found = trace
+        trace = trace.tb_next
+    return found

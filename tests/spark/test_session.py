@@ -1,0 +1,72 @@
+"""A local session in a process of its own: what it says at its start, and what it leaves alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tailrace.errors import ConfigError
+from tailrace.spark.session import local_session
+
+PROGRAM = """
+import os, sys, threading
+from tailrace.errors import ConfigError
+from tailrace.spark.session import active_or_local, local_session
+
+before = dict(os.environ)
+spark = local_session(2, {"spark.sql.shuffle.partitions": "3"})
+assert spark.sparkContext.master == "local[2]"
+assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+assert spark.conf.get("spark.ui.enabled") == "false"
+
+def pythons(batches):
+    import sys
+    import pyarrow
+    for _ in batches:
+        yield pyarrow.RecordBatch.from_pydict({"python": [sys.executable]})
+
+assert {row.python for row in spark.range(2).mapInArrow(pythons, "python string").collect()} == {sys.executable}
+
+assert active_or_local(9) is spark
+elsewhere = []
+thread = threading.Thread(target=lambda: elsewhere.append(active_or_local(9)))
+thread.start()
+thread.join()
+assert elsewhere == [spark]
+
+assert local_session(2) is spark
+try:
+    local_session(3)
+except ConfigError as error:
+    assert "local[2]" in str(error)
+else:
+    raise AssertionError("a second master was accepted")
+
+spark.stop()
+other = active_or_local(1)
+assert other.sparkContext.master == "local[1]"
+assert other.range(3).count() == 3
+other.stop()
+
+assert os.environ.get("SPARK_LOCAL_IP") == before.get("SPARK_LOCAL_IP")  # that was for the start of the JVM only
+assert os.environ["PATH"] == before["PATH"]
+"""
+
+
+@pytest.mark.spark
+def test_a_local_session_works_and_is_quiet() -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=env, timeout=200)
+    assert done.returncode == 0, done.stderr
+    # The JVM itself says this one, and no setting stops it.
+    noise = [line for line in done.stderr.splitlines() if "Using incubator modules" not in line]
+    assert noise == [], done.stderr
+    assert done.stdout == ""
+
+
+def test_a_session_has_at_least_one_slot() -> None:
+    with pytest.raises(ConfigError, match="at least one slot"):
+        local_session(0)

@@ -1,0 +1,178 @@
+"""The rules of the house that import-linter cannot say: bans on modules of the standard library, on pyspark, and on
+rooms that do not exist yet. Each breach is told as file:line with what to do instead."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "tailrace"
+
+# `api` counts, because the functions and handles it defines run inside tasks.
+BELOW_THE_WATERLINE = ("api", "coordinator", "elements", "graph", "protocol", "state", "task")
+
+CLOCK = "use the injected clock: the time is in the event"
+WAITING = "nothing waits below the waterline: return an action, its completion comes back as an event"
+CHANCE = "use the injected seed or id: chance is an event, so that a replay sees the same"
+OUTSIDE = "return an action, the driver above the waterline does it"
+CONFIG = "take it as a setting: the driver above the waterline reads the machine it is on"
+ABOVE = "is above the waterline: define the contract here, and let it be implemented there"
+
+BANNED_MODULES = {
+    "asyncio": WAITING,
+    "concurrent": WAITING,
+    "multiprocessing": WAITING,
+    "queue": WAITING,
+    "select": WAITING,
+    "selectors": WAITING,
+    "signal": WAITING,
+    "threading": WAITING,
+    "sched": CLOCK,
+    "time": CLOCK,
+    "random": CHANCE,
+    "numpy.random": CHANCE,
+    "secrets": CHANCE,
+    "uuid.uuid1": CHANCE,
+    "uuid.uuid4": CHANCE,
+    "http": OUTSIDE,
+    "shutil": OUTSIDE,
+    "socket": OUTSIDE,
+    "ssl": OUTSIDE,
+    "subprocess": OUTSIDE,
+    "tempfile": OUTSIDE,
+    "urllib": OUTSIDE,
+    "os": CONFIG,
+    "platform": CONFIG,
+    "pyspark": "only tailrace.spark knows Spark: a launcher is reached through a contract, by name",
+    **{f"tailrace.{room}": ABOVE for room in ("cli", "connectors", "runtime", "server", "spark", "storage", "testing")},
+}
+
+BANNED_CALLS = {
+    "date.today": CLOCK,
+    "datetime.now": CLOCK,
+    "datetime.today": CLOCK,
+    "datetime.utcnow": CLOCK,
+    "np.random": CHANCE,
+    "open": OUTSIDE,
+    "uuid.uuid1": CHANCE,
+    "uuid.uuid4": CHANCE,
+}
+
+
+class Breach(NamedTuple):
+    line: int
+    what: str
+    instead: str
+
+
+def breaches(code: str, modules: dict[str, str], calls: dict[str, str]) -> list[Breach]:
+    """What a file has that it must not. Imports for type checkers only are no imports."""
+    found = set()
+    for node in _nodes_that_run(ast.parse(code)):
+        for name in _imported(node):
+            for module, instead in modules.items():
+                if name == module or name.startswith(f"{module}."):
+                    found.add(Breach(node.lineno, f"imports {module}", instead))
+        if isinstance(node, ast.ImportFrom) and node.level:
+            found.add(Breach(node.lineno, "imports by a relative path", "write the full name"))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            called = ast.unparse(node.func)
+            for name, instead in calls.items():
+                if called == name or ("." in name and f".{name}." in f".{called}."):
+                    found.add(Breach(node.lineno, f"calls {called}()", instead))
+    return sorted(found)
+
+
+def _nodes_that_run(node: ast.AST) -> Iterator[Any]:
+    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        for other in node.orelse:
+            yield from _nodes_that_run(other)
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _nodes_that_run(child)
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        return [f"{node.module}.{alias.name}" for alias in node.names]  # each may be a module: from tailrace import cli
+    return []
+
+
+def files_of(*rooms: str) -> list[Path]:
+    return sorted(file for room in rooms for file in (SOURCE / room).rglob("*.py"))
+
+
+def report(files: list[Path], modules: dict[str, str], calls: dict[str, str]) -> str:
+    assert files, "no file was checked: have the packages moved?"
+    return "\n".join(
+        f"{file.relative_to(SOURCE.parents[1])}:{breach.line}: {breach.what}; {breach.instead}"
+        for file in files
+        for breach in breaches(file.read_text(encoding="utf-8"), modules, calls)
+    )
+
+
+def test_below_the_waterline_nothing_waits_guesses_or_touches_the_world() -> None:
+    told = report(files_of(*BELOW_THE_WATERLINE), BANNED_MODULES, BANNED_CALLS)
+    assert not told, f"below the waterline:\n{told}"
+
+
+def test_only_the_spark_room_imports_pyspark() -> None:
+    elsewhere = [file for file in sorted(SOURCE.rglob("*.py")) if SOURCE / "spark" not in file.parents]
+    told = report(elsewhere, {"pyspark": "only tailrace.spark knows Spark"}, {})
+    assert not told, f"outside tailrace.spark:\n{told}"
+
+
+def test_storage_does_not_know_the_protocol() -> None:
+    files = files_of("storage")
+    if not files:
+        pytest.skip("there is no tailrace.storage yet")
+    told = report(files, {"tailrace.protocol": "facts go in, decisions come out"}, {})
+    assert not told, told
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "what"),
+    [
+        ("import time", 1, "imports time"),
+        ("import os.path as p", 1, "imports os"),
+        ("from os import path", 1, "imports os"),
+        ("from asyncio.events import get_event_loop", 1, "imports asyncio"),
+        ("def f():\n    from threading import Lock", 2, "imports threading"),
+        ("if TYPE_CHECKING:\n    pass\nelse:\n    import random", 4, "imports random"),
+        ("from tailrace import storage", 1, "imports tailrace.storage"),
+        ("from tailrace.runtime.loop import Loop", 1, "imports tailrace.runtime"),
+        ("import datetime\ndatetime.datetime.now()", 2, "calls datetime.datetime.now()"),
+        ("from datetime import datetime\ndatetime.now(UTC)", 2, "calls datetime.now()"),
+        ("import numpy as np\nnp.random.default_rng()", 2, "calls np.random.default_rng()"),
+        ("from uuid import uuid4", 1, "imports uuid.uuid4"),
+        ("import uuid\nuuid.uuid4()", 2, "calls uuid.uuid4()"),
+        ("from numpy import random", 1, "imports numpy.random"),
+        ("from ..runtime import loop", 1, "imports by a relative path"),
+        ("open('x')", 1, "calls open()"),
+    ],
+)
+def test_a_breach_is_seen(code: str, line: int, what: str) -> None:
+    assert [(breach.line, breach.what) for breach in breaches(code, BANNED_MODULES, BANNED_CALLS)] == [(line, what)]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import datetime, timeit_of_ours",
+        "from tailrace import errors",
+        "from tailrace.elements import timestamps",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pyspark.sql import DataFrame",
+        "import uuid\nuuid.UUID(int=1)",
+        "backend.open()",
+        "timedelta.total_seconds(x)",
+    ],
+)
+def test_what_is_allowed_is_not_seen(code: str) -> None:
+    assert breaches(code, BANNED_MODULES, BANNED_CALLS) == []
