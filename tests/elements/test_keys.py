@@ -505,9 +505,9 @@ def test_cache_stores_and_forgets() -> None:
 
 def test_cache_stores_plain_twins() -> None:
     cache = KeyGroups(128)
-    cache.groups_of([np.int64(7), np.float32(0.5), Decimal(8), Point(np.int8(9), Color.RED)])
-    assert [type(key) for key in cache] == [int, float, int, tuple]
-    assert [type(item) for item in list(cache)[-1]] == [int, int]
+    cache.groups_of([np.int64(7), np.float32(0.5), Decimal(8), Point(np.int8(9), Color.RED), (1, np.int8(2))])
+    assert [type(key) for key in cache] == [int, float, int, tuple, tuple]
+    assert [type(item) for key in list(cache)[-2:] for item in key] == [int] * 4
 
 
 def test_cache_stores_no_nan() -> None:
@@ -653,15 +653,23 @@ def test_columns_and_rows_have_the_same_groups(column: Any) -> None:
         assert groups.tolist() == expected(column.to_pylist())
 
 
-@given(st.integers(0, 6).flatmap(lambda n: st.lists(columns(n), min_size=1, max_size=3)))
-def test_composite_keys_are_tuples(parts: list[Any]) -> None:
+def repeated(column: Any, times: int) -> Any:
+    """A column in which each value occurs that often, so that most tuples do."""
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([repeated(chunk, times) for chunk in column.chunks], column.type)
+    return pa.concat_arrays([column] * times)
+
+
+@given(st.integers(0, 6).flatmap(lambda n: st.lists(columns(n), min_size=1, max_size=3)), st.sampled_from((1, 2, 20)))
+def test_composite_keys_are_tuples(parts: list[Any], times: int) -> None:
+    parts = [repeated(part, times) for part in parts]
     rows = list(zip(*(part.to_pylist() for part in parts), strict=True))
     assert groups_of_arrow(parts, KeyGroups(MAX_GROUPS)).tolist() == expected(rows)
 
 
 def test_many_distinct_values_in_many_columns() -> None:
     """With 2**12 values a column (the null has a place too) seven columns need 84 bits; 64 would forget the first."""
-    same = list(range(2**12 - 1))
+    same = list(range(2**12 - 1)) * 3  # each tuple more than once, or they would be taken record by record
     parts = [pa.array([*same, 5])] + [pa.array([*same, 7]) for _ in range(6)]
     rows = list(zip(*(part.to_pylist() for part in parts), strict=True))
     assert groups_of_arrow(parts, KeyGroups(MAX_GROUPS)).tolist() == expected(rows)

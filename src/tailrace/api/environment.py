@@ -28,7 +28,7 @@ class Environment:
     `copy_records` each consumer of a record gets its own copy. `debug` checks invariants and that no operator changes
     a record it was handed; it is slow. `work_dir` is a folder that driver and executors share, for DataFrames and
     results on their way in and out; local Spark needs none. `slot_timeout` is how many seconds the job waits for Spark
-    to give it its task slots.
+    to give it its task slots. `progress` prints a line on standard error each second while a job runs.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -47,6 +47,7 @@ class Environment:
         debug: bool = False,
         work_dir: str | None = None,
         slot_timeout: float = 60.0,
+        progress: bool = False,
     ) -> None:
         refuse_what_is_not_there(checkpoint, restart, standby)
         if not isinstance(max_parallelism, int) or not 1 <= max_parallelism <= MAX_SUBTASKS:
@@ -63,6 +64,7 @@ class Environment:
         self.debug = bool(debug)
         self.work_dir = work_dir
         self.slot_timeout = float(slot_timeout)
+        self.progress = bool(progress)
         self._graph = GraphBuilder(max_parallelism)
         self._executed: set[int] = set()
 

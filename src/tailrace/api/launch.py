@@ -68,6 +68,14 @@ class Launcher(Protocol):
         """A sink whose result is a Spark DataFrame."""
         ...
 
+    def dump_job(self, spec: Any) -> bytes:
+        """Pickles a job's plan with the user's functions. Raises `GraphError` naming the operator that cannot be."""
+        ...
+
+    def load_job(self, data: bytes) -> Any:
+        """What `dump_job` made, unpickled."""
+        ...
+
     def default_parallelism(self) -> int:
         """The parallelism of an environment that was given none."""
         ...

@@ -14,6 +14,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from operator import is_
 from typing import Any
 from uuid import UUID
 
@@ -389,7 +390,7 @@ class KeyGroups(dict[object, int]):
         """The groups of many keys, in order (not writeable). Raises `UnsupportedKey`."""
         listed = keys if isinstance(keys, list) else list(keys)
         layout = f"={len(listed)}H"
-        # pack() beat fromiter, array and asarray over lists of 4,096 keys, by a fifth and more.
+        # Over lists of 4,096 keys pack() beat np.fromiter, np.array and array, by up to a fifth.
         with suppress(*_LOOKUP_ERRORS):
             return np.frombuffer(struct.pack(layout, *map(self.__getitem__, listed)), np.uint16)
         return np.frombuffer(struct.pack(layout, *map(self.group_of, listed)), np.uint16)
@@ -397,11 +398,18 @@ class KeyGroups(dict[object, int]):
 
 def _stored_form(key: object) -> object:
     """The plain twin of a supported key that the cache may store, or `_NEVER`."""
+    if type(key) is int:
+        return _unless_mistakable(key)
     if type(key) in _STORED_AS_THEY_ARE:
         return key
     if isinstance(key, tuple):
-        items = tuple(map(_stored_form, tuple.__iter__(key)))
-        return _NEVER if any(item is _NEVER for item in items) else items
+        items = []
+        for item in tuple.__iter__(key):
+            items.append(_stored_form(item))
+            if items[-1] is _NEVER:
+                return _NEVER
+        # The very same tuple where it will do: a lookup compares by identity first.
+        return key if type(key) is tuple and all(map(is_, items, key)) else tuple(items)
     if isinstance(key, np.generic) and not isinstance(key, str | bytes):
         key = key.item()
     if isinstance(key, int):
@@ -483,26 +491,22 @@ def _only_used(codes: _Codes, dictionary: Any) -> tuple[_Codes, Any]:
         values = dictionary.take(pa.array(np.flatnonzero(used[:-1])))
     except pa.ArrowNotImplementedError:  # views of text and bytes, each of which may be a key
         return codes, dictionary
-    used[-1] = True  # the place of the nulls stays behind the last value
+    # Where there are nulls, their place is in use and so stays behind the last value.
     places = np.cumsum(used) - 1
     return places[codes], values
 
 
 def _python_values(array: Any) -> list[Any]:
-    """The values as rows hold them; times in nanoseconds, which rows hold as pandas objects, as what those equal."""
+    """The values as rows hold them."""
     kind = array.type
     if array.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)):
         numbers: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
         return numbers
     try:
-        if pa.types.is_timestamp(kind) and kind.unit == "ns":
-            array = array.cast(pa.timestamp("us", kind.tz))
-        elif pa.types.is_duration(kind) and kind.unit == "ns":
-            array = array.cast(pa.duration("us"))
         values: list[Any] = array.to_pylist()
-    except (pa.ArrowInvalid, OverflowError, ValueError) as error:
+    except (OverflowError, ValueError) as error:  # a time that Python's calendar does not have
         raise UnsupportedKey(
-            f"a value of a column of type {kind} cannot be a key: {error}; cast the column to microseconds, or to int64"
+            f"a value of a column of type {kind} cannot be a key: {error}; cast the column, for example to int64"
         ) from error
     return values
 
@@ -513,6 +517,9 @@ def _composite_codes(columns: Sequence[tuple[_Codes, list[Any]]]) -> tuple[_Code
         raise ValueError("a composite key needs at least one column")
     if len({len(codes) for codes, _ in columns}) != 1:
         raise ValueError(f"the columns of a key differ in length: {[len(codes) for codes, _ in columns]}")
+    if 2 * max(len(values) for _, values in columns) > len(columns[0][0]):
+        # Most records have a tuple of their own; to look for the others costs more than it saves.
+        return np.arange(len(columns[0][0])), _tuples(columns)
     combined, size = columns[0][0], len(columns[0][1])
     for codes, values in columns[1:]:
         if size * len(values) >= 1 << 63:
@@ -522,8 +529,11 @@ def _composite_codes(columns: Sequence[tuple[_Codes, list[Any]]]) -> tuple[_Code
     combined, size = _dense(combined)
     example = np.empty(size, np.int64)
     example[combined] = np.arange(len(combined))  # for each distinct tuple, some record that has it
-    parts = [[values[place] for place in codes[example].tolist()] for codes, values in columns]
-    return combined, list(zip(*parts, strict=True))
+    return combined, _tuples([(codes[example], values) for codes, values in columns])
+
+
+def _tuples(columns: Sequence[tuple[_Codes, list[Any]]]) -> list[tuple[Any, ...]]:
+    return list(zip(*[map(values.__getitem__, codes.tolist()) for codes, values in columns], strict=True))
 
 
 def _dense(codes: _Codes) -> tuple[_Codes, int]:
@@ -545,20 +555,19 @@ def plain_key(key: Any) -> Any:
     """
     if type(key) in _FREE_OF_NAN:
         return key
+    if isinstance(key, tuple):
+        return _plain_tuple(key)
     if isinstance(key, float | np.floating):
         return key if key == key else NAN
-    if isinstance(key, Decimal):
-        return NAN if Decimal.is_nan(key) else key
-    return _plain_tuple(key) if isinstance(key, tuple) else key
+    return NAN if isinstance(key, Decimal) and Decimal.is_nan(key) else key
 
 
 def _plain_tuple(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    for item in tuple.__iter__(key):
-        if type(item) not in _FREE_OF_NAN and plain_key(item) is not item:
-            break
-    else:
+    if _FREE_OF_NAN.issuperset(map(type, tuple.__iter__(key))):
         return key
     items = tuple(map(plain_key, tuple.__iter__(key)))
+    if all(map(is_, items, tuple.__iter__(key))):
+        return key
     if type(key) is tuple:
         return items
     try:

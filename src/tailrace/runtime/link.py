@@ -18,6 +18,7 @@ import contextlib
 import functools
 import io
 import os
+import selectors
 import socket
 import struct
 import threading
@@ -72,6 +73,8 @@ class Link:
         self.bytes_in = 0
         self.bytes_out = 0
         self.queued_bytes = 0  # == sum of len over _out
+        self.watched = selectors.EVENT_READ  # what its owner's loop waits for
+        self.ready: Any = None  # the callback its owner registered, for changing what is waited for
         sock.setblocking(False)
         _tune(sock)
         self._sock = sock
@@ -235,6 +238,16 @@ class Link:
         self._drop_output(error)
         self._read_error = error
         self._head, self._body = b"", None
+
+    def local_host(self) -> str:
+        """The address of this side: the one under which this machine reaches the peer."""
+        return str(self._sock.getsockname()[0])
+
+    def detach(self) -> socket.socket:
+        """The socket itself, for an owner that goes on with it in its own way. The link is closed then."""
+        sock = self._sock.dup()
+        self.close()
+        return sock
 
     def _drop_output(self, error: LinkError) -> None:
         self._write_error = error

@@ -1,0 +1,116 @@
+"""The handle of a job: like Spark's `StreamingQuery`, in snake_case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.errors import JobFailed
+from tailrace.graph.explain import as_text
+from tailrace.graph.plan import Plan
+from tailrace.runtime.coordinator import JobRunner
+
+
+class Job:
+    """A running or ended job. All methods may be called from any thread."""
+
+    def __init__(self, runner: JobRunner, job_id: str, run_id: str, name: str, plan: Plan, keep: Any = None) -> None:
+        self._runner = runner
+        self._plan = plan
+        self._keep = keep  # what must live as long as the handle: the folder of results
+        self.id = job_id
+        self.run_id = run_id
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name!r} {self.status} id={self.id}>"
+
+    @property
+    def status(self) -> JobStatus:
+        """Where the job stands. A final status is told once all its Spark tasks are gone."""
+        return self._runner.status
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the job has not ended."""
+        return not self._runner.ended.is_set()
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Waits for the end, at most `timeout` seconds. True when the job has ended without a failure, False when it has
+        not ended in time. Raises `JobFailed` with the user's traceback when it failed. An interrupt (Ctrl-C) cancels
+        the job and passes on."""
+        try:
+            if not self._runner.ended.wait(timeout):
+                return False
+        except KeyboardInterrupt:
+            self.cancel()
+            raise
+        error = self.exception()
+        if error is not None:
+            raise error
+        return True
+
+    def cancel(self) -> None:
+        """Ends the job at once: files in progress are removed, nothing is published. Legal at any moment; returns at
+        once; wait with `await_termination`."""
+        self._runner.cancel()
+
+    def exception(self) -> JobFailed | None:
+        """Why the job failed, or None."""
+        if not self._runner.ended.is_set():
+            return None
+        if self._runner.crash is not None:
+            return JobFailed(f"job {self.name!r} failed inside tailrace:\n{self._runner.crash}", job=self.name)
+        cause = self._runner.machine.cause
+        if cause is None:
+            return None
+        return JobFailed(
+            f"job {self.name!r} failed: {cause.message}",
+            job=self.name,
+            operator=cause.operator,
+            subtask=cause.subtask,
+            record=cause.record,
+        )
+
+    @property
+    def last_progress(self) -> dict[str, Any] | None:
+        """The newest progress report, in the shape of Spark's `StreamingQueryProgress`, or None before the first."""
+        progress = self._runner.progress
+        return progress[-1] if progress else None
+
+    @property
+    def recent_progress(self) -> list[dict[str, Any]]:
+        """The last progress reports, the newest last."""
+        return list(self._runner.progress)
+
+    def metrics(self) -> dict[str, Any]:
+        """Figures of the whole job and of every subtask: records, busy time, queued bytes, users' own counters."""
+        reports = [report for slot in self._runner.machine.roster.slots for report in slot.reports]
+        names = {vertex.id: vertex.name for vertex in self._plan.vertices}
+        last = (self.last_progress or {}).get("tailrace", {})
+        return {
+            "records_in": last.get("totalInputRows", 0),
+            "records_out": last.get("totalOutputRows", 0),
+            "busy_share": last.get("busyShare", 0.0),
+            "watermark": last.get("watermark"),
+            "refused_connections": self._runner.refused(),
+            "subtasks": [
+                {
+                    "vertex": names[r.vertex],
+                    "subtask": r.subtask,
+                    "records_in": r.records_in,
+                    "records_out": r.records_out,
+                    "busy_seconds": r.busy_micros / 1e6,
+                    "queued_bytes": r.queued_bytes,
+                    "state_entries": r.state_entries,
+                    "blocked": r.blocked,
+                    "finished": r.finished,
+                    "custom": dict(r.metrics),
+                }
+                for r in reports
+            ],
+        }
+
+    def explain(self) -> str:
+        """The job's plan as text."""
+        return as_text(self._plan)

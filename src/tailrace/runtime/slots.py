@@ -1,0 +1,31 @@
+"""The contract between a job's coordinator and whatever gives it worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tailrace.runtime.worker import WorkerConfig
+
+SlotEnded = Callable[[int, str | None], None]
+"""Called, from any thread, when what runs a slot has ended: (slot, error or None)."""
+
+
+class SlotProvider(Protocol):
+    """Runs workers. `tailrace.spark.slots` does it as Spark jobs."""
+
+    def listen_host(self) -> str:
+        """The address on this machine under which workers reach the coordinator."""
+        ...
+
+    def launch(self, config: WorkerConfig, ended: SlotEnded) -> None:
+        """Starts a worker; `ended` is called exactly once when it is gone."""
+        ...
+
+    def kill(self, slot: int) -> None:
+        """Ends the worker of a slot that did not leave by itself."""
+        ...
+
+    def close(self, timeout: float) -> None:
+        """Waits, at most `timeout` seconds, for the provider's own threads."""
+        ...

@@ -1,0 +1,419 @@
+"""The process of one worker: sockets, the clock and the budget around the machine of `task.worker`.
+
+One thread, one loop. Between any two steps of user code the sockets are served. Beside it a thread gives signs of life
+on a link of its own (a regular expression or a C extension may hold the interpreter for seconds), and ends the process
+when the job is over and user code does not come back.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import selectors
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tailrace.errors import ProtocolViolation
+from tailrace.protocol import deployment
+from tailrace.protocol.deployment import Heartbeat, Hello, Peer, PeerHello
+from tailrace.runtime.link import CONTROL, FRAME, Link, LinkError
+from tailrace.runtime.listener import DialFailed, Listener, dial
+from tailrace.runtime.loop import Loop
+from tailrace.task.idle import Idle
+from tailrace.task.machine import Task
+from tailrace.task.slice import ToPeer
+from tailrace.task.worker import ConnectPeers, Exit, JobSpec, ToCoordinator, Worker
+
+TARGET_NANOS = 1_000_000
+"""How long a step should take."""
+CEILING_NANOS = 10_000_000
+"""A step that took longer than this halves the budget at once."""
+MAX_BUDGET = 32_768
+REPORT_NANOS = 500_000_000
+HEARTBEAT_SECONDS = 1.0
+GRACE_SECONDS = 3.0
+"""How long user code may take to come back once the job is over."""
+DIAL_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """What a worker is told before it can be told anything: it travels in the closure of its Spark task."""
+
+    slot: int
+    job: str
+    incarnation: int
+    address: tuple[str, int]
+    token: bytes
+
+    def __repr__(self) -> str:  # the token stays out of every log and error
+        return f"WorkerConfig(slot={self.slot}, job={self.job!r}, address={self.address})"
+
+
+class Budget:
+    """How many records a step of one task may take: from what records cost before, so that a step takes about
+    `TARGET_NANOS`."""
+
+    __slots__ = ("cost", "records")
+
+    def __init__(self) -> None:
+        self.records = 64
+        self.cost = 0.0
+
+    def learn(self, records: int, nanos: int) -> None:
+        """A step of this many records took this long."""
+        if records <= 0:
+            return
+        cost = nanos / records
+        self.cost = cost if not self.cost else 0.7 * self.cost + 0.3 * cost
+        wanted = int(TARGET_NANOS / self.cost) if self.cost else MAX_BUDGET
+        if nanos > CEILING_NANOS:
+            wanted = min(wanted, records // 2)
+        self.records = max(1, min(MAX_BUDGET, wanted, 4 * self.records))
+
+
+class WorkerProcess:
+    """Drives one `Worker` until it exits."""
+
+    def __init__(self, config: WorkerConfig, load: Callable[[bytes], JobSpec], attempt: int = 0) -> None:
+        self.config = config
+        self.machine = Worker(config.slot, load, random.Random, attempt)
+        self.exit_reason: str | None = None
+        self.loop = Loop()
+        self.peers: dict[int, Link] = {}
+        self._links: dict[int, Callable[[], None]] = {}
+        self._expected: dict[int, Peer] | None = None
+        self._early: list[tuple[PeerHello, Link]] = []
+        self._connected = False
+        self._budgets: dict[int, Budget] = {}
+        self._busy: dict[int, int] = {}
+        self._started = time.monotonic_ns()
+        self._next_report = self._started + REPORT_NANOS
+        self._bad_peers = 0
+        self._attempt = attempt
+        self.control = dial(config.address, config.token, DIAL_SECONDS, peer="the coordinator")
+        host = self.control.local_host()
+        self.listener = Listener(config.token, host, self.loop, self._incoming)
+        self.done = threading.Event()
+
+    # The life of a worker.
+
+    def run(self) -> str:
+        """Joins the job, works, leaves. Returns why it left."""
+        heart = threading.Thread(target=self._beat, name="tailrace-heartbeat", daemon=True)
+        heart.start()
+        try:
+            self._register(self.control, self._control_ready)
+            host, port = self.listener.address
+            config = self.config
+            hello = Hello(config.slot, host, port, os.getpid(), config.job, config.incarnation, self._attempt)
+            self.control.send(CONTROL, deployment.encode(hello))
+            self._flush(self.control)
+            while self.exit_reason is None:
+                self._turn()
+            self._say_goodbye()
+        finally:
+            self.done.set()
+            self._close()
+            heart.join(timeout=GRACE_SECONDS)
+        return self.exit_reason
+
+    def _turn(self) -> None:
+        """One step of one task, what follows from it, and whatever the sockets have."""
+        wake: float | None = 0.0
+        if self.machine.stepping:
+            wake = self._step()
+        else:
+            wake = None
+        now = time.monotonic_ns()
+        if now >= self._next_report:
+            self._report(now)
+        self._carry_out()
+        if self.exit_reason is None:
+            self.loop.poll(0 if wake == 0.0 else self._timeout(wake, now))
+            if self.listener.next_deadline is not None:
+                self.listener.expire(time.monotonic())
+            self._carry_out()
+
+    def _step(self) -> float | None:
+        """Steps the most downstream task that can be. How long the worker may sleep now, in seconds: 0 when something
+        was done, None when only a message can give work."""
+        wakes: list[int] = []
+        for task in self.machine.tasks():
+            start = time.perf_counter_ns()
+            idle = self._step_task(task)
+            if idle is None:
+                took = time.perf_counter_ns() - start
+                ident = task.id.vertex
+                self._busy[ident] = self._busy.get(ident, 0) + took
+                self._budget(task).learn(task.last_count, took)
+                return 0.0
+            if idle.wake_at is not None:
+                wakes.append(idle.wake_at)
+            if not self.machine.stepping:
+                return 0.0
+        if self.machine.flush():
+            return 0.0
+        if not wakes:
+            return None
+        return max(0.0, min(wakes) / 1e6 - time.time())
+
+    def _step_task(self, task: Task) -> Idle | None:
+        return self.machine.step(task, time.time_ns() // 1000, self._budget(task).records)
+
+    def _budget(self, task: Task) -> Budget:
+        budget = self._budgets.get(task.id.vertex)
+        if budget is None:
+            budget = self._budgets[task.id.vertex] = Budget()
+        return budget
+
+    def _timeout(self, wake: float | None, now: int) -> float:
+        """How long to wait for sockets: until the tasks' wake-up, the next report, or a handshake's deadline."""
+        timeout = max(0.0, (self._next_report - now) / 1e9)
+        if wake is not None:
+            timeout = min(timeout, wake)
+        deadline = self.listener.next_deadline
+        return timeout if deadline is None else max(0.0, min(timeout, deadline - time.monotonic()))
+
+    def _report(self, now: int) -> None:
+        self._next_report = now + REPORT_NANOS
+        refused = {reason.value: count for reason, count in self.listener.refused.items() if count}
+        if self._bad_peers:
+            refused["no peer of this job"] = self._bad_peers
+        busy = {vertex: nanos // 1000 for vertex, nanos in self._busy.items()}
+        self.machine.report(busy, (now - self._started) // 1000, refused)
+
+    # Actions.
+
+    def _carry_out(self) -> None:
+        """Carries out the machine's actions; then everything queued goes as far as the sockets take it."""
+        machine = self.machine
+        while machine.actions:
+            actions, machine.actions = machine.actions, []
+            for action in actions:
+                if isinstance(action, ToPeer):
+                    link = self.peers.get(action.slot)
+                    if link is not None:
+                        self._send(link, FRAME, action.data)
+                elif isinstance(action, ToCoordinator):
+                    if isinstance(action.message, deployment.SubtasksFinished):
+                        self._report(time.monotonic_ns())
+                    self._send(self.control, CONTROL, deployment.encode(action.message))
+                elif isinstance(action, ConnectPeers):
+                    self._connect(action.peers)
+                else:
+                    assert isinstance(action, Exit)
+                    self.exit_reason = action.reason
+        for link in [self.control, *self.peers.values()]:
+            if link.queued_bytes:
+                self._flush(link)
+
+    def _send(self, link: Link, kind: int, data: bytes) -> None:
+        try:
+            link.send(kind, data)
+        except LinkError as error:
+            self._lost(link, error)
+
+    def _flush(self, link: Link) -> None:
+        try:
+            link.flush()
+        except LinkError as error:
+            self._lost(link, error)
+            return
+        self._watch(link)
+
+    def _say_goodbye(self) -> None:
+        """What was said last still goes, for a short while."""
+        deadline = time.monotonic() + 1.0
+        while self.control.fileno() >= 0 and self.control.queued_bytes and time.monotonic() < deadline:
+            try:
+                self.control.flush()
+            except LinkError:
+                return
+            self.loop.poll(0.01)
+
+    # Links.
+
+    def _register(self, link: Link, ready: Callable[[], None]) -> None:
+        self._links[link.fileno()] = ready
+        self.loop.register(link, selectors.EVENT_READ, functools.partial(self._ready, link))
+
+    def _watch(self, link: Link) -> None:
+        """Asks for writability exactly while something is queued."""
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_write else 0)
+        if link.fileno() in self._links and getattr(link, "watched", selectors.EVENT_READ) != wanted:
+            self.loop.modify(link, wanted, functools.partial(self._ready, link))
+            link.watched = wanted
+
+    def _ready(self, link: Link, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._flush(link)
+        if mask & selectors.EVENT_READ and link.fileno() in self._links:
+            self._links[link.fileno()]()
+
+    def _forget(self, link: Link) -> None:
+        if self._links.pop(link.fileno(), None) is not None:
+            self.loop.unregister(link)
+        link.close()
+
+    def _control_ready(self) -> None:
+        try:
+            messages = self.control.readable()
+        except LinkError as error:
+            self._lost(self.control, error)
+            return
+        for _, payload in messages:
+            try:
+                self.machine.control(deployment.decode(payload))
+            except ProtocolViolation as error:
+                self.machine.coordinator_lost(str(error))
+
+    def _lost(self, link: Link, error: LinkError) -> None:
+        """A link is of no more use."""
+        self._forget(link)
+        if link is self.control:
+            self.machine.coordinator_lost(error.reason)
+            return
+        for slot, known in list(self.peers.items()):
+            if known is link:
+                del self.peers[slot]
+                self.machine.peer_lost(slot, error.reason)
+
+    # Peers.
+
+    def _connect(self, peers: tuple[Peer, ...]) -> None:
+        """The lower slot dials the higher one; the highest only serves, so this ends by induction."""
+        self._expected = {peer.slot: peer for peer in peers}
+        for peer in peers:
+            if peer.slot > self.config.slot:
+                try:
+                    link = dial((peer.host, peer.port), self.config.token, DIAL_SECONDS, peer=f"worker {peer.slot}")
+                except DialFailed as error:
+                    self.machine.cannot_connect(f"cannot reach worker {peer.slot} at {peer.host}:{peer.port}: {error}")
+                    return
+                config = self.config
+                hello = PeerHello(config.slot, self.machine.epoch, config.incarnation, config.job)
+                link.send(CONTROL, deployment.encode(hello))
+                self._adopt(peer.slot, link)
+                self._flush(link)
+        early, self._early = self._early, []
+        for hello, link in early:
+            self._greeted(hello, link)
+        self._maybe_connected()
+
+    def _incoming(self, link: Link) -> None:
+        """Somebody knows the token; the first message must say which worker it is."""
+        self._register(link, functools.partial(self._first_message, link))
+
+    def _first_message(self, link: Link) -> None:
+        try:
+            messages = link.readable()
+            if not messages:
+                return
+            hello = deployment.decode(messages[0][1]) if messages[0][0] == CONTROL else None
+        except (LinkError, ProtocolViolation):
+            self._refuse(link)
+            return
+        if not isinstance(hello, PeerHello) or hello.job != self.config.job:
+            self._refuse(link)
+            return
+        rest = messages[1:]
+        self._links[link.fileno()] = functools.partial(self._early_frames, link, rest)
+        if self._expected is None:
+            self._early.append((hello, link))
+        else:
+            self._greeted(hello, link)
+
+    def _early_frames(self, link: Link, kept: list[tuple[int, bytes]]) -> None:
+        """Before the peer is known nobody may send frames; it waits for `Start` as we do."""
+        try:
+            kept.extend(link.readable())
+        except LinkError:
+            self._forget(link)
+            return
+        if kept:
+            self._refuse(link)
+
+    def _greeted(self, hello: PeerHello, link: Link) -> None:
+        assert self._expected is not None
+        peer = self._expected.get(hello.slot)
+        known = peer is not None and peer.epoch == hello.epoch and hello.incarnation == self.config.incarnation
+        if not known or hello.slot >= self.config.slot or hello.slot in self.peers or link.fileno() < 0:
+            self._refuse(link)
+            return
+        link.peer = f"worker {hello.slot}"
+        self._adopt(hello.slot, link)
+        self._maybe_connected()
+
+    def _refuse(self, link: Link) -> None:
+        self._bad_peers += 1
+        self._forget(link)
+
+    def _adopt(self, slot: int, link: Link) -> None:
+        self.peers[slot] = link
+        ready = functools.partial(self._peer_ready, slot, link)
+        if link.fileno() in self._links:
+            self._links[link.fileno()] = ready
+        else:
+            self._register(link, ready)
+
+    def _maybe_connected(self) -> None:
+        if not self._connected and self._expected is not None and set(self._expected) == set(self.peers):
+            self._connected = True
+            self.machine.peers_connected()
+
+    def _peer_ready(self, slot: int, link: Link) -> None:
+        try:
+            messages = link.readable()
+        except LinkError as error:
+            self._lost(link, error)
+            return
+        for kind, payload in messages:
+            if kind != FRAME:
+                self._lost(link, LinkError(link.peer, "sent a control message where only frames may come"))
+                return
+            self.machine.frame(payload, slot)
+
+    # The other thread.
+
+    def _beat(self) -> None:
+        """Gives signs of life until the coordinator closes the link: then the job is over, and user code that has not
+        come back after a grace period is ended with the process."""
+        try:
+            link = dial(self.config.address, self.config.token, DIAL_SECONDS, peer="the coordinator")
+        except DialFailed:
+            return
+        sock = link.detach()
+        sock.settimeout(HEARTBEAT_SECONDS)
+        payload = deployment.encode(Heartbeat(self.config.slot, os.getpid()))
+        message = len(payload).to_bytes(4, "little") + bytes([CONTROL]) + payload
+        try:
+            while not self.done.is_set():
+                sock.sendall(message)
+                try:
+                    if not sock.recv(1):
+                        break
+                except TimeoutError:
+                    continue
+        except OSError:
+            pass  # the coordinator is gone: the same as if it had closed
+        finally:
+            sock.close()
+        if not self.done.wait(GRACE_SECONDS):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _close(self) -> None:
+        self.listener.close()
+        for link in [self.control, *self.peers.values(), *[link for _, link in self._early]]:
+            self._forget(link)
+        self.loop.close()
+
+
+def run_worker(config: WorkerConfig, load: Callable[[bytes], JobSpec], attempt: int = 0) -> str:
+    """The whole life of a worker in this process and thread. Returns why it left; raises what nobody should raise."""
+    return WorkerProcess(config, load, attempt).run()
+

@@ -1,0 +1,165 @@
+"""DataFrames in and out.
+
+In: the DataFrame is materialised once, by a Spark job of its own before the workers start, into immutable Arrow files,
+one per partition with rows in it. Out: the job writes Parquet files, which become a DataFrame.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.api.connectors import SinkContext, SinkWriter
+from tailrace.connectors.sinks import Result, _ParquetWriter
+from tailrace.connectors.sources import ArrowFiles
+from tailrace.elements.batches import Form
+from tailrace.errors import ConfigError, GraphError
+
+_BATCH_ROWS = 8192
+
+
+def arrow_schema(schema: Any) -> pa.Schema:
+    """DDL text, a `StructType` or a `pyarrow.Schema` as a `pyarrow.Schema`. Raises `GraphError` for anything else."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, pa.Schema):
+        return schema
+    if isinstance(schema, str):
+        schema = _from_ddl(schema)
+    if not isinstance(schema, StructType):
+        raise GraphError(
+            f'a schema is DDL text such as "id long, name string", a StructType or a pyarrow.Schema, not {schema!r}'
+        )
+    return to_arrow_schema(schema)
+
+
+def _from_ddl(text: str) -> Any:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    if SparkSession.getActiveSession() is None:
+        from tailrace.spark.session import active_or_local
+
+        active_or_local(2)  # Spark parses DDL in its JVM
+    try:
+        return StructType.fromDDL(text)
+    except Exception as error:
+        first = str(error).strip().splitlines()[0]
+        raise GraphError(f"the schema {text!r} cannot be read: {first}") from None
+
+
+class DataFrameSource(ArrowFiles):
+    """The rows of a Spark DataFrame."""
+
+    def __init__(self, df: Any, form: Form) -> None:
+        super().__init__([], tuple(df.columns), form)
+        self.df = df
+        self.materialised = False
+
+    def materialise(self, folder: str) -> None:
+        """Runs the DataFrame's query and writes its rows under `folder`; done once."""
+        if self.materialised:
+            return
+        os.makedirs(folder, exist_ok=True)
+        self.df.sparkSession.sparkContext.setJobDescription("tailrace: a DataFrame on its way in")
+        try:
+            rows = self.df.mapInArrow(_writer(folder), "path string, rows long").collect()
+        finally:
+            self.df.sparkSession.sparkContext.setJobDescription(None)
+        self.paths = sorted(row.path for row in rows)
+        self.materialised = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "df": None}  # a DataFrame stays in the driver
+
+
+def _writer(folder: str) -> Any:
+    def write(batches: Any) -> Any:
+        import os
+        import uuid
+
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        name = os.path.join(folder, f"part-{context.partitionId():05d}.arrow")
+        hidden = f"{name}.{uuid.uuid4().hex}.inprogress"
+        rows, writer = 0, None
+        try:
+            for batch in batches:
+                if not batch.num_rows:
+                    continue
+                if writer is None:
+                    writer = pa.ipc.new_file(hidden, batch.schema)
+                for at in range(0, batch.num_rows, _BATCH_ROWS):
+                    writer.write_batch(batch.slice(at, _BATCH_ROWS))
+                rows += batch.num_rows
+        finally:
+            if writer is not None:
+                writer.close()
+        if writer is not None:
+            os.replace(hidden, name)
+            yield pa.RecordBatch.from_pydict({"path": [name], "rows": [rows]})
+
+    return write
+
+
+class DataFrame(Result):
+    """A sink whose result is a Spark DataFrame: `dataframe()`, once the job has finished. `schema` is DDL text, a
+    `StructType` or a `pyarrow.Schema`; a stream in columns may leave it out."""
+
+    description = "dataframe"
+
+    def __init__(self, schema: Any = None) -> None:
+        self.schema = None if schema is None else arrow_schema(schema)
+        self.form = "columns" if self.schema is not None else None
+        self.spark: Any = None
+
+    def writer(self, ctx: SinkContext) -> SinkWriter:
+        return _ParquetWriter(self._bound(), ctx, self.schema)
+
+    def dataframe(self) -> Any:
+        """The published records. Raises `GraphError` before the job has run."""
+        files = self.files()
+        spark = self.spark
+        if not files and self.schema is None:
+            raise GraphError("the stream gave no record, so its columns are not known; give to_dataframe a schema")
+        if not files:
+            return spark.createDataFrame([], self._spark_schema())
+        reader = spark.read if self.schema is None else spark.read.schema(self._spark_schema())
+        return reader.parquet(*files)
+
+    def _spark_schema(self) -> Any:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(self.schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "spark": None}
+
+
+def work_folder(spark: Any, work_dir: str | None) -> str:
+    """A new folder for what a job takes in and gives out. Raises `ConfigError` where driver and executors may not share
+    one and none was given."""
+    if work_dir is not None:
+        base = os.path.abspath(work_dir)
+    elif spark.sparkContext.master.startswith("local"):
+        base = session_folder(spark)
+    else:
+        raise ConfigError(
+            "work_dir: on a cluster, DataFrames and results need a folder that driver and executors share; give "
+            "Environment(work_dir=...)"
+        )
+    folder = os.path.join(base, f"job-{uuid.uuid4().hex}")
+    os.makedirs(folder, exist_ok=True)
+    return folder
+
+
+def session_folder(spark: Any) -> str:
+    """A folder that lives as long as the session: inside Spark's own temporary folder of the driver, which Spark removes
+    when it stops."""
+    return str(spark.sparkContext._temp_dir)

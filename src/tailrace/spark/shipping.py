@@ -1,0 +1,61 @@
+"""How a job's plan and the user's functions travel to the workers."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from typing import Any
+
+from pyspark import cloudpickle
+
+from tailrace.errors import GraphError
+from tailrace.graph.graph import Node
+from tailrace.task.worker import JobSpec
+
+
+def dump_job(spec: JobSpec) -> bytes:
+    """Pickles a job with the places where this process finds its modules. Raises `GraphError` naming the operator whose
+    function cannot be pickled."""
+    try:
+        body = cloudpickle.dumps(spec)
+    except Exception as error:
+        raise _named(spec, error) from error
+    places = [os.path.abspath(place) for place in sys.path if not place or os.path.exists(place)]
+    return pickle.dumps((places, body), 5)
+
+
+def load_job(data: bytes) -> JobSpec:
+    """Unpickles a job in a worker. Modules are also looked for where the driver found them, after the worker's own
+    places. Raises `ImportError` naming the module that is missing."""
+    places, body = pickle.loads(data)
+    for place in places:
+        if place not in sys.path and os.path.exists(place):
+            sys.path.append(place)
+    spec: JobSpec = pickle.loads(body)
+    return spec
+
+
+def _named(spec: JobSpec, error: Exception) -> GraphError:
+    for node in spec.plan.graph.nodes:
+        try:
+            cloudpickle.dumps((node.operator, node.inputs))
+        except Exception as again:
+            return GraphError(
+                f"operator {node.name!r}: {_culprit(node)} cannot be pickled and sent to the workers "
+                f"({type(again).__name__}: {again}); make what it refers to inside the function or in open(), instead of "
+                f"outside"
+            )
+    return GraphError(f"the job cannot be pickled: {type(error).__name__}: {error}")
+
+
+def _culprit(node: Node) -> str:
+    for field in ("fn", "reduce", "sink", "source"):
+        found = getattr(node.operator, field, None)
+        if found is not None:
+            return f"its {field if field in ('sink', 'source') else 'function'} ({_short(found)})"
+    return "its function"
+
+
+def _short(value: Any) -> str:
+    return str(getattr(value, "__name__", type(value).__name__))

@@ -1,0 +1,145 @@
+"""Workers as Spark tasks: one single-task `mapInArrow` job per slot, each kept by a thread of the driver.
+
+One job per slot and not one job of n tasks: a lost slot can then be started again alone, in any mode, also in
+`local[N]` where Spark gives a task only one attempt; and a slot whose task hangs can be replaced while it hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from typing import Any
+
+from tailrace.errors import ConfigError, SlotsError
+from tailrace.runtime.slots import SlotEnded
+from tailrace.runtime.worker import WorkerConfig
+
+_taken: dict[str, int] = {}
+"""Slots held by running jobs of this process, by job tag."""
+_lock = threading.Lock()
+
+
+def total_slots(spark: Any) -> int:
+    """How many tasks the session's application can run at once."""
+    context = spark.sparkContext
+    found = re.fullmatch(r"local(?:\[([\d*]+)(?:,\s*\d+)?\])?", context.master)
+    if found is not None:
+        count = found[1] or "1"
+        return os.cpu_count() or 1 if count == "*" else int(count)
+    return int(context.defaultParallelism)
+
+
+def check_slots(spark: Any, needed: int, name: str) -> str | None:
+    """Raises `SlotsError`, with the numbers, when the job cannot get its slots. Returns a warning when it takes the last
+    free one, else None."""
+    total = total_slots(spark)
+    with _lock:
+        taken = sum(_taken.values())
+    master = spark.sparkContext.master
+    if needed > total - taken:
+        others = f", {taken} of them taken by running jobs" if taken else ""
+        raise SlotsError(
+            f"job {name!r} needs {needed} task slots (its largest parallelism is {needed}), and Spark has {total}{others} "
+            f"(master {master}); lower the parallelism, or start the session with more: "
+            f'SparkSession.builder.master("local[{needed + taken + 1}]")'
+        )
+    if needed == total - taken:
+        return (
+            f"job {name!r} takes all {needed} free task slots of Spark (master {master}): other queries of this session "
+            f"wait until it ends"
+        )
+    return None
+
+
+def check_settings(spark: Any) -> None:
+    """Raises `ConfigError` for settings of the session under which workers cannot live."""
+    conf = spark.sparkContext.getConf()
+    if conf.get("spark.speculation", "false").lower() == "true":
+        raise ConfigError("spark.speculation must be off: a second copy of a worker would be a second writer; unset it")
+    if conf.get("spark.python.worker.killOnIdleTimeout", "false").lower() == "true":
+        raise ConfigError("spark.python.worker.killOnIdleTimeout must be off: workers are silent for Spark; unset it")
+
+
+class SparkSlots:
+    """The slots of one job."""
+
+    def __init__(self, spark: Any, name: str, run_id: str, slots: int) -> None:
+        self.spark = spark
+        self.name = name
+        self.tag = f"tailrace-{run_id}"
+        self._threads: list[threading.Thread] = []
+        with _lock:
+            _taken[self.tag] = slots
+
+    def listen_host(self) -> str:
+        """Where workers reach this process: the loopback address in local modes, else the driver's."""
+        override = os.environ.get("TAILRACE_DRIVER_HOST")
+        if override:
+            return override
+        if self.spark.sparkContext.master.startswith("local"):
+            return "127.0.0.1"
+        conf = self.spark.sparkContext.getConf()
+        return str(conf.get("spark.driver.bindAddress") or conf.get("spark.driver.host"))
+
+    def launch(self, config: WorkerConfig, ended: SlotEnded) -> None:
+        """Submits the Spark job of a slot from a thread of its own."""
+        from pyspark import inheritable_thread_target
+
+        run = inheritable_thread_target(self.spark)(self._keep)
+        thread = threading.Thread(
+            target=run, args=(config, ended), name=f"tailrace-slot-{self.name}-{config.slot}", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def kill(self, slot: int) -> None:
+        """Cancels the Spark job of a slot. Its Python process lives on for up to four seconds; everything it still says
+        is fenced."""
+        self.spark.sparkContext.cancelJobsWithTag(f"{self.tag}-{slot}")
+
+    def close(self, timeout: float) -> None:
+        """Waits for the threads, which end with their Spark jobs."""
+        for thread in self._threads:
+            thread.join(timeout)
+        with _lock:
+            _taken.pop(self.tag, None)
+
+    def _keep(self, config: WorkerConfig, ended: SlotEnded) -> None:
+        error: str | None = None
+        try:
+            context = self.spark.sparkContext
+            context.addJobTag(self.tag)
+            context.addJobTag(f"{self.tag}-{config.slot}")
+            context.setJobDescription(f"tailrace {self.name}: worker {config.slot}")
+            self.spark.range(0, 1, 1, 1).mapInArrow(_task(config), "left string").collect()
+        except Exception as failure:  # whatever Spark raises: the coordinator decides what it means
+            error = shortened_failure(failure)
+        finally:
+            ended(config.slot, error)
+
+
+def _task(config: WorkerConfig) -> Any:
+    def work(batches: Any) -> Any:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        from tailrace.runtime.worker import run_worker
+        from tailrace.spark.shipping import load_job
+
+        for _ in batches:
+            pass
+        context = TaskContext.get()
+        reason = run_worker(config, load_job, context.attemptNumber() if context is not None else 0)
+        yield pa.RecordBatch.from_pydict({"left": [reason]})
+
+    return work
+
+
+def shortened_failure(failure: BaseException) -> str:
+    """The line of a Spark failure that a person wants: the Python exception, or the first line."""
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    for line in reversed(lines):
+        if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b.*", line) and "org.apache.spark" not in line:
+            return line
+    return lines[0][:500] if lines else type(failure).__name__

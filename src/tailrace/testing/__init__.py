@@ -1,0 +1,12 @@
+"""For the tests of your own dataflows: run a job inside this process, drive a function by hand, simulate a cluster.
+
+`run(env)` runs everything that is pending in this process and this thread: breakpoints and print work, and no Spark is
+started. `harness(fn, key=...)` drives one process function by hand. `simulate(env, seed=...)` runs the job on a simulated
+cluster, with a network and a scheduler that follow the seed; the same seed gives the same trace.
+"""
+
+from tailrace.testing.harness import Harness, harness
+from tailrace.testing.inprocess import run, simulate
+from tailrace.testing.simulator import SimulatedJob, Simulation
+
+__all__ = ["Harness", "SimulatedJob", "Simulation", "harness", "run", "simulate"]

@@ -1,0 +1,131 @@
+"""Drives one process function by hand: push records, move the watermark and the clock, read what comes out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tailrace.api.functions import CoProcessFunction, Instant, KeyedProcessFunction
+from tailrace.elements.batches import Rows
+from tailrace.elements.timestamps import MAX_TIME, micros
+from tailrace.errors import ConfigError
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import CoProcess, KeyedProcess, Operator, Process, Selector
+from tailrace.task.context import OperatorContext
+from tailrace.task.operators.process import CoProcessTask, FunctionTask, KeyedProcessTask, ProcessTask, TimedTask
+from tailrace.task.services import Services
+
+_ALL = 1 << 62
+
+
+class Harness:
+    """A function in the runtime it has in a job, without the job. Made by `harness`."""
+
+    def __init__(self, task: FunctionTask, services: Services) -> None:
+        self._task = task
+        self._services = services
+        self._outputs: list[Any] = []
+        self._side: dict[str, list[Any]] = {}
+        task.out = lambda batch: self._outputs.extend(batch.values)
+        task.side_out = _SideOutputs(self._side)
+        task.open()
+
+    def push(self, value: Any, timestamp: Instant | None = None, *, input: int = 1) -> list[Any]:
+        """One record into the function (`input` 1 or 2 for a `CoProcessFunction`); returns what came out of it."""
+        before = len(self._outputs)
+        times = None if timestamp is None else np.array([micros(timestamp)], np.int64)
+        self._task.process(Rows([value], times), input - 1)
+        return self._outputs[before:]
+
+    def advance_watermark(self, time: Instant) -> list[Any]:
+        """Event time reaches `time`: timers due fire. Returns what came out."""
+        return self._fired(lambda: self._task.advance(micros(time), _ALL))
+
+    def advance_clock(self, time: Instant) -> list[Any]:
+        """Processing time reaches `time`: timers due fire. Returns what came out."""
+        self._services.now = max(self._services.now, micros(time))
+        return self._fired(lambda: self._task.fire_processing(self._services.now, _ALL))
+
+    def end_input(self) -> list[Any]:
+        """The input ends: the clock goes on until no processing-time timer is set (or they are dropped), event time
+        reaches its end, and `finish` is called. Returns what came out."""
+        return self._fired(self._end)
+
+    def _end(self) -> None:
+        self._task.input_ended()
+        while True:
+            due = self._task.next_processing()
+            if due is not None:
+                self._services.now = max(self._services.now, due)
+                self._task.fire_processing(self._services.now, _ALL)
+                continue
+            self._task.advance(MAX_TIME, _ALL)
+            if self._task.next_processing() is None:
+                break
+        self._task.finish()
+
+    def _fired(self, act: Callable[[], object]) -> list[Any]:
+        before = len(self._outputs)
+        act()
+        return self._outputs[before:]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Everything that came out so far."""
+        return list(self._outputs)
+
+    def side(self, tag: str) -> list[Any]:
+        """Everything that was emitted to a side output so far."""
+        return list(self._side.get(tag, []))
+
+    def state(self, name: str) -> dict[Any, Any]:
+        """The content of a declared state by key."""
+        if name not in self._task.backend.tables:
+            raise ConfigError(f"the function declares no state {name!r}; it has {sorted(self._task.backend.tables)}")
+        return dict(self._task.backend.table(name).items())
+
+    @property
+    def timers(self) -> dict[str, int]:
+        """How many timers are set on each clock."""
+        if not isinstance(self._task, TimedTask):
+            return {"event": 0, "processing": 0}
+        return {"event": len(self._task.event_timers), "processing": len(self._task.processing_timers)}
+
+    def close(self) -> None:
+        """Closes the function."""
+        self._task.close()
+
+
+class _SideOutputs(dict[str, Any]):
+    """Every tag is wanted."""
+
+    def __init__(self, kept: dict[str, list[Any]]) -> None:
+        self._kept = kept
+
+    def get(self, tag: str, default: Any = None) -> Any:
+        return lambda batch: self._kept.setdefault(tag, []).extend(batch.values)
+
+
+def harness(
+    fn: Any, *, key: Selector | None = None, key2: Selector | None = None, now: Instant = 0.0, at_end: str = "wait"
+) -> Harness:
+    """A harness for a process function: keyed with `key` (and `key2` for a second input), else without keys.
+
+    `now` is where the processing-time clock starts. The function is used as it is, not copied.
+    """
+    services = Services(random_factory=random.Random, job="harness", now=micros(now))
+    operator: Operator
+    if isinstance(fn, CoProcessFunction):
+        operator, runtime = CoProcess(fn, (key, key2), at_end), CoProcessTask  # type: ignore[arg-type]
+    elif key is not None:
+        operator, runtime = KeyedProcess(fn, key, at_end), KeyedProcessTask  # type: ignore[arg-type,assignment]
+    elif isinstance(fn, KeyedProcessFunction):
+        raise ConfigError("a KeyedProcessFunction needs a key: harness(fn, key=lambda value: ...)")
+    else:
+        operator, runtime = Process(fn, at_end), ProcessTask  # type: ignore[arg-type,assignment]
+    name = type(fn).__name__
+    node = Node(0, operator, name, name, True, 1, "rows", ())
+    return Harness(runtime(node, OperatorContext(name, name, 0, 1, 0, services)), services)
