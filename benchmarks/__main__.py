@@ -15,14 +15,24 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--form", choices=["rows", "columns"], default="rows", help="ours; peers run rows")
     p.add_argument("--parallelism", type=int, default=2)
     p.add_argument("--records", type=int, help="default: by workload and system, for 10 s or more")
-    p.add_argument("--function", choices=["aggregate", "process"], default="aggregate",
-                   help="keyed, ours: the built-in aggregate or a KeyedProcessFunction")
-    p.add_argument("--peer", action="append", choices=["bytewax", "handwritten"], default=[],
-                   help="run this one too; may be given several times")
+    p.add_argument(
+        "--function",
+        choices=["aggregate", "process"],
+        default="aggregate",
+        help="keyed, ours: the built-in aggregate or a KeyedProcessFunction",
+    )
+    p.add_argument(
+        "--peer",
+        action="append",
+        choices=["bytewax", "handwritten"],
+        default=[],
+        help="run this one too; may be given several times",
+    )
     p.add_argument("--no-ours", action="store_true", help="run the peers only")
     p.add_argument("--repeat", type=int, default=1, metavar="K")
-    p.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
-                   help="a tuning knob of a system, see README.md")
+    p.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a tuning knob of a system, see README.md"
+    )
     return p
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import pickle
 import platform
 import statistics
 import subprocess
@@ -12,8 +13,6 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-
-import pickle
 
 from .workload import Tally, verify
 

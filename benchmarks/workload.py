@@ -35,9 +35,7 @@ def arrays(start: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def columns(start: int, end: int) -> pa.RecordBatch:
     import pyarrow as pa
 
-    return pa.RecordBatch.from_arrays(
-        [pa.array(a) for a in arrays(start, end)], names=["id", "key", "value"]
-    )
+    return pa.RecordBatch.from_arrays([pa.array(a) for a in arrays(start, end)], names=["id", "key", "value"])
 
 
 # The three steps in rows: ordinary functions, handed to every system as they are.
@@ -128,9 +126,7 @@ def expected(workload: str, records: int) -> Tally:
             counts += np.bincount(key, minlength=KEYS)
             sums += np.bincount(key, weights=value, minlength=KEYS)
     if workload == "keyed":
-        tally.latest = {
-            k: (int(counts[k]), float(sums[k])) for k in np.flatnonzero(counts).tolist()
-        }
+        tally.latest = {k: (int(counts[k]), float(sums[k])) for k in np.flatnonzero(counts).tolist()}
     return tally
 
 

@@ -149,8 +149,7 @@ def run(spec: Spec) -> Tally:
         addresses = [f"127.0.0.1:{port}" for port in free_ports(spec.parallelism)]
         Path(folder, "spec").write_bytes(pickle.dumps((spec, addresses)))
         processes = [
-            subprocess.Popen([sys.executable, "-m", __name__, folder, str(index)])
-            for index in range(spec.parallelism)
+            subprocess.Popen([sys.executable, "-m", __name__, folder, str(index)]) for index in range(spec.parallelism)
         ]
         try:
             if any([p.wait() for p in processes]):

@@ -657,6 +657,8 @@ def repeated(column: Any, times: int) -> Any:
     """A column in which each value occurs that often, so that most tuples do."""
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([repeated(chunk, times) for chunk in column.chunks], column.type)
+    if isinstance(column, pa.DictionaryArray):  # Arrow would want to unify the dictionaries, and cannot with nulls
+        return pa.DictionaryArray.from_arrays(repeated(column.indices, times), column.dictionary)
     return pa.concat_arrays([column] * times)
 
 

@@ -47,7 +47,7 @@ class Environment:
         debug: bool = False,
         work_dir: str | None = None,
         slot_timeout: float = 60.0,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> None:
         refuse_what_is_not_there(checkpoint, restart, standby)
         if not isinstance(max_parallelism, int) or not 1 <= max_parallelism <= MAX_SUBTASKS:
@@ -64,7 +64,7 @@ class Environment:
         self.debug = bool(debug)
         self.work_dir = work_dir
         self.slot_timeout = float(slot_timeout)
-        self.progress = bool(progress)
+        self.progress = progress
         self._graph = GraphBuilder(max_parallelism)
         self._executed: set[int] = set()
 

@@ -83,4 +83,5 @@ class Launcher(Protocol):
 
 def launcher() -> Launcher:
     """The launcher, imported at its first use."""
-    return importlib.import_module(LAUNCHER)  # type: ignore[return-value]
+    found: Any = importlib.import_module(LAUNCHER)
+    return found  # type: ignore[no-any-return]

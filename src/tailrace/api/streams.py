@@ -109,9 +109,7 @@ class DataStream(Stream):
         if self.form == "columns":
             return self
         arrow = self.env._arrow_schema(schema, _verb("to_columns", options))
-        return self._add(
-            ops.ToColumns(arrow), "to_columns", options, form="columns", columns=tuple(arrow.names)
-        )
+        return self._add(ops.ToColumns(arrow), "to_columns", options, form="columns", columns=tuple(arrow.names))
 
     def process(self, fn: Any, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
         """Works record by record with a `ProcessFunction` or a plain `f(value, ctx)`."""
@@ -170,7 +168,9 @@ class DataStream(Stream):
         streams = [self, *others]
         for other in others:
             if not isinstance(other, DataStream):
-                raise TypeMismatch(f"union: expected a stream, got {type(other).__name__}; use connect for keyed streams")
+                raise TypeMismatch(
+                    f"union: expected a stream, got {type(other).__name__}; use connect for keyed streams"
+                )
             self._same_environment(other, "union")
             if other.form != self.form:
                 raise TypeMismatch("union: one stream is in rows, the other in columns; use to_rows() or to_columns()")
@@ -477,7 +477,9 @@ def named_aggregates(
     """One positional aggregate, or several by name."""
     verb = _verb("aggregate", options)
     if (one is None) == (not named):
-        raise GraphError(f"{verb}: give one aggregate function, or several by name: count=tr.Count(), total=tr.Sum('x')")
+        raise GraphError(
+            f"{verb}: give one aggregate function, or several by name: count=tr.Count(), total=tr.Sum('x')"
+        )
     pairs = tuple(named.items()) if one is None else ((default or type(one).__name__.lower(), one),)
     for name, aggregate in pairs:
         if not isinstance(aggregate, AggregateFunction):
@@ -494,7 +496,9 @@ def vectorisable(
     by_name = not callable(stream.key) and all(
         isinstance(f, BuiltinAggregate) and (f.of is None or isinstance(f.of, str)) for _, f in aggregates
     )
-    needs_value = any(isinstance(f, BuiltinAggregate) and f.of is None and not isinstance(f, Count) for _, f in aggregates)
+    needs_value = any(
+        isinstance(f, BuiltinAggregate) and f.of is None and not isinstance(f, Count) for _, f in aggregates
+    )
     if by_name and aggregates and not needs_value:
         return stream, "columns"
     rows = DataStream(stream.env, stream._upstreams, stream.form, stream.columns)._as_rows()

@@ -18,12 +18,12 @@ class WindowSpec:
     offset: int
 
 
-def Tumbling(size: Span, *, offset: Span = 0) -> WindowSpec:  # noqa: N802 - reads as a type
+def Tumbling(size: Span, *, offset: Span = 0) -> WindowSpec:
     """Windows of one size, one after the other. Raises `GraphError` for a size that is not positive."""
     return _spec("Tumbling", size, size, offset)
 
 
-def Sliding(size: Span, slide: Span, *, offset: Span = 0) -> WindowSpec:  # noqa: N802 - reads as a type
+def Sliding(size: Span, slide: Span, *, offset: Span = 0) -> WindowSpec:
     """Windows of one size that start every `slide`. Raises `GraphError` for a size or slide that is not positive."""
     return _spec("Sliding", size, slide, offset)
 

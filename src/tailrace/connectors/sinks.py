@@ -34,7 +34,7 @@ class _FileWriter(SinkWriter):
     def _open(self) -> Any:
         """Opens the hidden file."""
         os.makedirs(os.path.dirname(self.hidden), exist_ok=True)
-        return open(self.hidden, "wb")  # noqa: SIM115 - closed by prepare() or close()
+        return open(self.hidden, "wb")
 
     def _finish(self) -> None:
         """Closes the file so that all of it is on disk."""

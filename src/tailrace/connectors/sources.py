@@ -68,7 +68,6 @@ class Sequence(Source):
         return _Numbers(first, self.end, split[1], self.rate, None)
 
 
-
 class _Numbers(Reader):
     """Every `step`-th number from `at`, through a function where there is one."""
 
@@ -114,7 +113,7 @@ class Collection(Source):
     def splits(self, parallelism: int) -> abc.Sequence[tuple[int, int]]:
         size = len(self.items)
         bounds = [size * i // parallelism for i in range(parallelism + 1)]
-        return list(zip(bounds, bounds[1:], strict=False))
+        return list(itertools.pairwise(bounds))
 
     def reader(self, split: tuple[int, int], position: int | None = None) -> Reader:
         return _Items(self.items, split[0] if position is None else position, split[1])

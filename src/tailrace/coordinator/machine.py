@@ -230,7 +230,9 @@ class Coordinator:
             for slot in self.roster.connected:
                 if now - slot.heard_at >= self.limits.lease:
                     silent = (now - slot.heard_at) / 1e6
-                    self._fail(now, Cause(f"worker {slot.index} has given no sign of life for {silent:.0f} s", "worker"))
+                    self._fail(
+                        now, Cause(f"worker {slot.index} has given no sign of life for {silent:.0f} s", "worker")
+                    )
                     break
         if self._ending_since is not None and not self.status.final:
             if now - self._ending_since >= self.limits.leave and not self._killed:

@@ -7,7 +7,7 @@ A record handed over is immutable by contract: batches are shared, sliced and lo
 
 from __future__ import annotations
 
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
@@ -135,7 +135,7 @@ def _runs(targets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray[Any, Any]
     ordered = targets[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else np.empty(0, np.int64)
     bounds = [*starts.tolist(), len(ordered)]
-    return [(int(ordered[a]), order[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [(int(ordered[a]), order[a:b]) for a, b in pairwise(bounds)]
 
 
 def concat(batches: list[Any]) -> Any:

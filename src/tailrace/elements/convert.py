@@ -15,14 +15,16 @@ from typing import Any
 
 import pyarrow as pa
 
+_named: Any = namedtuple  # its arguments are only known at run time, which type checkers do not accept
+
 
 @lru_cache(maxsize=1024)
 def row_type(names: tuple[str, ...]) -> Any:
     """The named tuple class for these column names; names Python cannot use become `_0`, `_1`, … by position."""
-    made = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    made: Any = _named("Row", names, rename=True)
     made.__module__ = __name__
-    made.__reduce__ = _reduce_row  # type: ignore[attr-defined]
-    made._columns = names  # type: ignore[attr-defined]
+    made.__reduce__ = _reduce_row
+    made._columns = names
     return made
 
 
@@ -90,7 +92,9 @@ def _column_lists(values: list[Any], names: list[str]) -> list[Any]:
 def _by_position(values: list[Any], names: list[str]) -> list[Any]:
     for value in values:
         if len(value) != len(names):
-            raise ValueError(f"a record has {len(value)} values, the schema {len(names)} ({', '.join(names)}): {value!r}")
+            raise ValueError(
+                f"a record has {len(value)} values, the schema {len(names)} ({', '.join(names)}): {value!r}"
+            )
     return list(zip(*values, strict=True))
 
 

@@ -95,7 +95,9 @@ class GraphBuilder:
                     open_.append(edge.source)
         nodes = tuple(node for node in self.nodes if node.id in wanted)
         if not any(isinstance(node.operator, Source) for node in nodes):
-            raise GraphError("the dataflow has nothing to run: add a source and a sink (sink_to, collect, to_dataframe)")
+            raise GraphError(
+                "the dataflow has nothing to run: add a source and a sink (sink_to, collect, to_dataframe)"
+            )
         return Graph(nodes, self.max_parallelism)
 
     def sinks(self) -> set[int]:

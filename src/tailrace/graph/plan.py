@@ -116,7 +116,13 @@ def make_plan(graph: Graph) -> Plan:
             partitioning = physical(edge.partitioning, graph.node(edge.source), node)
             edges.append(
                 PlanEdge(
-                    len(edges), vertex_of[edge.source], edge.source, edge.tag, vertex_of[node.id], edge.port, partitioning
+                    len(edges),
+                    vertex_of[edge.source],
+                    edge.source,
+                    edge.tag,
+                    vertex_of[node.id],
+                    edge.port,
+                    partitioning,
                 )
             )
     return Plan(graph, vertices, tuple(edges))
@@ -148,7 +154,7 @@ def _vertices(graph: Graph, root_of: dict[int, int]) -> tuple[Vertex, ...]:
     members: dict[int, list[Node]] = {}
     for node in graph.nodes:
         members.setdefault(root_of[node.id], []).append(node)
-    vertices = []
+    vertices: list[Vertex] = []
     for root, nodes in members.items():
         links = tuple(ChainLink(n.inputs[0].source, n.inputs[0].tag, n.id) for n in nodes if n.id != root)
         name = " -> ".join(n.name for n in nodes)

@@ -183,9 +183,10 @@ def encode(message: AnyMessage) -> bytes:
 def decode(data: bytes) -> AnyMessage:
     """A message from bytes. Raises `ProtocolViolation` for anything that is none."""
     try:
-        return _decoder.decode(data)
+        message: AnyMessage = _decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ProtocolViolation(f"no control message: {error}") from error
+    return message
 
 
 class FailureKind(Enum):

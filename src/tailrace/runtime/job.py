@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from tailrace.coordinator.lifecycle import JobStatus
@@ -9,6 +10,9 @@ from tailrace.errors import JobFailed
 from tailrace.graph.explain import as_text
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
+
+JOBS: deque[Job] = deque(maxlen=100)
+"""The last jobs that this process started, the newest last."""
 
 
 class Job:

@@ -416,4 +416,3 @@ class WorkerProcess:
 def run_worker(config: WorkerConfig, load: Callable[[bytes], JobSpec], attempt: int = 0) -> str:
     """The whole life of a worker in this process and thread. Returns why it left; raises what nobody should raise."""
     return WorkerProcess(config, load, attempt).run()
-

@@ -86,6 +86,7 @@ def _writer(folder: str) -> Any:
         from pyspark import TaskContext
 
         context = TaskContext.get()
+        assert context is not None
         name = os.path.join(folder, f"part-{context.partitionId():05d}.arrow")
         hidden = f"{name}.{uuid.uuid4().hex}.inprogress"
         rows, writer = 0, None

@@ -16,9 +16,10 @@ from tailrace.errors import ConfigError
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
-from tailrace.runtime.job import Job
+from tailrace.runtime.job import JOBS, Job
 from tailrace.runtime.progressline import ProgressLine
 from tailrace.spark.dataframes import DataFrame, DataFrameSource, arrow_schema, work_folder
+from tailrace.spark.defaults import DEFAULTS
 from tailrace.spark.session import active_or_local
 from tailrace.spark.shipping import dump_job, load_job
 from tailrace.spark.slots import SparkSlots, check_settings, check_slots
@@ -43,11 +44,8 @@ dataframe_sink = DataFrame
 
 
 def default_parallelism() -> int:
-    """`TAILRACE_PARALLELISM`, which the command line sets, or 2."""
-    text = os.environ.get("TAILRACE_PARALLELISM", "2")
-    if not text.isdecimal() or int(text) < 1:
-        raise ConfigError(f"TAILRACE_PARALLELISM must be a whole number of at least 1, not {text!r}")
-    return int(text)
+    """The parallelism of an environment that was given none."""
+    return DEFAULTS.default_parallelism()
 
 
 def submit(env: Environment, plan: Plan, name: str) -> Job:
@@ -66,19 +64,22 @@ def submit(env: Environment, plan: Plan, name: str) -> Job:
     slots = SparkSlots(spark, name, run_id, plan.slots)
     try:
         limits = Limits(slots=int(env.slot_timeout * 1_000_000))
-        line = ProgressLine(name) if env.progress else None
+        shown = env.progress if env.progress is not None else DEFAULTS.show_progress()
+        line = ProgressLine(name) if shown else None
         runner = JobRunner(name, run_id, run_id, plan, dump_job(spec), slots, limits, line)
     except BaseException:
         slots.close(0)
         raise
     runner.start()
-    return Job(runner, run_id, run_id, name, plan)
+    job = Job(runner, run_id, run_id, name, plan)
+    JOBS.append(job)
+    return job
 
 
 def session_of(env: Environment, slots: int) -> Any:
     """The environment's session, the active one, or a new local one with a slot to spare."""
     if env.spark is None:
-        env.spark = active_or_local(slots + 1, os.environ.get("TAILRACE_MASTER"))
+        env.spark = active_or_local(slots + 1, DEFAULTS.spark_master(), DEFAULTS.conf)
     if not hasattr(env.spark, "sparkContext"):
         raise ConfigError(f"Environment(spark): expected a SparkSession, got {type(env.spark).__name__}")
     return env.spark

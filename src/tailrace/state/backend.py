@@ -14,6 +14,7 @@ from typing import Any, Protocol
 class Table(Protocol):
     """One state of one operator: the part of a mapping that handles and operators use. Keys are `plain_key`s."""
 
+    def __getitem__(self, key: Any, /) -> Any: ...
     def get(self, key: Any, default: Any = None, /) -> Any: ...
     def pop(self, key: Any, default: Any = None, /) -> Any: ...
     def __setitem__(self, key: Any, value: Any, /) -> None: ...
@@ -38,10 +39,11 @@ class MemoryBackend:
     """State as Python objects in dictionaries."""
 
     def __init__(self) -> None:
-        self.tables: dict[str, dict[Any, Any]] = {}
+        self.tables: dict[str, Any] = {}  # plain dictionaries: they have all that a Table needs
 
-    def table(self, name: str) -> dict[Any, Any]:
-        return self.tables.setdefault(name, {})
+    def table(self, name: str) -> Table:
+        found: Table = self.tables.setdefault(name, {})
+        return found
 
     def entries(self) -> int:
         return sum(len(table) for table in self.tables.values())

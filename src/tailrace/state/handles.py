@@ -293,7 +293,9 @@ class AggregatingState(State):
     def __init__(self, type: Any = object, aggregate: Any = None, *, ttl: Any = None) -> None:
         super().__init__(type, ttl=ttl)
         if aggregate is None or not hasattr(aggregate, "create_accumulator"):
-            raise GraphError("AggregatingState needs an aggregate function: AggregatingState(object, aggregate=tr.Mean())")
+            raise GraphError(
+                "AggregatingState needs an aggregate function: AggregatingState(object, aggregate=tr.Mean())"
+            )
         self.aggregate = aggregate
 
     def add(self, item: Any) -> None:

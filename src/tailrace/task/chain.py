@@ -23,7 +23,7 @@ from tailrace.graph.operators import (
     ToRows,
     Window,
 )
-from tailrace.graph.plan import Plan, Vertex
+from tailrace.graph.plan import ChainLink, Plan, Vertex
 from tailrace.task.context import OperatorContext
 from tailrace.task.copying import copied, fingerprint
 from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
@@ -216,11 +216,18 @@ def awaited(operator: OperatorTask) -> bool:
 
 
 def build_chain(
-    plan: Plan, vertex: Vertex, subtask: int, attempt: int, services: Services, outbox: Outbox, outputs: dict[int, Output]
+    plan: Plan,
+    vertex: Vertex,
+    subtask: int,
+    attempt: int,
+    services: Services,
+    outbox: Outbox,
+    outputs: dict[int, Output],
 ) -> Chain:
     """The operators of a vertex for one subtask; `outputs` are the edges out of it by plan edge id."""
     groups = _fusion_groups(plan, vertex, services.debug)
-    operators, index_of = [], {}
+    operators: list[OperatorTask] = []
+    index_of: dict[int, int] = {}
     for group in groups:
         nodes = [plan.graph.node(ident) for ident in group]
         ctxs = [OperatorContext(n.name, n.uid, subtask, vertex.parallelism, attempt, services) for n in nodes]
@@ -247,11 +254,11 @@ def build_chain(
 def _fusion_groups(plan: Plan, vertex: Vertex, debug: bool) -> list[list[int]]:
     """The nodes of a vertex, runs of fusible row functions together. In debug runs every operator stands alone."""
     uses: dict[int, int] = {}
-    for link in vertex.links:
-        uses[link.source] = uses.get(link.source, 0) + 1
+    for inner in vertex.links:
+        uses[inner.source] = uses.get(inner.source, 0) + 1
     for edge in plan.edges_out_of(vertex.id):
         uses[edge.source_node] = uses.get(edge.source_node, 0) + 1
-    feeder = {link.target: link for link in vertex.links}
+    feeder: dict[int, ChainLink] = {link.target: link for link in vertex.links}
     groups: list[list[int]] = []
     group_of: dict[int, list[int]] = {}
     for ident in vertex.nodes:

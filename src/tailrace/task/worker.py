@@ -255,9 +255,7 @@ class Worker:
         self.actions.append(Exit(reason))
 
     def _fail_user(self, error: UserCodeError) -> None:
-        self._fail(
-            FailureKind.USER, str(error), operator=error.operator, subtask=error.subtask, record=error.record
-        )
+        self._fail(FailureKind.USER, str(error), operator=error.operator, subtask=error.subtask, record=error.record)
 
     def _fail(self, kind: FailureKind, message: str, **where: Any) -> None:
         if not self.failed and self.phase is not Phase.LEFT:

@@ -331,5 +331,3 @@ class SimulatedJob:
         """Figures per operator chain, as at the end."""
         return {f"{r.vertex}.{r.subtask}": {"records_in": r.records_in, "records_out": r.records_out, **r.metrics}
                 for r in self.simulation.reports}  # fmt: skip
-
-

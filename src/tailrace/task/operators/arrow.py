@@ -62,7 +62,9 @@ class GroupedBatch:
         return cls._read(table.combine_chunks(), key_names, by, aggregates, batch.times is not None)
 
     @classmethod
-    def _read(cls, table: pa.Table, key_names: list[str], by: list[str], aggregates: list[Any], timed: bool) -> Any:
+    def _read(
+        cls, table: pa.Table, key_names: list[str], by: list[str], aggregates: list[Any], timed: bool
+    ) -> GroupedBatch:
         def column(name: str) -> pa.Array:
             return table.column(name).combine_chunks()
 
@@ -96,5 +98,3 @@ def _column(task: OperatorTask, batch: Columns, name: str) -> pa.Array:
         known = ", ".join(batch.data.schema.names)
         raise task.user_error(KeyError(name), what=f"there is no column {name!r}; the batch has {known}")
     return batch.data.column(name)
-
-

@@ -10,7 +10,7 @@ import numpy as np
 
 from tailrace.api.functions import ProcessFunction
 from tailrace.elements.batches import Rows
-from tailrace.elements.timestamps import MAX_TIME, NO_TIME
+from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import TailraceError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AtEnd, CoProcess, KeyedProcess, Process, Selector
@@ -70,7 +70,8 @@ class FunctionTask(OperatorTask):
 
     def run(self, call: Callable[[Any, Any], Any], rows: Rows, keys: list[Any] | None) -> None:
         """Calls `call(value, ctx)` for each record, under its key where there are keys."""
-        ctx, values, out = self.ctx, rows.values, []
+        ctx, values = self.ctx, rows.values
+        out: list[Any] = []
         all_keys = keys if keys is not None else [ctx.no_key] * len(values)
         times = rows.times.tolist() if rows.times is not None else None
         out_times: list[int] | None = None if times is None else []
@@ -136,7 +137,9 @@ class TimedTask(FunctionTask):
             self.processing_timers.clear()
 
     def _fire(self, timers: Timers, until: int, limit: int, domain: Any) -> int:
-        ctx, out, out_times, fired = self.ctx, [], [], 0
+        ctx, fired = self.ctx, 0
+        out: list[Any] = []
+        out_times: list[int] = []
         ctx.time_domain = domain
         key = time = None
         try:
@@ -194,7 +197,7 @@ class _Plain(ProcessFunction):
     """A plain callable in the place of a process function."""
 
     def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
-        self.process = fn  # type: ignore[method-assign]
+        self.process = fn  # type: ignore[method-assign, assignment]
 
     def on_timer(self, timestamp: float, ctx: Any) -> None:
         raise TypeError("a plain function has no on_timer; use a tr.KeyedProcessFunction to set timers")
@@ -203,5 +206,3 @@ class _Plain(ProcessFunction):
 def settled_keys(keys: list[Any]) -> list[Any]:
     """Keys as state holds them. Only types that can hold a NaN are looked at one by one."""
     return keys if set(map(type, keys)) <= _PLAIN_KEYS else list(map(settled, keys))
-
-

@@ -179,7 +179,7 @@ class WindowTask(StatefulTask):
         if updated:
             for key, start in updated:
                 self.timers.delete((key, start), start + self.spec.size - 1)
-            self._fire([(key, start, self.table.get(key)[start]) for key, start in updated])
+            self._fire([(key, start, self.table[key][start]) for key, start in updated])
 
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
@@ -191,7 +191,7 @@ class WindowTask(StatefulTask):
             (key, start), at = due
             last = start + self.spec.size - 1
             if at == last:
-                fired.append((key, start, self.table.get(key)[start]))
+                fired.append((key, start, self.table[key][start]))
             if at == last + self.spec.allowed_lateness:
                 self._drop(key, start)
         self._fire(fired)
@@ -199,7 +199,7 @@ class WindowTask(StatefulTask):
         return next_time is None or next_time > time
 
     def _drop(self, key: Any, start: int) -> None:
-        windows = self.table.get(key)
+        windows = self.table[key]
         del windows[start]
         if not windows:
             self.table.pop(key)

@@ -1,0 +1,182 @@
+"""The workloads as a dataflow of tailrace, the way a user writes it."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tailrace as tr
+
+from .measure import Spec
+from .workload import (
+    KEYS,
+    Record,
+    Tally,
+    columns,
+    first_of,
+    halve,
+    halve_columns,
+    keep,
+    keep_columns,
+    rows,
+    share,
+    shift,
+    shift_columns,
+    value_of,
+)
+
+
+class Generate(tr.Source):
+    """Fresh batches of the workload's records."""
+
+    def __init__(self, records: int, form: Any, folder: str) -> None:
+        self.records, self.form, self.folder = records, form, folder
+        self.columns = ("id", "key", "value") if form == "columns" else None
+
+    def splits(self, parallelism: int) -> Sequence[tuple[int, int]]:
+        return [share(self.records, i, parallelism) for i in range(parallelism)]
+
+    def reader(self, split: tuple[int, int], position: Any = None) -> tr.Reader:
+        start, end = split
+        return GenerateReader(self, start if position is None else position, end)
+
+
+class GenerateReader(tr.Reader):
+    def __init__(self, source: Generate, at: int, end: int) -> None:
+        self.at, self.end, self.folder = at, end, source.folder
+        self.make = columns if source.form == "columns" else rows
+        self.started = False
+
+    def read(self, limit: int, now: float = 0.0) -> Any:
+        if not self.started:
+            self.started = True
+            Path(self.folder, f"first-{self.at}").write_text(repr(time.time()))
+        start = self.at
+        if start == self.end:
+            return None
+        self.at = min(start + limit, self.end)
+        return self.make(start, self.at)
+
+    @property
+    def position(self) -> int:
+        return self.at
+
+
+class Report(tr.Sink):
+    """Tallies what arrives; the tallies are published as files in `folder`."""
+
+    def __init__(self, folder: str, form: Any, writer: type[tr.SinkWriter]) -> None:
+        self.folder, self.form, self.made = folder, form, writer
+
+    def writer(self, ctx: tr.SinkContext) -> tr.SinkWriter:
+        return self.made()
+
+    def publish(self, prepared: Sequence[bytes]) -> None:
+        for one in prepared:
+            # Named by its time, so that publishing again replaces it.
+            Path(self.folder, f"tally-{pickle.loads(one).last!r}-{hash(one)}").write_bytes(one)
+
+
+class CountRows(tr.SinkWriter):
+    def __init__(self) -> None:
+        self.tally = Tally()
+
+    def write(self, batch: list[Record]) -> None:
+        self.tally.count += len(batch)
+        self.tally.total += sum(map(value_of, batch))
+        self.tally.last = time.time()
+
+    def prepare(self) -> bytes:
+        return pickle.dumps(self.tally)
+
+
+class CountColumns(CountRows):
+    def write(self, batch: Any) -> None:
+        self.tally.count += batch.num_rows
+        self.tally.total += float(batch.column("value").to_numpy().sum())
+        self.tally.last = time.time()
+
+
+class LatestRows(tr.SinkWriter):
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.latest: dict[int, tuple[int, int, float]] = {}
+
+    def write(self, batch: list[tuple[int, int, float]]) -> None:
+        self.tally.count += len(batch)
+        self.latest.update(zip(map(first_of, batch), batch))
+        self.tally.last = time.time()
+
+    def prepare(self) -> bytes:
+        self.tally.latest = {key: (count, total) for key, count, total in self.latest.values()}
+        return pickle.dumps(self.tally)
+
+
+class LatestColumns(tr.SinkWriter):
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.counts = np.zeros(KEYS, np.int64)
+        self.totals = np.zeros(KEYS)
+
+    def write(self, batch: Any) -> None:
+        key = batch.column("key").to_numpy()
+        self.tally.count += len(key)
+        self.counts[key] = batch.column("count").to_numpy()
+        self.totals[key] = batch.column("total").to_numpy()
+        self.tally.last = time.time()
+
+    def prepare(self) -> bytes:
+        self.tally.latest = {
+            k: (int(self.counts[k]), float(self.totals[k])) for k in np.flatnonzero(self.counts).tolist()
+        }
+        return pickle.dumps(self.tally)
+
+
+class Running(tr.KeyedProcessFunction):
+    """Running count and sum, as a user writes it with state."""
+
+    state = tr.ValueState(object, default=None)
+
+    def process(self, value: Record, ctx: tr.Context) -> Iterator[tuple[int, int, float]]:
+        count, total = self.state.value or (0, 0.0)
+        count, total = count + 1, total + value[2]
+        self.state.value = (count, total)
+        yield (ctx.key, count, total)
+
+
+def dataflow(env: tr.Environment, spec: Spec, folder: str) -> None:
+    stream = env.from_source(Generate(spec.records, spec.form, folder))
+    in_rows = spec.form == "rows"
+    if in_rows:
+        stream = stream.map(shift).filter(keep).map(halve)
+    else:
+        stream = stream.map_batches(shift_columns).map_batches(keep_columns).map_batches(halve_columns)
+    if spec.workload == "chain":
+        stream.sink_to(Report(folder, spec.form, CountRows if in_rows else CountColumns))
+        return
+    if spec.function == "process":
+        keyed = stream.key_by(lambda r: r[1]).process(Running())
+    elif in_rows:
+        keyed = stream.key_by(lambda r: r[1]).aggregate(count=tr.Count(), total=tr.Sum(lambda r: r[2]))
+    else:
+        keyed = stream.key_by("key").aggregate(count=tr.Count(), total=tr.Sum("value"))
+    keyed.sink_to(Report(folder, spec.form, LatestRows if in_rows else LatestColumns))
+
+
+def run(spec: Spec) -> Tally:
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
+        env = tr.Environment(parallelism=spec.parallelism, progress=False)
+        dataflow(env, spec, folder)
+        job = env.execute("bench")
+        job.await_termination()
+        result = Tally()
+        for path in Path(folder).glob("tally-*"):
+            result.add(pickle.loads(path.read_bytes()))
+        result.first = min(float(path.read_text()) for path in Path(folder).glob("first-*"))
+    return result

@@ -1,0 +1,57 @@
+"""The `tailrace` command. Exit codes: 0 finished, 1 failed, 2 usage, 130 cancelled."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tailrace import __version__
+from tailrace.cli.run import Outcome, run_file
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def main() -> None:
+    """The entry point of the console script."""
+    app()
+
+
+@app.callback()
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    """Stateful streaming dataflows on Spark."""
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+def run(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.py[:function]", help="A script, or a function of it that takes env.")
+    ],
+    args: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments for it.")] = None,
+    master: Annotated[str | None, typer.Option(help="Spark master, such as local[4].")] = None,
+    parallelism: Annotated[
+        int | None, typer.Option(min=1, help="Parallelism of operators that are given none.")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
+    ] = None,
+    progress: Annotated[bool, typer.Option(help="Show a progress line.")] = True,
+) -> None:
+    """Run a dataflow to its end."""
+    settings = dict(_setting(one) for one in conf or [])
+    outcome = run_file(file, args or [], master=master, parallelism=parallelism, conf=settings, progress=progress)
+    if outcome is Outcome.USAGE:
+        raise typer.Exit(2)
+    sys.stdout.flush()
+    raise typer.Exit(outcome.value)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise typer.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="--conf")
+    return key, value

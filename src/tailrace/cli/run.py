@@ -1,0 +1,120 @@
+"""`tailrace run`: runs a script, or a function that builds a dataflow, and waits for every job it started."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import runpy
+import shlex
+import sys
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from tailrace.api.environment import Environment
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.errors import GraphError, JobFailed, TailraceError
+from tailrace.runtime.job import JOBS
+from tailrace.spark.defaults import DEFAULTS
+
+
+class Outcome(Enum):
+    """How it ended, with the exit code."""
+
+    FINISHED = 0
+    FAILED = 1
+    USAGE = 2
+    CANCELLED = 130
+
+
+def run_file(
+    target: str,
+    args: list[str],
+    *,
+    master: str | None = None,
+    parallelism: int | None = None,
+    conf: dict[str, str] | None = None,
+    progress: bool = True,
+) -> Outcome:
+    """Runs `FILE.py` as a script, or `FILE.py:function` with an environment of its own, to the end of all its jobs."""
+    path, _, function = target.partition(":") if not os.path.exists(target) else (target, "", "")
+    if not os.path.isfile(path):
+        print(f"tailrace run: there is no file {path!r}", file=sys.stderr)
+        return Outcome.USAGE
+    _settings(master, parallelism, conf or {}, progress)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    sys.argv = [path, *args]
+    try:
+        if function:
+            outcome = _call(path, function, args)
+            if outcome is not None:
+                return outcome
+        else:
+            runpy.run_path(path, run_name="__main__")
+        return _await_all()
+    except KeyboardInterrupt:
+        return _cancel_all()
+    except TailraceError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        _cancel_all()
+        return Outcome.FAILED
+
+
+def _settings(master: str | None, parallelism: int | None, conf: dict[str, str], progress: bool) -> None:
+    DEFAULTS.master, DEFAULTS.parallelism, DEFAULTS.progress = master, parallelism, progress
+    DEFAULTS.conf = conf
+    # A script that builds its own session gets the same, unless it says otherwise.
+    submit = [*(["--master", master] if master else [])]
+    for key, value in conf.items():
+        submit += ["--conf", f"{key}={value}"]
+    if submit:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{shlex.join(submit)} pyspark-shell"
+
+
+def _call(path: str, name: str, args: list[str]) -> Outcome | None:
+    """Calls the function; what it built and did not run is executed."""
+    function = runpy.run_path(path, run_name="tailrace_run").get(name)
+    if not callable(function):
+        print(f"tailrace run: {path!r} has no function {name!r}", file=sys.stderr)
+        return Outcome.USAGE
+    env = Environment()
+    wanted = [env, *args] if _takes(function, len(args) + 1) else args
+    if not _takes(function, len(wanted)):
+        print(f"tailrace run: {name}{inspect.signature(function)} cannot be called with {args}", file=sys.stderr)
+        return Outcome.USAGE
+    function(*wanted)
+    if env._graph.sinks() - env._executed:
+        env.execute(name)
+    elif not JOBS:
+        raise GraphError(f"{name} started no job and ended no stream of the environment in a sink")
+    return None
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*([None] * count))
+    except TypeError:
+        return False
+    return True
+
+
+def _await_all() -> Outcome:
+    outcome = Outcome.FINISHED
+    for job in list(JOBS):
+        try:
+            job.await_termination()
+        except JobFailed as error:
+            print(error, file=sys.stderr)
+            outcome = Outcome.FAILED
+        if job.status is JobStatus.CANCELLED and outcome is Outcome.FINISHED:
+            outcome = Outcome.CANCELLED
+    return outcome
+
+
+def _cancel_all() -> Outcome:
+    for job in list(JOBS):
+        job.cancel()
+    for job in list(JOBS):
+        if job.is_active:
+            job._runner.ended.wait(20)
+    return Outcome.CANCELLED
