@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
+import os
 import pickle
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -14,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import quiet
 from .workload import Tally, verify
 
 MODULES = {
@@ -46,10 +50,8 @@ def default_records(workload: str, system: str, form: str, function: str | None)
     if form == "columns":
         return 2_000_000_000 if workload == "chain" else 300_000_000
     if workload == "chain":
-        return 60_000_000
-    if system == "bytewax":
-        return 10_000_000
-    return 60_000_000 if system == "handwritten" or function == "aggregate" else 40_000_000
+        return 100_000_000 if system == "handwritten" else 60_000_000
+    return 8_000_000 if system == "bytewax" else 50_000_000
 
 
 def run(spec: Spec, timeout: float = 900.0) -> dict[str, Any]:
@@ -57,27 +59,29 @@ def run(spec: Spec, timeout: float = 900.0) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         request = Path(folder, "spec")
         request.write_bytes(pickle.dumps(spec))
-        subprocess.run(
-            [sys.executable, "-m", "benchmarks.measure", folder],
-            check=True,
-            timeout=timeout,
-            stdout=sys.stderr,
-        )
+        command = [sys.executable, "-m", "benchmarks.measure", folder]
+        process = subprocess.Popen(command, stdout=sys.stderr, start_new_session=True)
+        try:
+            busy_elsewhere = quiet.wait(process, timeout)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # whatever it left behind
+            process.wait()
+        if process.returncode:
+            raise SystemExit(f"the run of {spec.system} failed")
         result: Tally = pickle.loads(Path(folder, "result").read_bytes())
     per_record = not (spec.form == "columns" and spec.workload == "keyed")
     verify(spec.workload, spec.records, result, one_output_per_record=per_record)
     seconds = result.last - result.first
     line = asdict(spec)
-    if not line.pop("options"):
-        options = {}
-    else:
-        options = {"options": spec.options}
+    if not spec.options:
+        del line["options"]
     return {
         **line,
-        **options,
         "seconds": round(seconds, 3),
         "records_per_second": round(spec.records / seconds),
         "verified": True,
+        "busy_elsewhere": busy_elsewhere,
         "versions": versions(spec.system),
     }
 

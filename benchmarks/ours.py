@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +73,18 @@ class GenerateReader(tr.Reader):
 class Report(tr.Sink):
     """Tallies what arrives; the tallies are published as files in `folder`."""
 
-    def __init__(self, folder: str, form: Any, writer: type[tr.SinkWriter]) -> None:
-        self.folder, self.form, self.made = folder, form, writer
+    form = None  # as it comes
+
+    def __init__(self, folder: str, writer: type[tr.SinkWriter]) -> None:
+        self.folder, self.made = folder, writer
 
     def writer(self, ctx: tr.SinkContext) -> tr.SinkWriter:
         return self.made()
 
     def publish(self, prepared: Sequence[bytes]) -> None:
         for one in prepared:
-            # Named by its time, so that publishing again replaces it.
-            Path(self.folder, f"tally-{pickle.loads(one).last!r}-{hash(one)}").write_bytes(one)
+            # Named by its content, so that publishing again replaces it.
+            Path(self.folder, f"tally-{hashlib.sha256(one).hexdigest()}").write_bytes(one)
 
 
 class CountRows(tr.SinkWriter):
@@ -110,7 +114,7 @@ class LatestRows(tr.SinkWriter):
 
     def write(self, batch: list[tuple[int, int, float]]) -> None:
         self.tally.count += len(batch)
-        self.latest.update(zip(map(first_of, batch), batch))
+        self.latest.update(zip(map(first_of, batch), batch, strict=True))
         self.tally.last = time.time()
 
     def prepare(self) -> bytes:
@@ -158,15 +162,15 @@ def dataflow(env: tr.Environment, spec: Spec, folder: str) -> None:
     else:
         stream = stream.map_batches(shift_columns).map_batches(keep_columns).map_batches(halve_columns)
     if spec.workload == "chain":
-        stream.sink_to(Report(folder, spec.form, CountRows if in_rows else CountColumns))
+        stream.sink_to(Report(folder, CountRows if in_rows else CountColumns))
         return
     if spec.function == "process":
-        keyed = stream.key_by(lambda r: r[1]).process(Running())
+        keyed = stream.key_by(itemgetter(1)).process(Running())
     elif in_rows:
-        keyed = stream.key_by(lambda r: r[1]).aggregate(count=tr.Count(), total=tr.Sum(lambda r: r[2]))
+        keyed = stream.key_by(itemgetter(1)).aggregate(count=tr.Count(), total=tr.Sum(itemgetter(2)))
     else:
         keyed = stream.key_by("key").aggregate(count=tr.Count(), total=tr.Sum("value"))
-    keyed.sink_to(Report(folder, spec.form, LatestRows if in_rows else LatestColumns))
+    keyed.sink_to(Report(folder, LatestRows if in_rows else LatestColumns))
 
 
 def run(spec: Spec) -> Tally:

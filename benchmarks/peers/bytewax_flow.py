@@ -152,7 +152,9 @@ def run(spec: Spec) -> Tally:
             subprocess.Popen([sys.executable, "-m", __name__, folder, str(index)]) for index in range(spec.parallelism)
         ]
         try:
-            if any([p.wait() for p in processes]):
+            while None in (codes := [p.poll() for p in processes]) and not any(codes):
+                time.sleep(0.1)
+            if any(codes):
                 raise RuntimeError("a bytewax process failed")
         finally:
             for p in processes:

@@ -8,7 +8,6 @@ flow control beyond a bounded outbox, no failure handling.
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import pickle
 import select
@@ -135,7 +134,7 @@ def keyed(spec: Spec, index: int, batch: int, sockets: dict[int, socket.socket])
 
     def sink(out: list[tuple[int, int, float]]) -> None:
         tally.count += len(out)
-        latest.update(zip(map(first_of, out), out))
+        latest.update(zip(map(first_of, out), out, strict=True))
 
     def exchange(wait: bool) -> None:
         if wait:
@@ -188,8 +187,6 @@ def key_hash(parallelism: int) -> Callable[[int], int]:
 
 
 def work(spec, index, sockets, barrier, results) -> None:
-    if spec.options.get("handwritten.gc") == "off":
-        gc.disable()
     batch = int(spec.options.get("handwritten.batch", BATCH[spec.workload]))
     barrier.wait()
     if spec.workload == "chain":

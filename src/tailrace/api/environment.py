@@ -56,7 +56,7 @@ class Environment:
             raise ConfigError(f"slot_timeout is a number of seconds above zero, not {slot_timeout!r}")
         chosen = parallelism if parallelism is not None else launcher_default(max_parallelism)
         check_parallelism(chosen, max_parallelism, "Environment")
-        self.spark = spark
+        self._spark = spark
         self.parallelism = chosen
         self.max_parallelism = max_parallelism
         self.memory = memory_bytes(memory)
@@ -67,6 +67,14 @@ class Environment:
         self.progress = progress
         self._graph = GraphBuilder(max_parallelism)
         self._executed: set[int] = set()
+
+    @property
+    def spark(self) -> Any:
+        """The Spark session: the one given, else the active one, else a local one that is made now, with a slot to spare
+        over the environment's parallelism."""
+        if self._spark is None:
+            self._spark = launcher().session(self.parallelism)
+        return self._spark
 
     # Sources.
 

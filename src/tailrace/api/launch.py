@@ -48,6 +48,10 @@ class Launcher(Protocol):
         """Starts a job and returns at once. Raises `GraphError` or `ConfigError` for what can be known before."""
         ...
 
+    def session(self, slots: int) -> Any:
+        """The active Spark session, or a new local one with these slots and one to spare."""
+        ...
+
     def arrow_schema(self, schema: Any) -> Any:
         """DDL text, a `StructType` or a `pyarrow.Schema` as a `pyarrow.Schema`."""
         ...

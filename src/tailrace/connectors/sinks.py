@@ -212,6 +212,15 @@ class _PickleWriter(_FileWriter):
         pickle.dump(batch, self.file, 5)
 
 
+def DataFrame(schema: Any = None) -> Any:
+    """Keeps the records; `dataframe()` gives them as a Spark DataFrame once the job has finished. For several DataFrames
+    from one job; for a single one there is `to_dataframe`. `schema` is DDL text, a `StructType` or a `pyarrow.Schema`; a
+    stream in columns may leave it out."""
+    from tailrace.api.launch import launcher
+
+    return launcher().dataframe_sink(schema)
+
+
 class Print(Sink):
     """Prints each record on the worker's standard output, with the subtask before it where there are several."""
 

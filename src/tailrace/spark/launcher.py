@@ -34,6 +34,7 @@ __all__ = [
     "default_parallelism",
     "dump_job",
     "load_job",
+    "session",
     "submit",
 ]
 
@@ -76,10 +77,15 @@ def submit(env: Environment, plan: Plan, name: str) -> Job:
     return job
 
 
+def session(slots: int) -> Any:
+    """The active session, or a new local one with these slots and one to spare."""
+    return active_or_local(slots + 1, DEFAULTS.spark_master(), DEFAULTS.conf)
+
+
 def session_of(env: Environment, slots: int) -> Any:
     """The environment's session, the active one, or a new local one with a slot to spare."""
-    if env.spark is None:
-        env.spark = active_or_local(slots + 1, DEFAULTS.spark_master(), DEFAULTS.conf)
+    if env._spark is None:
+        env._spark = session(slots)
     if not hasattr(env.spark, "sparkContext"):
         raise ConfigError(f"Environment(spark): expected a SparkSession, got {type(env.spark).__name__}")
     return env.spark

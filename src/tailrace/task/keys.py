@@ -109,7 +109,10 @@ class KeyReader(FieldReader):
 
 
 def settled(key: Any) -> Any:
-    """A key as state and timers hold it: as the user gave it, but with the one NaN."""
+    """A key as state and timers hold it: as the user gave it, but with the one NaN, and a numpy scalar as the Python
+    value it stands for (numpy's scalars do not always hash as what they are equal to)."""
+    if isinstance(key, np.generic):
+        key = key.item()
     return plain_key(key) if key != key or isinstance(key, tuple) else key
 
 

@@ -115,10 +115,11 @@ class AggregateTask(StatefulTask):
             raise self._named(error, values) from error
         self.out(Rows(out, rows.times))
 
-    def _first(self, key: Any) -> tuple[Any, tuple[Any, ...]]:
-        """A key that the table does not find: as state holds it, with its accumulators (a NaN is found only here)."""
+    def _first(self, key: Any) -> tuple[Any, ...]:
+        """The state of a key that the table does not find as it is: a new one, or a NaN."""
         held = settled(key)
-        return held, self.table.get(held, self.zero)
+        found: tuple[Any, ...] | None = self.table.get(held)
+        return (held, *self.zero) if found is None else found
 
     def _named(self, error: Exception, values: list[Any]) -> Exception:
         """Which record it was: a field that cannot be read, or a value that cannot be added."""
@@ -137,14 +138,14 @@ class AggregateTask(StatefulTask):
         return self.user_error(error)
 
     def _general(self, rows: Rows) -> None:
-        table, zero, out = self.table, self.zero, []
+        table, zero, out = self.table, (None, *self.zero), []
         readers = [reader.getter(rows.values) for reader in self.inputs] if rows.values else []
         value: Any = None
         try:
             for value, key in zip(rows.values, settled_keys(self.keys.values(rows)), strict=True):
-                state = table.get(key, zero)
-                made = tuple([f.add(g(value), a) for f, g, a in zip(self.functions, readers, state, strict=True)])
-                table[key] = made
+                _, *state = table.get(key, zero)
+                made = [f.add(g(value), a) for f, g, a in zip(self.functions, readers, state, strict=True)]
+                table[key] = (key, *made)
                 out.append((key, *[f.get_result(a) for f, a in zip(self.functions, made, strict=True)]))
         except TailraceError:
             raise
@@ -159,9 +160,9 @@ class AggregateTask(StatefulTask):
         results: list[list[Any]] = [[] for _ in self.functions]
         for key, partials in grouped.partials():
             held = settled(key)
-            state = self.table.get(held, self.zero)
-            made = tuple([f.merge(a, p) for f, a, p in zip(self.functions, state, partials, strict=True)])
-            self.table[held] = made
+            state = self.table.get(held, (held, *self.zero))
+            made = [f.merge(a, p) for f, a, p in zip(self.functions, state[1:], partials, strict=True)]
+            self.table[held] = (held, *made)
             for column, f, a in zip(results, self.functions, made, strict=True):
                 column.append(f.get_result(a))
         arrays = [pa.array(column, type=kind) for column, kind in zip(results, grouped.result_types, strict=True)]
@@ -173,7 +174,8 @@ class AggregateTask(StatefulTask):
 def compiled_loop(aggregates: list[Any]) -> Callable[..., list[Any]]:
     """The generated loop over one batch of rows for built-in aggregates.
 
-    Accumulators of a key are one tuple, replaced and never changed, so that a snapshot may share them.
+    The state of a key is one tuple (key, accumulator, …), replaced and never changed, so that a snapshot may share it;
+    where accumulators are the results, it is the output record as well.
     """
     names = [f"a{i}" for i in range(len(aggregates))]
     reads = [i for i, f in enumerate(aggregates) if "x" in f.step]
@@ -181,17 +183,17 @@ def compiled_loop(aggregates: list[Any]) -> Callable[..., list[Any]]:
     loop_vars = "".join(f", x{i}" for i in reads)
     lines = [
         f"def loop(values, key, table, first{''.join(f', g{i}' for i in range(len(aggregates)))}):",
-        "  out = []; append = out.append; get = table.get",
+        "  out = []; append = out.append",
         f"  for k{loop_vars}, in zip(map(key, values){columns}):",
-        "    s = get(k)",
-        "    if s is None: k, s = first(k)",
-        f"    {', '.join(names)}, = s",
+        f"    try: _, {', '.join(names)} = table[k]",
+        f"    except KeyError: k, {', '.join(names)} = first(k)",
     ]
     for i, aggregate in enumerate(aggregates):
         step = re.sub(r"\ba\b", f"a{i}", re.sub(r"\bx\b", f"x{i}", aggregate.step))
         lines.append(f"    {f'if x{i} is not None: ' if i in reads else ''}a{i} = {step}")
     results = ", ".join(f"a{i}" if _is_result(f) else f"r{i}(a{i})" for i, f in enumerate(aggregates))
-    lines += [f"    table[k] = ({', '.join(names)},)", f"    append((k, {results}))", "  return out"]
+    lines.append(f"    table[k] = s = (k, {', '.join(names)})")
+    lines += ["    append(s)" if all(map(_is_result, aggregates)) else f"    append((k, {results}))", "  return out"]
     scope: dict[str, Any] = {f"r{i}": f.get_result for i, f in enumerate(aggregates)}
     exec(compile("\n".join(lines), FUSED, "exec"), scope)
     return scope["loop"]  # type: ignore[no-any-return]

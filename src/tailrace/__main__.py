@@ -1,0 +1,5 @@
+"""`python -m tailrace`: the command line."""
+
+from tailrace.cli import main
+
+main()

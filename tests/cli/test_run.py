@@ -1,0 +1,127 @@
+"""`tailrace run`: what it runs, and the exit codes that scripts rely on."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FLOW = '''
+import sys
+import tailrace as tr
+
+def build(env, count="10"):
+    env.from_source(tr.sources.Sequence(0, int(count))).map(lambda x: x * 2).sink_to(tr.sinks.TextFiles("out"))
+
+def fails(env):
+    env.from_source(tr.sources.Sequence(0, 10)).map(lambda x: 1 // (x - 5), name="invert").sink_to(tr.sinks.Print())
+
+def forever(env):
+    env.from_source(tr.sources.Sequence(0, None, rate=100)).sink_to(tr.sinks.Print())
+
+def empty(env):
+    env.from_collection([1])
+
+def cancelled(env):
+    env.from_source(tr.sources.Sequence(0, None, rate=100)).sink_to(tr.sinks.Print())
+    env.execute("mine").cancel()
+
+if __name__ == "__main__":
+    env = tr.Environment()
+    print("parallelism", env.parallelism)
+    build(env, sys.argv[1])
+    env.execute("script")
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "flow.py").write_text(FLOW)
+    return tmp_path
+
+
+def tailrace(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tailrace", *args]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def numbers(folder: Path) -> list[int]:
+    return sorted(int(line) for file in (folder / "out").glob("part-*") for line in file.read_text().split())
+
+
+def test_help_names_the_command_and_its_options(folder: Path) -> None:
+    done = tailrace(folder, "run", "--help")
+    assert done.returncode == 0
+    for word in ("--master", "--parallelism", "--conf"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["run"], "Missing argument"),
+        (["run", "nowhere.py"], "there is no file 'nowhere.py'"),
+        (["run", "flow.py:nope"], "has no function 'nope'"),
+        (["run", "--conf", "x", "flow.py"], "expected KEY=VALUE"),
+        (["run", "--parallelism", "0", "flow.py"], "parallelism"),
+        (["run", "flow.py:build", "1", "2", "3"], "cannot be called"),
+        (["run", "--mode", "unaligned", "flow.py"], "No such option"),
+    ],
+)
+def test_wrong_usage_is_told_and_exits_with_2(folder: Path, args: list[str], said: str) -> None:
+    done = tailrace(folder, *args)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_a_function_that_builds_nothing_exits_with_1(folder: Path) -> None:
+    done = tailrace(folder, "run", "flow.py:empty")
+    assert done.returncode == 1
+    assert "started no job" in done.stderr
+
+
+@pytest.mark.spark
+def test_a_function_gets_an_environment_and_its_arguments(folder: Path) -> None:
+    done = tailrace(folder, "run", "--parallelism", "1", "flow.py:build", "20")
+    assert done.returncode == 0, done.stderr
+    assert numbers(folder) == list(range(0, 40, 2))
+    assert "build: FINISHED | in 20 | out 20" in done.stderr
+
+
+@pytest.mark.spark
+def test_a_script_runs_as_main_and_its_job_is_awaited(folder: Path) -> None:
+    done = tailrace(folder, "run", "--parallelism", "3", "--master", "local[4]", "flow.py", "7")
+    assert done.returncode == 0, done.stderr
+    assert "parallelism 3" in done.stdout
+    assert numbers(folder) == list(range(0, 14, 2))
+
+
+@pytest.mark.spark
+def test_a_failed_job_exits_with_1_and_the_users_traceback(folder: Path) -> None:
+    done = tailrace(folder, "run", "flow.py:fails")
+    assert done.returncode == 1
+    assert "operator 'invert'" in done.stderr
+    assert "1 // (x - 5)" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.spark
+def test_a_cancelled_job_exits_with_130(folder: Path) -> None:
+    assert tailrace(folder, "run", "flow.py:cancelled").returncode == 130
+
+
+@pytest.mark.spark
+def test_an_interrupt_cancels_the_job_and_exits_with_130(folder: Path) -> None:
+    command = [sys.executable, "-m", "tailrace", "run", "flow.py:forever"]
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "RUNNING" in line:
+            break
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
