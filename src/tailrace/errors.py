@@ -107,4 +107,5 @@ def shortened(value: object, limit: int = 200) -> str:
         text = repr(value)
     except Exception as error:  # a user's __repr__ may do anything
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    text = text.encode(errors="backslashreplace").decode()  # half a surrogate pair could not be sent or printed
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -80,11 +80,12 @@ class Sum(BuiltinAggregate):
 class Min(BuiltinAggregate):
     """The smallest value."""
 
-    step = "(x if a is None or x < a else a)"
+    step = "(x if a is None or x < a or a != a else a)"  # a NaN gives way, as in Arrow
     arrow = ("min",)
 
     def add(self, value: Any, accumulator: Any) -> Any:
-        return value if accumulator is None or (value is not None and value < accumulator) else accumulator
+        a, x = accumulator, value
+        return x if a is None or (x is not None and (x < a or a != a)) else a
 
     def merge(self, a: Any, b: Any) -> Any:
         return self.add(b, a)
@@ -93,11 +94,12 @@ class Min(BuiltinAggregate):
 class Max(BuiltinAggregate):
     """The largest value."""
 
-    step = "(x if a is None or x > a else a)"
+    step = "(x if a is None or x > a or a != a else a)"
     arrow = ("max",)
 
     def add(self, value: Any, accumulator: Any) -> Any:
-        return value if accumulator is None or (value is not None and value > accumulator) else accumulator
+        a, x = accumulator, value
+        return x if a is None or (x is not None and (x > a or a != a)) else a
 
     def merge(self, a: Any, b: Any) -> Any:
         return self.add(b, a)
@@ -124,3 +126,8 @@ class Mean(BuiltinAggregate):
 
     def merge(self, a: tuple[int, Any], b: tuple[int, Any]) -> tuple[int, Any]:
         return (a[0] + b[0], a[1] + b[1])
+
+
+def is_builtin(aggregate: object) -> bool:
+    """Whether it is one of these and not of a subclass, whose methods may be the user's own."""
+    return type(aggregate) in (Count, Sum, Min, Max, Mean)

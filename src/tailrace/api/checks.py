@@ -5,7 +5,15 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from tailrace.api.functions import CoProcessFunction, Function, KeyedProcessFunction, ProcessFunction, as_callable
+from tailrace.api.functions import (
+    METHODS,
+    AggregateFunction,
+    CoProcessFunction,
+    Function,
+    KeyedProcessFunction,
+    ProcessFunction,
+    as_callable,
+)
 from tailrace.errors import GraphError
 from tailrace.graph.operators import Selector
 from tailrace.state.handles import declared
@@ -17,9 +25,16 @@ def check_callable(fn: Any, arguments: int, verb: str, kind: type[Function] | No
         raise GraphError(f"{verb}: pass an object, not the class: {fn.__name__}()")
     if kind is not None and isinstance(fn, Function) and not isinstance(fn, kind):
         raise GraphError(f"{verb}: a {type(fn).__name__} is no {kind.__name__}; use the verb that fits it")
+    if kind is not None and isinstance(fn, kind):
+        check_methods(fn, kind, {METHODS[kind]: arguments}, verb)
+        return
     work = as_callable(fn)
     if not callable(work):
         raise GraphError(f"{verb}: expected a function, got {type(fn).__name__} {fn!r}")
+    _check_arity(work, arguments, verb, _name(fn))
+
+
+def _check_arity(work: Any, arguments: int, verb: str, name: str) -> None:
     try:
         signature = inspect.signature(work)
     except (TypeError, ValueError):
@@ -28,9 +43,44 @@ def check_callable(fn: Any, arguments: int, verb: str, kind: type[Function] | No
         signature.bind(*([None] * arguments))
     except TypeError:
         raise GraphError(
-            f"{verb}: {_name(fn)}{signature} is called with {arguments} argument(s) and cannot take that; change its "
-            f"parameters"
+            f"{verb}: {name}{signature} is called with {arguments} argument(s) and cannot take that; change its parameters"
         ) from None
+
+
+def check_methods(fn: Function, kind: type[Function], methods: dict[str, int], verb: str) -> None:
+    """Raises `GraphError` unless `fn` has these methods of its own, with so many arguments."""
+    for name, arguments in methods.items():
+        method = getattr(fn, name)
+        if getattr(method, "__func__", None) is getattr(kind, name) and name != "on_timer":
+            raise GraphError(f"{verb}: {type(fn).__name__} has no method {name}; a tr.{kind.__name__} must define it")
+        _check_arity(method, arguments, verb, f"{type(fn).__name__}.{name}")
+
+
+def check_object(value: Any, kind: type, verb: str) -> None:
+    """Raises `GraphError` unless `value` is an object of this public class."""
+    if inspect.isclass(value) and issubclass(value, kind):
+        raise GraphError(f"{verb}: pass an object, not the class: {value.__name__}(...)")
+    if not isinstance(value, kind):
+        raise GraphError(f"{verb}: expected a tr.{kind.__name__}, got {type(value).__name__}")
+
+
+def check_aggregate(aggregate: Any, verb: str) -> None:
+    """Raises `GraphError` for what is no aggregate function."""
+    check_object(aggregate, AggregateFunction, verb)
+    check_methods(aggregate, AggregateFunction, {"create_accumulator": 0, "add": 2, "get_result": 1}, verb)
+
+
+def check_co_process(fn: Any, verb: str) -> None:
+    """Raises `GraphError` for what is no function of two inputs."""
+    check_object(fn, CoProcessFunction, verb)
+    check_methods(fn, CoProcessFunction, {"process1": 2, "process2": 2, "on_timer": 2}, verb)
+
+
+def check_names(names: tuple[str, ...], verb: str) -> None:
+    """Raises `GraphError` where two columns of a result would have one name."""
+    for name in names:
+        if names.count(name) > 1:
+            raise GraphError(f"{verb}: the result would have two columns {name!r}; name it otherwise: aggregate(other=...)")
 
 
 def check_process(fn: Any, verb: str, keyed: bool) -> None:
@@ -42,12 +92,17 @@ def check_process(fn: Any, verb: str, keyed: bool) -> None:
             raise GraphError(
                 f"{verb}: {type(fn).__name__} uses keyed state or timers, and the stream has no key; call key_by before it"
             )
+        check_methods(fn, ProcessFunction, {"process": 2}, verb)
+        if isinstance(fn, KeyedProcessFunction):
+            check_methods(fn, KeyedProcessFunction, {"on_timer": 2}, verb)
         return
     check_callable(fn, 2, verb)
 
 
 def check_selector(selector: Any, columns: tuple[str, ...] | None, verb: str) -> Selector:
     """A key or field selector as the graph holds it. Raises `GraphError` for an unknown column or anything else."""
+    if isinstance(selector, Function):
+        raise GraphError(f"{verb}: expected a function or column names, got a {type(selector).__name__} object")
     if isinstance(selector, list):
         selector = tuple(selector)
     if isinstance(selector, str):

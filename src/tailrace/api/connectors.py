@@ -60,13 +60,21 @@ class SinkContext(Protocol):
     @property
     def run_id(self) -> str: ...
     @property
+    def uid(self) -> str: ...
+    @property
     def subtask(self) -> int: ...
     @property
     def parallelism(self) -> int: ...
 
 
+NO_RECORD: Any = object()
+
+
 class SinkWriter:
     """Writes the records of one subtask into a transaction."""
+
+    record: Any = NO_RECORD
+    """The record at hand, for the error when writing it raises; for writers that go record by record."""
 
     def write(self, batch: Any) -> None:
         """Takes a batch: a list, or a `pyarrow.RecordBatch` when the sink's form is columns."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.api.checks import check_object
 from tailrace.api.config import memory_bytes, refuse_what_is_not_there
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.launch import JobHandle, launcher
@@ -93,8 +94,7 @@ class Environment:
 
     def from_source(self, source: Source, **options: Any) -> DataStream:
         """A stream of any source: `tr.sources` or your own `tr.Source`."""
-        if not isinstance(source, Source):
-            raise GraphError(f"from_source: expected a tr.Source, got {type(source).__name__}")
+        check_object(source, Source, "from_source")
         return self._source(source, f"from_source: {source.description}", options)
 
     def _source(self, source: Source, verb: str, options: dict[str, Any]) -> DataStream:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tailrace.api.aggregates import BuiltinAggregate, Count, Sum
-from tailrace.api.checks import check_callable, check_name, check_process, check_selector
+from tailrace.api.aggregates import BuiltinAggregate, Count, Sum, is_builtin
+from tailrace.api.checks import (
+    check_aggregate,
+    check_callable,
+    check_co_process,
+    check_name,
+    check_names,
+    check_object,
+    check_process,
+    check_selector,
+)
 from tailrace.api.connectors import Sink
 from tailrace.api.functions import (
     AggregateFunction,
@@ -29,6 +38,7 @@ from tailrace.graph.operators import AtEnd, Operator, Partitioning, Selector, de
 if TYPE_CHECKING:
     from tailrace.api.environment import Environment
 
+SinkT = TypeVar("SinkT", bound=Sink)
 Upstream = tuple[int, str | None]
 """A node and the tag of the side output, None for the main one."""
 
@@ -61,6 +71,12 @@ class Stream:
 
 class DataStream(Stream):
     """A stream of records in one of two forms, `rows` or `columns`."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            need = "has no key; call key_by(...) before it" if hasattr(KeyedStream, name) else "has no such verb"
+            raise AttributeError(f"{name}: the stream {need}")
 
     def __init__(
         self,
@@ -207,10 +223,15 @@ class DataStream(Stream):
 
     # Ends.
 
-    def sink_to(self, sink: Sink, **options: Any) -> Sink:
+    def sink_to(self, sink: SinkT, **options: Any) -> SinkT:
         """Ends the stream in a sink, and returns it. Runs with the environment's next execution."""
-        if not isinstance(sink, Sink):
-            raise GraphError(f"{_verb('sink_to', options)}: expected a tr.Sink, got {type(sink).__name__}")
+        verb = _verb("sink_to", options)
+        check_object(sink, Sink, verb)
+        if sink.form == "columns" and self.form == "rows" and getattr(sink, "schema", None) is None:
+            raise TypeMismatch(
+                f"{verb}: the {sink.description} sink takes columns, and the stream is in rows; give the sink a schema, or "
+                f"call to_columns(schema) before"
+            )
         self._add(ops.Sink(sink), f"sink: {sink.description}", options, form=self.form)
         return sink
 
@@ -249,6 +270,12 @@ class DataStream(Stream):
 
 class KeyedStream(Stream):
     """A stream whose records of equal keys go to one subtask, with state per key."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            need = f"is keyed; call {name} before key_by" if hasattr(DataStream, name) else "has no such verb"
+            raise AttributeError(f"{name}: the stream {need}")
 
     def __init__(
         self,
@@ -319,6 +346,7 @@ class KeyedStream(Stream):
                 check_selector(of, self.columns, _verb(verb, options))
         stream, form = vectorisable(self, aggregates)
         columns = (*key_columns(stream.key), *(n for n, _ in aggregates)) if form == "columns" else None
+        check_names(columns or (), _verb(verb, options))
         return stream._add(ops.Aggregate(self.key, aggregates), verb, options, form=form, columns=columns)
 
     def _add(
@@ -387,6 +415,7 @@ class WindowedStream:
         w = self._windows
         operator = ops.Window(stream.key, w.size, w.slide, w.offset, self._lateness, aggregates, reduce)
         row_columns = ("key", "start", "end", *names)
+        check_names(columns or row_columns, _verb(verb, options))
         return stream._add(operator, verb, options, form=form, columns=columns if columns else row_columns)
 
 
@@ -406,8 +435,7 @@ class ConnectedStreams:
     def process(self, fn: CoProcessFunction, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
         """Works on both streams record by record."""
         verb = _verb("process", options)
-        if not isinstance(fn, CoProcessFunction):
-            raise GraphError(f"{verb}: connected streams need a tr.CoProcessFunction, got {type(fn).__name__}")
+        check_co_process(fn, verb)
         self._check_keys(fn, verb)
         keys = (getattr(self.first, "key", None), getattr(self.second, "key", None))
         edges = (*_port_edges(self.first, 0), *_port_edges(self.second, 1))
@@ -449,6 +477,7 @@ def add_node(
     return stream.env._graph.add(
         operator,
         edges,
+        verb=verb,
         name=check_name(name, verb, "name") if name is not None else default_name(verb, operator),
         uid=uid,
         parallelism=parallelism if parallelism is not None else default_parallelism(stream, edges),
@@ -482,8 +511,7 @@ def named_aggregates(
         )
     pairs = tuple(named.items()) if one is None else ((default or type(one).__name__.lower(), one),)
     for name, aggregate in pairs:
-        if not isinstance(aggregate, AggregateFunction):
-            raise GraphError(f"{verb}: {name} must be a tr.AggregateFunction object, got {type(aggregate).__name__}")
+        check_aggregate(aggregate, f"{verb}: {name}" if one is None else verb)
     return pairs
 
 
@@ -494,7 +522,8 @@ def vectorisable(
     if stream.form == "rows":
         return stream, "rows"
     by_name = not callable(stream.key) and all(
-        isinstance(f, BuiltinAggregate) and (f.of is None or isinstance(f.of, str)) for _, f in aggregates
+        isinstance(f, BuiltinAggregate) and is_builtin(f) and (f.of is None or isinstance(f.of, str))
+        for _, f in aggregates
     )
     needs_value = any(
         isinstance(f, BuiltinAggregate) and f.of is None and not isinstance(f, Count) for _, f in aggregates

@@ -6,6 +6,9 @@ Renaming twice is harmless: what is not there any more was published before.
 
 from __future__ import annotations
 
+import contextlib
+import glob
+import hashlib
 import os
 import pickle
 import sys
@@ -15,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrace.api.connectors import Sink, SinkContext, SinkWriter
+from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
 from tailrace.errors import ConfigError, GraphError
 
 
@@ -25,7 +28,9 @@ class _FileWriter(SinkWriter):
     suffix = ""
 
     def __init__(self, directory: str, ctx: SinkContext) -> None:
-        name = f"part-{ctx.subtask:05d}-{ctx.run_id}-{ctx.incarnation}{self.suffix}"
+        # Two sinks of one job may write into one folder: the digest tells whose file it is.
+        whose = hashlib.sha256(ctx.uid.encode()).hexdigest()[:8]
+        name = f"part-{ctx.subtask:05d}-{ctx.run_id}-{ctx.incarnation}-{whose}{self.suffix}"
         self.final = os.path.join(directory, name)
         self.hidden = os.path.join(directory, f".{name}.inprogress")
         self.prepared = False
@@ -69,6 +74,17 @@ def publish_files(prepared: Sequence[bytes]) -> None:
                 raise
 
 
+def remove_unfinished(sink: Sink, run_id: str) -> None:
+    """Removes the hidden files of a run that did not finish: those of workers that were killed, and those that were
+    prepared and will never be published."""
+    directory = getattr(sink, "path", None) or getattr(sink, "directory", None)
+    if directory is None or not isinstance(sink, TextFiles | Parquet | Result):
+        return
+    for path in glob.glob(os.path.join(glob.escape(directory), f".part-*-{run_id}-*.inprogress")):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
 class TextFiles(Sink):
     """One line of text per record (`str(record)`) in files of the folder `path`. A record with a line break in it is
     refused, because it could not be read back."""
@@ -93,9 +109,10 @@ class _TextWriter(_FileWriter):
             self.file = self._open()
         lines = list(map(str, batch))
         text = "\n".join(lines) + "\n"
-        if text.count("\n") != len(lines):
-            bad = next(line for line in lines if "\n" in line)
-            raise ValueError(f"a record has a line break in it and cannot be one line: {bad!r}")
+        if text.count("\n") != len(lines) or "\r\n" in text:
+            at = next(i for i, line in enumerate(lines) if "\n" in line or line.endswith("\r"))
+            self.record = batch[at]
+            raise ValueError("a record has a line break in it and cannot be one line")
         self.file.write(text.encode())
 
 
@@ -103,13 +120,13 @@ class Parquet(Sink):
     """Parquet files of `schema` in the folder `path`. A stream in columns may leave the schema out."""
 
     description = "parquet"
+    form = "columns"
 
     def __init__(self, path: str, schema: Any = None) -> None:
         from tailrace.api.launch import launcher
 
         self.path = os.path.abspath(os.fspath(path))
         self.schema = schema if schema is None or isinstance(schema, pa.Schema) else launcher().arrow_schema(schema)
-        self.form = "columns" if self.schema is not None else None
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
         return _ParquetWriter(self.path, ctx, self.schema)
@@ -129,8 +146,6 @@ class _ParquetWriter(_FileWriter):
         self.rows = 0
 
     def write(self, batch: Any) -> None:
-        if not isinstance(batch, pa.RecordBatch):
-            raise GraphError("the Parquet sink got a stream of rows; give it a schema: Parquet(path, schema=...)")
         if self.schema is None:
             self.schema = batch.schema
         if batch.schema != self.schema:
@@ -209,7 +224,13 @@ class _PickleWriter(_FileWriter):
     def write(self, batch: list[Any]) -> None:
         if self.file is None:
             self.file = self._open()
-        pickle.dump(batch, self.file, 5)
+        try:
+            data = pickle.dumps(batch, 5)
+        except Exception:
+            for self.record in batch:
+                pickle.dumps(self.record, 5)  # raises for the one that it was
+            raise
+        self.file.write(data)
 
 
 def DataFrame(schema: Any = None) -> Any:
@@ -263,4 +284,6 @@ class _CallbackWriter(SinkWriter):
 
     def write(self, batch: list[Any]) -> None:
         for record in batch:
+            self.record = record
             self.fn(record)
+        self.record = NO_RECORD

@@ -87,7 +87,8 @@ class _Numbers(Reader):
         if self.end is not None:
             stop = min(stop, self.end)
         numbers = range(self.at, stop, self.step)
-        values = list(numbers) if self.fn is None else list(map(self.fn, numbers))
+        fn = self.fn
+        values = list(numbers) if fn is None else [fn(number) for number in numbers]
         self.pace.done += len(values)
         self.at += len(values) * self.step
         return values
@@ -147,6 +148,8 @@ class Generator(Source):
             raise ConfigError(f"Generator takes a function, not {fn!r}")
         self.fn, self.rate, self.count = fn, _check_rate(rate), count
         self.indexed = _takes_one(fn)
+        if not self.indexed and not _callable_with(fn):
+            raise ConfigError("Generator takes fn(i), one record for each number, or fn(), an iterator over records")
         self.bounded = count is not None or not self.indexed
 
     def splits(self, parallelism: int) -> abc.Sequence[tuple[int, int]]:
@@ -159,8 +162,14 @@ class Generator(Source):
 
 
 def _takes_one(fn: Callable[..., Any]) -> bool:
+    if inspect.isgeneratorfunction(fn):
+        return False  # it gives many records, whatever its parameters
+    return _callable_with(fn, 0)
+
+
+def _callable_with(fn: Callable[..., Any], *args: Any) -> bool:
     try:
-        inspect.signature(fn).bind(0)
+        inspect.signature(fn).bind(*args)
     except TypeError:
         return False
     except ValueError:
@@ -202,11 +211,13 @@ def files_at(path: str, suffix: str = "") -> list[str]:
     """The files of a path: a file, a folder (without names that start with `.` or `_`), or a glob pattern. Raises
     `ConfigError` where there is none."""
     path = os.fspath(path)
-    if os.path.isdir(path):
+    if os.path.isfile(path):
+        found = [path]
+    elif os.path.isdir(path):
         names = sorted(name for name in os.listdir(path) if not name.startswith((".", "_")) and name.endswith(suffix))
         found = [os.path.join(path, name) for name in names if os.path.isfile(os.path.join(path, name))]
     else:
-        found = sorted(glob.glob(path)) if glob.has_magic(path) else [path] if os.path.isfile(path) else []
+        found = sorted(name for name in glob.glob(path) if os.path.isfile(name))
     if not found:
         raise ConfigError(f"there are no files at {path!r}")
     return [os.path.abspath(name) for name in found]
@@ -219,7 +230,7 @@ class TextFiles(Source):
     description = "text files"
 
     def __init__(self, path: str, *, follow: bool = False) -> None:
-        self.path, self.follow = os.fspath(path), follow
+        self.path, self.follow = os.path.abspath(os.fspath(path)), follow
         self.bounded = not follow
 
     def splits(self, parallelism: int) -> abc.Sequence[str]:
@@ -284,7 +295,7 @@ class Parquet(Source):
     def __init__(self, path: str, *, form: Form = "rows") -> None:
         if form not in ("rows", "columns"):
             raise ConfigError(f"Parquet: form is 'rows' or 'columns', not {form!r}")
-        self.path, self.form = os.fspath(path), form
+        self.path, self.form = os.path.abspath(os.fspath(path)), form
         self.columns = tuple(pq.read_schema(files_at(self.path)[0]).names)
 
     def splits(self, parallelism: int) -> abc.Sequence[str]:

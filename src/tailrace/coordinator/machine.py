@@ -7,7 +7,7 @@ outcome is decided once: the first cause wins, and from then on the only thing a
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailrace.coordinator.lifecycle import ENDS, JobStatus, moved
 from tailrace.coordinator.roster import Roster, Slot
@@ -92,12 +92,15 @@ class Cause:
     operator: str | None = None
     subtask: int | None = None
     record: str | None = None
+    slot: int | None = None
+    """The slot whose worker was lost, where that was the cause."""
 
 
 class Coordinator:
     """One job.
 
-    Invariant J1: `cause` is set at most once, and exactly when the job is FAILING or FAILED.
+    Invariant J1: `cause` is set at most once, and exactly when the job is FAILING or FAILED. Its text is completed by
+    what Spark says about the worker that was lost, which comes a moment later.
     Invariant J2: `Publish` is said at most once, and only after every slice has finished.
     Invariant J3: in a final state every slot's Spark job has ended, or the limit `gone` has passed.
     """
@@ -159,8 +162,8 @@ class Coordinator:
             return
         self._story.append(f"{now} {type(message).__name__} from {index}")
         if isinstance(message, Failed):
-            cause = Cause(message.message, message.kind, message.operator, message.subtask, message.record)
-            self._fail(now, cause)
+            where = (message.operator, message.subtask, message.record, message.peer)
+            self._fail(now, Cause(message.message, message.kind, *where))
         elif isinstance(message, Deployed):
             slot.deployed = True
             if self.status is JobStatus.STARTING and all(s.deployed for s in self.roster.slots):
@@ -191,15 +194,20 @@ class Coordinator:
         self._story.append(f"{now} link of {index} lost: {reason}")
         self.roster.lose(index)
         if not self._ending:
-            self._fail(now, Cause(f"worker {index} was lost: {reason}", "worker"))
+            self._fail(now, Cause(f"worker {index} was lost: {reason}", "worker", slot=index))
 
-    def slot_ended(self, index: int, error: str | None, now: int) -> None:
-        """The Spark job of a slot ended, by itself or because it was told to."""
+    def slot_ended(self, index: int, error: str | None, now: int, cancelled: bool = False) -> None:
+        """The Spark job of a slot ended, by itself or because it was told to. Whoever cancels a worker's Spark job (Ctrl-C
+        does, in a program with a Spark session) wants the job to end."""
         self._story.append(f"{now} spark job of {index} ended: {error}")
         self.roster.slots[index].spark_ended = True
-        if not self._ending:
+        if cancelled:
+            self.cancel(now)
+        elif not self._ending:
             told = error if error is not None else "it ended without having been told to"
             self._fail(now, Cause(f"the Spark task of worker {index} ended: {told}", "worker"))
+        elif error is not None and self.cause is not None and self.cause.slot == index:
+            self.cause = replace(self.cause, message=f"{self.cause.message}; Spark says: {error}")
         self._maybe_over(now)
 
     def cancel(self, now: int) -> None:

@@ -10,9 +10,21 @@ from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import SubtaskReport
 
+_NOT_COUNTED = (
+    "numRowsUpdated",
+    "numRowsRemoved",
+    "allUpdatesTimeMs",
+    "allRemovalsTimeMs",
+    "commitTimeMs",
+    "memoryUsedBytes",
+    "numRowsDroppedByWatermark",
+)
+"""Figures of Spark's state stores that ours have no like of. They are there as zero, for those who add them up."""
+
 
 class ProgressMaker:
-    """Makes one progress report after another for one job; rates are since the report before."""
+    """Makes one progress report after another for one job. Numbers of rows and rates are since the report before; the
+    totals are under "tailrace"."""
 
     def __init__(self, job_id: str, run_id: str, name: str, plan: Plan, started_at: int) -> None:
         self.job_id = job_id
@@ -20,20 +32,28 @@ class ProgressMaker:
         self.name = name
         self.plan = plan
         self._last_at = started_at
-        self._last_in = 0
+        self._last_in: dict[int, int] = {}
+        """Records read until the last report, by source vertex."""
+        self._last_out = 0
         self._last_busy = 0
         self._number = -1
+        roots = {vertex.id: plan.graph.node(vertex.nodes[0]).operator for vertex in plan.vertices}
+        self._source_vertices = {ident: root for ident, root in roots.items() if isinstance(root, Source)}
 
     def make(self, slots: list[Slot], now: int) -> dict[str, Any]:
         """A report at `now` (int64 microseconds since 1970)."""
         reports = [report for slot in slots for report in slot.reports]
-        rows_in = sum(r.records_in for r in reports if r.source)
-        rows_out = sum(r.records_out for r in reports if self._ends_in_sink(r.vertex))
+        by_source = {vertex: sum(r.records_in for r in reports if r.vertex == vertex) for vertex in self._source_vertices}
+        rows_in = sum(by_source.values())
+        rows_out = sum(r.records_sunk for r in reports)
         busy = sum(r.busy_micros for r in reports)
         span = max(1, now - self._last_at)
-        new, worked = rows_in - self._last_in, busy - self._last_busy
+        new, worked = rows_in - sum(self._last_in.values()), busy - self._last_busy
+        processed = new * 1e6 / worked * len(slots) if worked else 0.0
+        sources = self._sources(by_source, span, processed)
+        sunk = rows_out - self._last_out
         self._number += 1
-        self._last_at, self._last_in, self._last_busy = now, rows_in, busy
+        self._last_at, self._last_in, self._last_out, self._last_busy = now, by_source, rows_out, busy
         watermark = overall_watermark(reports)
         return {
             "id": self.job_id,
@@ -44,12 +64,12 @@ class ProgressMaker:
             "batchDuration": span // 1000,
             "numInputRows": new,
             "inputRowsPerSecond": new * 1e6 / span,
-            "processedRowsPerSecond": new * 1e6 / worked * len(slots) if worked else 0.0,
+            "processedRowsPerSecond": processed,
             "durationMs": {"triggerExecution": span // 1000, "busy": worked // 1000},
             "eventTime": {} if watermark is None else {"watermark": isoformat(watermark)},
             "stateOperators": self._state(reports),
-            "sources": self._sources(reports, new, span),
-            "sink": {"description": ", ".join(self._sinks()), "numOutputRows": rows_out},
+            "sources": sources,
+            "sink": {"description": ", ".join(self._sinks()), "numOutputRows": sunk, "metrics": {}},
             "observedMetrics": {},
             "tailrace": {
                 "totalInputRows": rows_in,
@@ -58,9 +78,6 @@ class ProgressMaker:
                 "watermark": None if watermark is None else isoformat(watermark),
             },
         }
-
-    def _ends_in_sink(self, vertex: int) -> bool:
-        return any(isinstance(self.plan.graph.node(n).operator, Sink) for n in self.plan.vertices[vertex].nodes)
 
     def _sinks(self) -> list[str]:
         nodes = self.plan.graph.nodes
@@ -71,28 +88,35 @@ class ProgressMaker:
         for report in reports:
             if report.state_entries:
                 totals[report.vertex] = totals.get(report.vertex, 0) + report.state_entries
-        return [
-            {"operatorName": self.plan.vertices[v].name, "numRowsTotal": total, "numShufflePartitions":
-             self.plan.vertices[v].parallelism}
-            for v, total in sorted(totals.items())
-        ]  # fmt: skip
+        return [self._state_of(vertex, total) for vertex, total in sorted(totals.items())]
 
-    def _sources(self, reports: list[SubtaskReport], new: int, span: int) -> list[dict[str, Any]]:
+    def _state_of(self, vertex: int, total: int) -> dict[str, Any]:
+        parallelism = self.plan.vertices[vertex].parallelism
+        return {
+            "operatorName": self.plan.vertices[vertex].name,
+            "numRowsTotal": total,
+            **dict.fromkeys(_NOT_COUNTED, 0),
+            "numShufflePartitions": parallelism,
+            "numStateStoreInstances": parallelism,
+            "customMetrics": {},
+        }
+
+    def _sources(self, by_source: dict[int, int], span: int, processed: float) -> list[dict[str, Any]]:
         found = []
-        for vertex in self.plan.vertices:
-            operator = self.plan.graph.node(vertex.nodes[0]).operator
-            if isinstance(operator, Source):
-                total = sum(r.records_in for r in reports if r.vertex == vertex.id)
-                found.append(
-                    {
-                        "description": operator.source.description,
-                        "startOffset": None,
-                        "endOffset": {"records": total},
-                        "latestOffset": None,
-                        "numInputRows": total,
-                        "inputRowsPerSecond": new * 1e6 / span,
-                    }
-                )
+        for vertex, operator in self._source_vertices.items():
+            before, total = self._last_in.get(vertex, 0), by_source[vertex]
+            found.append(
+                {
+                    "description": operator.source.description,
+                    "startOffset": {"records": before},
+                    "endOffset": {"records": total},
+                    "latestOffset": None,
+                    "numInputRows": total - before,
+                    "inputRowsPerSecond": (total - before) * 1e6 / span,
+                    "processedRowsPerSecond": processed,
+                    "metrics": {},
+                }
+            )
         return found
 
 

@@ -138,10 +138,17 @@ def _runs(targets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray[Any, Any]
     return [(int(ordered[a]), order[a:b]) for a, b in pairwise(bounds)]
 
 
+def joinable(a: Any, b: Any) -> bool:
+    """Whether `concat` can make one batch of two: rows and rows, or columns of one schema."""
+    if isinstance(a, Rows) or isinstance(b, Rows):
+        return type(a) is type(b)
+    return bool(a.data.schema == b.data.schema)
+
+
 def concat(batches: list[Any]) -> Any:
     """Several batches of one form as one. Timestamps and groups survive where every part has them.
 
-    A part without timestamps among parts with them gets `NO_TIME`; forms are never mixed in one channel.
+    A part without timestamps among parts with them gets `NO_TIME`. The batches are `joinable`.
     """
     if len(batches) == 1:
         return batches[0]

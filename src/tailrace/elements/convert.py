@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from decimal import Decimal
 from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any
+from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
 _named: Any = namedtuple  # its arguments are only known at run time, which type checkers do not accept
@@ -46,13 +50,39 @@ def rows_of(batch: pa.RecordBatch) -> list[Any]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """A column as Python objects; numbers without nulls take the short way through numpy."""
+    """A column as Python objects; numbers and times without nulls take the short way through numpy."""
     kind = column.type
-    if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_float64(kind) or pa.types.is_float32(kind)):
-        result: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-        return result
+    result: list[Any]
+    if column.null_count == 0 and len(column):
+        if pa.types.is_integer(kind) or pa.types.is_float64(kind) or pa.types.is_float32(kind):
+            result = column.to_numpy(zero_copy_only=False).tolist()
+            return result
+        if pa.types.is_date32(kind) and _in_range(column.cast(pa.int32()), _DATES):
+            result = column.to_numpy(zero_copy_only=False).tolist()
+            return result
+        if pa.types.is_timestamp(kind) and kind.unit == "us" and _in_range(column.cast(pa.int64()), _INSTANTS):
+            result = column.to_numpy(zero_copy_only=False).tolist()
+            return result if kind.tz is None else _zoned(result, pa.lib.string_to_tzinfo(kind.tz))
     result = column.to_pylist()
     return result
+
+
+_DATES = (-719_162, 2_932_896)
+"""The days since 1970 that a `date` can hold."""
+_INSTANTS = (-62_135_596_800_000_000 + 86_400_000_000, 253_402_300_800_000_000 - 86_400_000_000 - 1)
+"""The microseconds since 1970 that a `datetime` can hold in any time zone."""
+
+
+def _in_range(column: pa.Array, bounds: tuple[int, int]) -> bool:
+    values = column.to_numpy()
+    return bool(bounds[0] <= values.min() and values.max() <= bounds[1])
+
+
+def _zoned(times: list[datetime], zone: tzinfo) -> list[datetime]:
+    """Naive datetimes in UTC as aware ones of a zone."""
+    if str(zone) in ("UTC", "Etc/UTC"):
+        return [one.replace(tzinfo=zone) for one in times]
+    return [one.replace(tzinfo=UTC).astimezone(zone) for one in times]
 
 
 def columns_of(values: list[Any], schema: pa.Schema) -> pa.RecordBatch:
@@ -65,26 +95,31 @@ def columns_of(values: list[Any], schema: pa.Schema) -> pa.RecordBatch:
         try:
             array = pa.array(column, type=field.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise ValueError(f"column {name!r} is declared {field.type}, and a value does not fit: {error}") from error
+            raise ValueError(f"column {name!r} is declared {field.type}, and a value does not fit: {error}") from None
         if not field.nullable and array.null_count:
             raise ValueError(f"column {name!r} must not be null, and a value is None")
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+_PLAIN = (str, bytes, int, float, complex, Decimal, date, time, timedelta, UUID, np.generic, type(None))
+"""Values of one column, though some have methods with the names of columns (`str.title`, `datetime.date`)."""
+
+
 def _column_lists(values: list[Any], names: list[str]) -> list[Any]:
-    if not values:
-        return [[] for _ in names]
+    if len(set(map(type, values))) != 1:  # none, or several: each record is read by its own type
+        one_by_one = [_column_lists([value], names) for value in values]
+        return [[columns[i][0] for columns in one_by_one] for i in range(len(names))]
     first = values[0]
     if isinstance(first, Mapping):
         return [[v.get(name) for v in values] for name in names]
     fields = getattr(type(first), "_columns", None) or getattr(type(first), "_fields", None)
-    if fields is not None and set(names) <= set(fields) and all(type(v) is type(first) for v in values):
+    if fields is not None and set(names) <= set(fields):
         at = {name: i for i, name in enumerate(fields)}
         return [[v[i] for v in values] for i in (at[name] for name in names)]
     if isinstance(first, tuple | list):
         return _by_position(values, names)
-    if len(names) == 1 and not hasattr(first, names[0]):
+    if len(names) == 1 and (isinstance(first, _PLAIN) or not hasattr(first, names[0])):
         return [values]  # a stream of plain values fills the one declared column
     return [[getattr(v, name) for v in values] for name in names]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from math import isfinite
+from typing import Any
 
 NO_TIME = -(2**63)
 """A record without a timestamp (the null of a timestamp array)."""
@@ -17,11 +19,12 @@ _MICROSECOND = timedelta(microseconds=1)
 Seconds = float | int | timedelta
 
 
-def micros(value: float | int | timedelta | datetime) -> int:
+def micros(value: float | int | timedelta | datetime | date) -> int:
     """An instant or a span as int microseconds.
 
     Numbers are seconds; a `timedelta` is itself; a `datetime` counts from 1970-01-01 UTC, and a naive one is taken as
-    UTC. Raises `TypeError` for anything else and `OverflowError` outside the range of int64.
+    UTC; a `date` is its midnight in UTC. Raises `TypeError` for anything else and `OverflowError` outside the range of
+    int64.
     """
     if isinstance(value, datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
@@ -30,16 +33,27 @@ def micros(value: float | int | timedelta | datetime) -> int:
         result = value // _MICROSECOND
     elif isinstance(value, int):
         result = value * 1_000_000
+    elif isinstance(value, date):
+        result = (value.toordinal() - _EPOCH.toordinal()) * 86_400_000_000
     else:
-        try:
-            result = round(float(value) * 1_000_000)
-        except (TypeError, ValueError):
-            raise TypeError(
-                f"a time is seconds (a number), a timedelta or a datetime, not {type(value).__name__} {value!r}"
-            ) from None
+        result = _micros_of_number(value)
     if not MIN_TIME <= result <= MAX_TIME:
         raise OverflowError(f"{value!r} lies outside the range of int64 microseconds")
     return result
+
+
+def _micros_of_number(value: Any) -> int:
+    try:
+        if isinstance(value, str | bytes):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"a time is seconds (a number), a timedelta or a datetime, not {type(value).__name__} {value!r}"
+        ) from None
+    if not isfinite(number):
+        raise OverflowError(f"a time is a finite number of seconds, not {value!r}")
+    return round(number * 1_000_000)
 
 
 def seconds(time: int) -> float:

@@ -69,6 +69,7 @@ class GraphBuilder:
         operator: Operator,
         inputs: tuple[Edge, ...],
         *,
+        verb: str,
         name: str,
         uid: str | None,
         parallelism: int,
@@ -80,7 +81,7 @@ class GraphBuilder:
         ident = len(self.nodes)
         if uid is not None:
             self._check_uid(uid, name)
-        chosen = uid if uid is not None else self._derived_uid(name, inputs)
+        chosen = uid if uid is not None else self._derived_uid(verb, inputs)
         node = Node(ident, operator, name, chosen, uid is not None, parallelism, form, inputs, columns)
         self.nodes.append(node)
         return node
@@ -111,9 +112,10 @@ class GraphBuilder:
             if node.uid == uid:
                 raise UidError(f"operator {name!r}: the uid {uid!r} is taken by operator {node.name!r}; choose another")
 
-    def _derived_uid(self, name: str, inputs: tuple[Edge, ...]) -> str:
-        """An identity from the shape of the graph: the verb, its inputs' identities, and how often both came before."""
-        shape = [name.split(":")[0], *(f"{self.nodes[e.source].uid}/{e.port}/{e.tag or ''}" for e in inputs)]
+    def _derived_uid(self, verb: str, inputs: tuple[Edge, ...]) -> str:
+        """An identity from the shape of the graph: the verb, its inputs' identities, and how often both came before.
+        Names are for people, and may be changed without losing state."""
+        shape = [verb.partition(":")[0], *(f"{self.nodes[e.source].uid}/{e.port}/{e.tag or ''}" for e in inputs)]
         digest = hashlib.sha256("|".join(shape).encode()).hexdigest()[:12]
         taken = Counter(node.uid.partition("#")[0] for node in self.nodes)[digest]
         return digest if not taken else f"{digest}#{taken}"

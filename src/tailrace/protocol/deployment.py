@@ -63,6 +63,8 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     subtask: int
     records_in: int = 0
     records_out: int = 0
+    records_sunk: int = 0
+    """Those of `records_out` that went into sinks."""
     watermark: int = 0
     timed: bool = False
     source: bool = False
@@ -184,7 +186,7 @@ def decode(data: bytes) -> AnyMessage:
     """A message from bytes. Raises `ProtocolViolation` for anything that is none."""
     try:
         message: AnyMessage = _decoder.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolViolation(f"no control message: {error}") from error
     return message
 

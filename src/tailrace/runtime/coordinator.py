@@ -27,6 +27,8 @@ from tailrace.runtime.slots import SlotProvider
 from tailrace.runtime.worker import WorkerConfig
 
 PROGRESS_SECONDS = 1.0
+OUTLIVE_SECONDS = 6.0
+"""How long the end of a job waits for the processes of its workers, once their Spark jobs have ended."""
 RECENT = 100
 
 
@@ -43,6 +45,7 @@ class JobRunner(threading.Thread):
         provider: SlotProvider,
         limits: Limits,
         on_progress: Callable[[dict[str, Any], JobStatus], None] | None = None,
+        on_end: Callable[[JobStatus], None] | None = None,
     ) -> None:
         super().__init__(name=f"tailrace-coordinator-{name}")
         self.job_name = name
@@ -53,13 +56,16 @@ class JobRunner(threading.Thread):
         self.crash: str | None = None
         """The traceback of this thread, where it broke; the job has failed then."""
         self._on_progress = on_progress
+        self._on_end = on_end
         self._provider = provider
         self._token = secrets.token_bytes(32)
         self._loop = Loop()
         self._listener = Listener(self._token, provider.listen_host(), self._loop, self._incoming)
         self._links: dict[tuple[int, int], Link] = {}
-        self._hearts: dict[int, Link] = {}
+        self._hearts: dict[Link, int] = {}
         self._strangers: set[Link] = set()
+        self._no_workers = 0
+        """Connections that knew the token and were of no worker that is wanted."""
         self._maker = ProgressMaker(job_id, run_id, name, plan, _micros())
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
 
@@ -72,6 +78,8 @@ class JobRunner(threading.Thread):
     def refused(self) -> dict[str, int]:
         """Connections refused at the coordinator's and the workers' ports, by reason."""
         found = {reason.value: count for reason, count in self._listener.refused.items() if count}
+        if self._no_workers:
+            found["no worker of this job"] = self._no_workers
         for slot in self.machine.roster.slots:
             for reason, count in slot.refused.items():
                 found[reason] = found.get(reason, 0) + count
@@ -85,8 +93,10 @@ class JobRunner(threading.Thread):
             self._carry_out()
             while not self.machine.status.final:
                 self._turn()
+            self._outlive_workers()
         except BaseException:
             self.crash = traceback.format_exc()
+            self._kill_all()
         finally:
             self._finish()
 
@@ -98,6 +108,18 @@ class JobRunner(threading.Thread):
             self._next_progress = time.monotonic() + PROGRESS_SECONDS
             self._report()
         self._carry_out()
+
+    def _outlive_workers(self) -> None:
+        """A Spark job that was cancelled ends at once, its Python process up to four seconds later, and until then it may
+        still write. It is gone when its link is."""
+        deadline = time.monotonic() + OUTLIVE_SECONDS
+        while self._links and (left := deadline - time.monotonic()) > 0:
+            self._loop.poll(left)
+
+    def _kill_all(self) -> None:
+        for slot in self.machine.roster.slots:
+            if not slot.spark_ended:
+                self._provider.kill(slot.index)
 
     def _timeout(self) -> float:
         waits = [self._next_progress - time.monotonic()]
@@ -119,12 +141,17 @@ class JobRunner(threading.Thread):
     def _finish(self) -> None:
         if self.machine.roster.slots[0].reports:
             self.progress.append(self._maker.make(self.machine.roster.slots, _micros()))
-        for link in [*self._links.values(), *self._hearts.values(), *self._strangers]:
+        for link in [*self._links.values(), *self._hearts, *self._strangers]:
             self._close(link)
         self._listener.close()
         self._provider.close(timeout=5.0)
         self._loop.close()
-        self.status = JobStatus.FAILED if self.crash is not None else self.machine.status
+        self.machine.plan = b""  # it may be large, and the handle of the job may be kept
+        status = JobStatus.FAILED if self.crash is not None else self.machine.status
+        if self._on_end is not None:
+            with contextlib.suppress(Exception):  # tidying up changes nothing about how the job ended
+                self._on_end(status)
+        self.status = status
         if self._on_progress is not None and self.progress:
             with contextlib.suppress(Exception):
                 self._on_progress(self.progress[-1], self.status)
@@ -159,8 +186,8 @@ class JobRunner(threading.Thread):
         config = WorkerConfig(slot, self.job_name, self.machine.incarnation, self._listener.address, self._token)
         loop, machine = self._loop, self.machine
 
-        def ended(index: int, error: str | None) -> None:
-            loop.call_soon_threadsafe(lambda: machine.slot_ended(index, error, _now()))
+        def ended(index: int, error: str | None, cancelled: bool) -> None:
+            loop.call_soon_threadsafe(lambda: machine.slot_ended(index, error, _now(), cancelled))
 
         self._provider.launch(config, ended)
 
@@ -176,8 +203,7 @@ class JobRunner(threading.Thread):
             self._lost(action.slot, action.epoch, error.reason)
         if isinstance(action.message, deployment.Leave):
             # The worker's other thread learns from this that the job is over, even while user code blocks.
-            heart = self._hearts.pop(action.slot, None)
-            if heart is not None:
+            for heart in [heart for heart, slot in self._hearts.items() if slot == action.slot]:
                 self._close(heart)
 
     # Links.
@@ -192,26 +218,34 @@ class JobRunner(threading.Thread):
             messages = link.readable()
             if not messages:
                 return
-            first = deployment.decode(messages[0][1])
+            first, *rest = [deployment.decode(payload) for _, payload in messages]
         except (LinkError, ProtocolViolation):
-            self._close(link)
+            self._refuse(link)
+            return
+        if isinstance(first, Hello) and not rest:  # until it is welcome a worker says nothing else
+            self._hello(link, first)
+        elif isinstance(first, Heartbeat):
+            self._strangers.discard(link)
+            self._hearts[link] = first.slot
+            self._loop.modify(link, selectors.EVENT_READ, functools.partial(self._heart_ready, link))
+        else:
+            self._refuse(link)
+
+    def _hello(self, link: Link, hello: Hello) -> None:
+        epoch = self.machine.hello(hello, _now())
+        if epoch is None:
+            self._refuse(link)
             return
         self._strangers.discard(link)
-        if isinstance(first, Hello):
-            epoch = self.machine.hello(first, _now())
-            if epoch is None:
-                self._close(link)
-                return
-            link.peer = f"worker {first.slot}"
-            self._links[first.slot, epoch] = link
-            ready = functools.partial(self._worker_ready, first.slot, epoch, link)
-            self._loop.modify(link, selectors.EVENT_READ, ready)
-            link.ready = ready
-        elif isinstance(first, Heartbeat):
-            self._hearts[first.slot] = link
-            self._loop.modify(link, selectors.EVENT_READ, functools.partial(self._heart_ready, first.slot, link))
-        else:
-            self._close(link)
+        link.peer = f"worker {hello.slot}"
+        self._links[hello.slot, epoch] = link
+        ready = functools.partial(self._worker_ready, hello.slot, epoch, link)
+        self._loop.modify(link, selectors.EVENT_READ, ready)
+        link.ready = ready
+
+    def _refuse(self, link: Link) -> None:
+        self._no_workers += 1
+        self._close(link)
 
     def _worker_ready(self, slot: int, epoch: int, link: Link, mask: int) -> None:
         try:
@@ -226,14 +260,13 @@ class JobRunner(threading.Thread):
         except ProtocolViolation as error:
             self._lost(slot, epoch, f"it broke the protocol: {error}")
 
-    def _heart_ready(self, slot: int, link: Link, mask: int) -> None:
+    def _heart_ready(self, link: Link, mask: int) -> None:
         try:
             for _, payload in link.readable():
                 beat = deployment.decode(payload)
                 if isinstance(beat, Heartbeat):
                     self.machine.heartbeat(beat.slot, beat.pid, _now())
         except (LinkError, ProtocolViolation):
-            self._hearts.pop(slot, None)
             self._close(link)
 
     def _watch(self, link: Link) -> None:
@@ -251,6 +284,7 @@ class JobRunner(threading.Thread):
 
     def _close(self, link: Link) -> None:
         self._strangers.discard(link)
+        self._hearts.pop(link, None)
         if link.fileno() >= 0:
             with contextlib.suppress(KeyError):
                 self._loop.unregister(link)

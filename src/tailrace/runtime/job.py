@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import threading
 from collections import deque
 from typing import Any
 
@@ -13,6 +15,26 @@ from tailrace.runtime.coordinator import JobRunner
 
 JOBS: deque[Job] = deque(maxlen=100)
 """The last jobs that this process started, the newest last."""
+_PATIENCE = 15.0
+"""How long the exit waits for a cancelled job."""
+
+
+def _wait_at_exit() -> None:
+    """The interpreter's exit waits for running jobs; an interrupt (Ctrl-C) cancels them."""
+    running = [job for job in JOBS if job.is_active]
+    try:
+        for job in running:
+            job._runner.join()
+    except KeyboardInterrupt:
+        for job in running:
+            job.cancel()
+        for job in running:
+            job._runner.join(_PATIENCE)
+
+
+# Before the threads are joined, where an interrupt would be taken for a fault of the interpreter. `concurrent.futures`
+# does the same; where a Python has no such hook, the exit waits all the same, and less politely.
+getattr(threading, "_register_atexit", atexit.register)(_wait_at_exit)
 
 
 class Job:
@@ -93,8 +115,8 @@ class Job:
         names = {vertex.id: vertex.name for vertex in self._plan.vertices}
         last = (self.last_progress or {}).get("tailrace", {})
         return {
-            "records_in": last.get("totalInputRows", 0),
-            "records_out": last.get("totalOutputRows", 0),
+            "records_in": sum(r.records_in for r in reports if r.source),
+            "records_out": sum(r.records_sunk for r in reports),
             "busy_share": last.get("busyShare", 0.0),
             "watermark": last.get("watermark"),
             "refused_connections": self._runner.refused(),

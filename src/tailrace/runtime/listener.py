@@ -131,6 +131,11 @@ class Listener:
             self._paused_until = None
             self._registry.register(self._sock, selectors.EVENT_READ, self._accept_event)
 
+    def excuse(self, seconds: float) -> None:
+        """The loop was held up this long, which is not the peers' fault: they get as much more time."""
+        for pending in self._pending.values():
+            pending.deadline += seconds
+
     def close(self) -> None:
         """Stop listening and close who has not finished; links made are not touched. May be called again."""
         if self._sock.fileno() < 0:
@@ -201,22 +206,26 @@ class DialFailed(LinkError):
     """No link could be made. `peer` is the address, `reason` says what happened and what to check."""
 
 
-def dial(address: tuple[str, int], token: bytes, timeout: float, *, peer: str | None = None) -> Link:
+def dial(
+    address: tuple[str, int], token: bytes, timeout: float, *, peer: str | None = None, patience: float | None = None
+) -> Link:
     """Connect to a listener.
 
-    For deployment only: it blocks, up to `timeout` seconds and for as long as the look-up of a host name takes.
+    For deployment only: it blocks, up to `timeout` seconds and for as long as the look-up of a host name takes. With
+    `patience` a peer that is there but busy has that many seconds for its handshake.
     """
     deadline = time.monotonic() + timeout
     where = endpoint(address)
     dialer = Dialer(token, os.urandom(NONCE_SIZE))
     sock = _connect(address, deadline, timeout)
+    patience = timeout if patience is None else patience
     try:
-        _greet(sock, dialer, deadline)
+        _greet(sock, dialer, deadline + patience - timeout)
         return Link(sock, where if peer is None else peer)
     except BaseException as error:
         sock.close()
         if isinstance(error, (HandshakeRefused, OSError)):
-            raise DialFailed(where, _diagnosis(error, timeout)) from error
+            raise DialFailed(where, _diagnosis(error, patience)) from error
         raise
 
 

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from typing import Any, TextIO
 
 
 class ProgressLine:
-    """Writes progress reports to a stream, standard error by default: in place on a terminal, else a line each."""
+    """Writes progress reports to a stream, standard error by default: in place on a terminal, else a line each. Rate and
+    busy share are since the line before; in the last line they are those of the whole job."""
 
     def __init__(self, name: str, stream: TextIO | None = None) -> None:
         self.name = name
         self.stream = stream if stream is not None else sys.stderr
         self._width = 0
+        self._millis = 0
+        self._busy = 0.0
 
     def __call__(self, progress: dict[str, Any], status: Any) -> None:
         figures = progress["tailrace"]
-        watermark = figures["watermark"] or "none"
+        rate, busy = progress["inputRowsPerSecond"], figures["busyShare"]
+        self._millis += progress["batchDuration"]
+        self._busy += busy * progress["batchDuration"]
+        if status.final and self._millis:
+            rate, busy = figures["totalInputRows"] * 1000 / self._millis, self._busy / self._millis
         line = (
             f"{self.name}: {status} | in {figures['totalInputRows']:,} | out {figures['totalOutputRows']:,} | "
-            f"{progress['inputRowsPerSecond']:,.0f}/s | watermark {watermark} | busy {figures['busyShare']:.0%}"
+            f"{rate:,.0f}/s | busy {busy:.0%} | watermark {_seconds(figures['watermark'])}"
         )
         if self.stream.isatty():
+            line = line[: _columns(self.stream) - 1]  # a line that wraps could not be rewritten
             self.stream.write(f"\r{line.ljust(self._width)}")
             self._width = len(line)
             if status.final:
@@ -29,3 +39,16 @@ class ProgressLine:
         else:
             self.stream.write(f"{line}\n")
         self.stream.flush()
+
+
+def _seconds(watermark: str | None) -> str:
+    """A watermark without fractions of a second."""
+    return re.sub(r"\.\d+", "", watermark) if watermark is not None else "none"
+
+
+def _columns(stream: TextIO) -> int:
+    """How wide the terminal is."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from tailrace.runtime.worker import WorkerConfig
 
-SlotEnded = Callable[[int, str | None], None]
-"""Called, from any thread, when what runs a slot has ended: (slot, error or None)."""
+SlotEnded = Callable[[int, str | None, bool], None]
+"""Called, from any thread, when what runs a slot has ended: (slot, error or None, whether somebody cancelled it)."""
 
 
 class SlotProvider(Protocol):

@@ -35,11 +35,18 @@ TARGET_NANOS = 1_000_000
 CEILING_NANOS = 10_000_000
 """A step that took longer than this halves the budget at once."""
 MAX_BUDGET = 32_768
+SMALL_BUDGET = 256
+"""Below this many records a step may take half the ceiling: what it costs besides its records weighs heavily there, and
+smaller steps would only cost more for each record."""
 REPORT_NANOS = 500_000_000
 HEARTBEAT_SECONDS = 1.0
 GRACE_SECONDS = 3.0
 """How long user code may take to come back once the job is over."""
 DIAL_SECONDS = 20.0
+OPEN_SECONDS = 3600.0
+"""How much longer than this worker another one may take to open the user's functions."""
+HELD_UP_SECONDS = 0.1
+"""From here on, time in which user code kept the sockets waiting is not counted against those who wait there."""
 GC_OBJECTS = 50_000
 """New objects between two looks for garbage cycles."""
 
@@ -74,7 +81,9 @@ class Budget:
             return
         cost = nanos / records
         self.cost = cost if not self.cost else 0.7 * self.cost + 0.3 * cost
-        wanted = int(TARGET_NANOS / self.cost) if self.cost else MAX_BUDGET
+        wanted = MAX_BUDGET
+        if self.cost:
+            wanted = max(int(TARGET_NANOS / self.cost), min(SMALL_BUDGET, int(CEILING_NANOS / 2 / self.cost)))
         if nanos > CEILING_NANOS:
             wanted = min(wanted, records // 2)
         self.records = max(1, min(MAX_BUDGET, wanted, 4 * self.records))
@@ -87,22 +96,24 @@ class WorkerProcess:
         self.config = config
         self.machine = Worker(config.slot, load, random.Random, attempt)
         self.exit_reason: str | None = None
-        self.loop = Loop()
         self.peers: dict[int, Link] = {}
-        self._links: dict[int, Callable[[], None]] = {}
+        self._links: dict[Link, Callable[[], None]] = {}
+        """Every open link and what reads it. Spark uses the process again, so at the end all of them are closed."""
         self._expected: dict[int, Peer] | None = None
         self._early: list[tuple[PeerHello, Link]] = []
         self._connected = False
         self._budgets: dict[int, Budget] = {}
         self._busy: dict[int, int] = {}
         self._started = time.monotonic_ns()
+        self._due_back = time.monotonic()
+        """When the sockets should be served again, at the latest."""
         self._next_report = self._started + REPORT_NANOS
         self._bad_peers = 0
         self._attempt = attempt
-        self.control = dial(config.address, config.token, DIAL_SECONDS, peer="the coordinator")
-        host = self.control.local_host()
-        self.listener = Listener(config.token, host, self.loop, self._incoming)
         self.done = threading.Event()
+        self.control = dial(config.address, config.token, DIAL_SECONDS, peer="the coordinator")
+        self.loop = Loop()
+        self.listener = Listener(config.token, self.control.local_host(), self.loop, self._incoming)
 
     # The life of a worker.
 
@@ -119,13 +130,23 @@ class WorkerProcess:
             self._flush(self.control)
             with _rare_collections():
                 while self.exit_reason is None:
-                    self._turn()
+                    self._guarded_turn()
             self._say_goodbye()
         finally:
             self.done.set()
             self._close()
             heart.join(timeout=GRACE_SECONDS)
         return self.exit_reason
+
+    def _guarded_turn(self) -> None:
+        """A turn. What nobody should raise is told to the coordinator before it ends this process, or all that anybody
+        would hear is that the worker is gone."""
+        try:
+            self._turn()
+        except Exception as error:
+            if self.machine.failed:
+                raise
+            self.machine.internal_error(error)
 
     def _turn(self) -> None:
         """One step of one task, what follows from it, and whatever the sockets have."""
@@ -139,10 +160,19 @@ class WorkerProcess:
             self._report(now)
         self._carry_out()
         if self.exit_reason is None:
-            self.loop.poll(0 if wake == 0.0 else self._timeout(wake, now))
-            if self.listener.next_deadline is not None:
-                self.listener.expire(time.monotonic())
+            self._poll(0.0 if wake == 0.0 else self._timeout(wake, now))
             self._carry_out()
+
+    def _poll(self, timeout: float) -> None:
+        """Closes on those who did not prove themselves in time, and serves the sockets."""
+        now = time.monotonic()
+        if self.listener.next_deadline is not None:
+            late = now - self._due_back
+            if late > HELD_UP_SECONDS:
+                self.listener.excuse(late)
+            self.listener.expire(now)
+        self._due_back = now + timeout
+        self.loop.poll(timeout)
 
     def _step(self) -> float | None:
         """Steps the most downstream task that can be. How long the worker may sleep now, in seconds: 0 when something
@@ -244,24 +274,24 @@ class WorkerProcess:
     # Links.
 
     def _register(self, link: Link, ready: Callable[[], None]) -> None:
-        self._links[link.fileno()] = ready
+        self._links[link] = ready
         self.loop.register(link, selectors.EVENT_READ, functools.partial(self._ready, link))
 
     def _watch(self, link: Link) -> None:
         """Asks for writability exactly while something is queued."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_write else 0)
-        if link.fileno() in self._links and getattr(link, "watched", selectors.EVENT_READ) != wanted:
+        if link in self._links and link.watched != wanted:
             self.loop.modify(link, wanted, functools.partial(self._ready, link))
             link.watched = wanted
 
     def _ready(self, link: Link, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
             self._flush(link)
-        if mask & selectors.EVENT_READ and link.fileno() in self._links:
-            self._links[link.fileno()]()
+        if mask & selectors.EVENT_READ and link in self._links:
+            self._links[link]()
 
     def _forget(self, link: Link) -> None:
-        if self._links.pop(link.fileno(), None) is not None:
+        if self._links.pop(link, None) is not None:
             self.loop.unregister(link)
         link.close()
 
@@ -296,7 +326,7 @@ class WorkerProcess:
         for peer in peers:
             if peer.slot > self.config.slot:
                 try:
-                    link = dial((peer.host, peer.port), self.config.token, DIAL_SECONDS, peer=f"worker {peer.slot}")
+                    link = self._dial_peer(peer)
                 except DialFailed as error:
                     self.machine.cannot_connect(f"cannot reach worker {peer.slot} at {peer.host}:{peer.port}: {error}")
                     return
@@ -307,8 +337,15 @@ class WorkerProcess:
                 self._flush(link)
         early, self._early = self._early, []
         for hello, link in early:
-            self._greeted(hello, link)
+            if link in self._links:  # else it was refused, or hung up
+                self._greeted(hello, link)
         self._maybe_connected()
+
+    def _dial_peer(self, peer: Peer) -> Link:
+        """A link to another worker, which may still be busy with opening the user's functions. This worker serves nobody
+        meanwhile; its other thread notices when the job is over."""
+        address = (peer.host, peer.port)
+        return dial(address, self.config.token, DIAL_SECONDS, peer=f"worker {peer.slot}", patience=OPEN_SECONDS)
 
     def _incoming(self, link: Link) -> None:
         """Somebody knows the token; the first message must say which worker it is."""
@@ -327,7 +364,7 @@ class WorkerProcess:
             self._refuse(link)
             return
         rest = messages[1:]
-        self._links[link.fileno()] = functools.partial(self._early_frames, link, rest)
+        self._links[link] = functools.partial(self._early_frames, link, rest)
         if self._expected is None:
             self._early.append((hello, link))
         else:
@@ -347,7 +384,7 @@ class WorkerProcess:
         assert self._expected is not None
         peer = self._expected.get(hello.slot)
         known = peer is not None and peer.epoch == hello.epoch and hello.incarnation == self.config.incarnation
-        if not known or hello.slot >= self.config.slot or hello.slot in self.peers or link.fileno() < 0:
+        if not known or hello.slot >= self.config.slot or hello.slot in self.peers:
             self._refuse(link)
             return
         link.peer = f"worker {hello.slot}"
@@ -361,8 +398,8 @@ class WorkerProcess:
     def _adopt(self, slot: int, link: Link) -> None:
         self.peers[slot] = link
         ready = functools.partial(self._peer_ready, slot, link)
-        if link.fileno() in self._links:
-            self._links[link.fileno()] = ready
+        if link in self._links:
+            self._links[link] = ready
         else:
             self._register(link, ready)
 
@@ -413,7 +450,7 @@ class WorkerProcess:
 
     def _close(self) -> None:
         self.listener.close()
-        for link in [self.control, *self.peers.values(), *[link for _, link in self._early]]:
+        for link in [self.control, *self._links]:
             self._forget(link)
         self.loop.close()
 

@@ -7,6 +7,7 @@ one per partition with rows in it. Out: the job writes Parquet files, which beco
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from typing import Any
 
@@ -17,6 +18,8 @@ from tailrace.connectors.sinks import Result, _ParquetWriter
 from tailrace.connectors.sources import ArrowFiles
 from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError, GraphError
+from tailrace.spark.defaults import DEFAULTS
+from tailrace.spark.session import active_or_local
 
 _BATCH_ROWS = 8192
 
@@ -42,14 +45,42 @@ def _from_ddl(text: str) -> Any:
     from pyspark.sql.types import StructType
 
     if SparkSession.getActiveSession() is None:
-        from tailrace.spark.session import active_or_local
-
-        active_or_local(2)  # Spark parses DDL in its JVM
+        # Spark parses DDL in its JVM. For a plain list of columns none is started: a session made here would not know how
+        # many slots the job needs, and a test without Spark would wait for it.
+        plain = _plain_ddl(text)
+        if plain is not None:
+            return StructType.fromJson({"type": "struct", "fields": plain})
+        active_or_local(DEFAULTS.default_parallelism() + 1, DEFAULTS.spark_master(), DEFAULTS.conf)
     try:
         return StructType.fromDDL(text)
     except Exception as error:
         first = str(error).strip().splitlines()[0]
         raise GraphError(f"the schema {text!r} cannot be read: {first}") from None
+
+
+_DDL_TYPES = {
+    **{name: name for name in ("boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary")},
+    **{name: name for name in ("date", "timestamp", "timestamp_ntz")},
+    "tinyint": "byte",
+    "smallint": "short",
+    "int": "integer",
+    "bigint": "long",
+    "real": "float",
+    "timestamp_ltz": "timestamp",
+}
+"""Spark's own names of the types that DDL calls so."""
+
+
+def _plain_ddl(text: str) -> list[dict[str, Any]] | None:
+    """The fields of DDL that is nothing but names and simple types, else None."""
+    fields: list[dict[str, Any]] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*([A-Za-z_]\w*)(?:\s*:\s*|\s+)(\w+)\s*", part)
+        kind = None if found is None else _DDL_TYPES.get(found[2].lower())
+        if found is None or kind is None:
+            return None
+        fields.append({"name": found[1], "type": kind, "nullable": True, "metadata": {}})
+    return fields
 
 
 class DataFrameSource(ArrowFiles):
@@ -124,9 +155,13 @@ class DataFrame(Result):
         return _ParquetWriter(self._bound(), ctx, self.schema)
 
     def dataframe(self) -> Any:
-        """The published records. Raises `GraphError` before the job has run."""
+        """The published records. Raises `GraphError` before the job has run, and where it ran without Spark."""
         files = self.files()
         spark = self.spark
+        if spark is None:
+            raise GraphError(
+                "this sink's job ran without Spark, in tailrace.testing; read the Parquet files of files()"
+            )
         if not files and self.schema is None:
             raise GraphError("the stream gave no record, so its columns are not known; give to_dataframe a schema")
         if not files:

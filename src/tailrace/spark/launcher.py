@@ -6,11 +6,13 @@ import os
 import sys
 import uuid
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from tailrace.api.environment import Environment
-from tailrace.connectors.sinks import Collect, Result
+from tailrace.connectors.sinks import Collect, Result, remove_unfinished
 from tailrace.connectors.sources import Collection
+from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Limits
 from tailrace.errors import ConfigError
 from tailrace.graph.operators import Sink, Source
@@ -21,8 +23,8 @@ from tailrace.runtime.progressline import ProgressLine
 from tailrace.spark.dataframes import DataFrame, DataFrameSource, arrow_schema, work_folder
 from tailrace.spark.defaults import DEFAULTS
 from tailrace.spark.session import active_or_local
-from tailrace.spark.shipping import dump_job, load_job
-from tailrace.spark.slots import SparkSlots, check_settings, check_slots
+from tailrace.spark.shipping import check_size, dump_job, load_job
+from tailrace.spark.slots import SparkSlots, check_settings
 from tailrace.task.worker import JobSpec
 
 __all__ = [
@@ -37,6 +39,8 @@ __all__ = [
     "session",
     "submit",
 ]
+
+_PACKAGE = __file__.removesuffix(os.path.join("spark", "launcher.py"))
 
 collection = Collection
 collect_sink = Collect
@@ -54,20 +58,20 @@ def submit(env: Environment, plan: Plan, name: str) -> Job:
     run_id = str(uuid.uuid4())
     seed = int(run_id[:8], 16)
     spec = JobSpec(name, 1, plan, env.memory, run_id[:8], seed, env.copy_records, env.debug)
-    dump_job(spec)  # what cannot be pickled is told before Spark starts
+    check_size(spec, dump_job(spec))  # what cannot travel is told before Spark starts
     spark = session_of(env, plan.slots)
     same_interpreter(spark)
     check_settings(spark)
-    warning = check_slots(spark, plan.slots, name)
-    if warning is not None:
-        warnings.warn(warning, stacklevel=4)
-    _prepare_files(spark, env, plan)
     slots = SparkSlots(spark, name, run_id, plan.slots)
     try:
+        if slots.warning is not None:
+            warnings.warn(slots.warning, stacklevel=_level_of_user())
+        _prepare_files(spark, env, plan)
         limits = Limits(slots=int(env.slot_timeout * 1_000_000))
         shown = env.progress if env.progress is not None else DEFAULTS.show_progress()
         line = ProgressLine(name) if shown else None
-        runner = JobRunner(name, run_id, run_id, plan, dump_job(spec), slots, limits, line)
+        blob = dump_job(spec)
+        runner = JobRunner(name, run_id, run_id, plan, blob, slots, limits, line, _tidier(plan, spec.run_id))
     except BaseException:
         slots.close(0)
         raise
@@ -75,6 +79,26 @@ def submit(env: Environment, plan: Plan, name: str) -> Job:
     job = Job(runner, run_id, run_id, name, plan)
     JOBS.append(job)
     return job
+
+
+def _level_of_user() -> int:
+    """How far up the stack the user's own code is, for a warning that points at it."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level + 1
+
+
+def _tidier(plan: Plan, run_id: str) -> Callable[[JobStatus], None]:
+    """What is done at the end of a job: nothing half-written stays behind."""
+    sinks = [node.operator.sink for node in plan.graph.nodes if isinstance(node.operator, Sink)]
+
+    def tidy(status: JobStatus) -> None:
+        if status is not JobStatus.FINISHED:
+            for sink in sinks:
+                remove_unfinished(sink, run_id)
+
+    return tidy
 
 
 def session(slots: int) -> Any:
@@ -88,6 +112,8 @@ def session_of(env: Environment, slots: int) -> Any:
         env._spark = session(slots)
     if not hasattr(env.spark, "sparkContext"):
         raise ConfigError(f"Environment(spark): expected a SparkSession, got {type(env.spark).__name__}")
+    if env.spark.sparkContext._jsc is None:
+        raise ConfigError("Environment(spark): this SparkSession was stopped; make a new one")
     return env.spark
 
 

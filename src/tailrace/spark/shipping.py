@@ -11,7 +11,11 @@ from pyspark import cloudpickle
 
 from tailrace.errors import GraphError
 from tailrace.graph.graph import Node
+from tailrace.runtime.link import CONTROL, LIMITS
 from tailrace.task.worker import JobSpec
+
+_MARGIN = 1 << 20
+"""What the message around a job may take: the addresses of all workers."""
 
 
 def dump_job(spec: JobSpec) -> bytes:
@@ -23,6 +27,19 @@ def dump_job(spec: JobSpec) -> bytes:
         raise _named(spec, error) from error
     places = [os.path.abspath(place) for place in sys.path if not place or os.path.exists(place)]
     return pickle.dumps((places, body), 5)
+
+
+def check_size(spec: JobSpec, blob: bytes) -> None:
+    """Raises `GraphError`, naming the largest operator, for a job that is too large to travel in one message."""
+    limit = LIMITS[CONTROL] - _MARGIN
+    if len(blob) <= limit:
+        return
+    largest = max(spec.plan.graph.nodes, key=lambda node: len(cloudpickle.dumps(node.operator)))
+    raise GraphError(
+        f"the job with its functions and collections has {len(blob) >> 20} MB, at most {limit >> 20} MB travel to the "
+        f"workers; most of it is in operator {largest.name!r}: from_collection is for small collections, and what a "
+        f"function needs can be read in open()"
+    )
 
 
 def load_job(data: bytes) -> JobSpec:

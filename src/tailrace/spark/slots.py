@@ -6,15 +6,19 @@ One job per slot and not one job of n tasks: a lost slot can then be started aga
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
 from typing import Any
 
+import tailrace.errors
 from tailrace.errors import ConfigError, SlotsError
 from tailrace.runtime.slots import SlotEnded
 from tailrace.runtime.worker import WorkerConfig
+from tailrace.task.usercode import FUSED
 
+_PACKAGE = tailrace.errors.__file__.rpartition("errors.py")[0]
 _taken: dict[str, int] = {}
 """Slots held by running jobs of this process, by job tag."""
 _lock = threading.Lock()
@@ -30,13 +34,15 @@ def total_slots(spark: Any) -> int:
     return int(context.defaultParallelism)
 
 
-def check_slots(spark: Any, needed: int, name: str) -> str | None:
-    """Raises `SlotsError`, with the numbers, when the job cannot get its slots. Returns a warning when it takes the last
-    free one, else None."""
+def take_slots(spark: Any, needed: int, name: str, tag: str) -> str | None:
+    """Takes slots for a job until `give_back`. Raises `SlotsError`, with the numbers, when there are too few. Returns a
+    warning when it takes the last free one, else None."""
     total = total_slots(spark)
-    with _lock:
-        taken = sum(_taken.values())
     master = spark.sparkContext.master
+    with _lock:  # to look and to take are one thing, for jobs that are started at once
+        taken = sum(_taken.values())
+        if needed <= total - taken:
+            _taken[tag] = needed
     if needed > total - taken:
         others = f", {taken} of them taken by running jobs" if taken else ""
         raise SlotsError(
@@ -52,6 +58,12 @@ def check_slots(spark: Any, needed: int, name: str) -> str | None:
     return None
 
 
+def give_back(tag: str) -> None:
+    """The slots that were taken under this tag are free again."""
+    with _lock:
+        _taken.pop(tag, None)
+
+
 def check_settings(spark: Any) -> None:
     """Raises `ConfigError` for settings of the session under which workers cannot live."""
     conf = spark.sparkContext.getConf()
@@ -62,15 +74,15 @@ def check_settings(spark: Any) -> None:
 
 
 class SparkSlots:
-    """The slots of one job."""
+    """The slots of one job, its own from here on until `close`. Raises `SlotsError` when there are too few."""
 
     def __init__(self, spark: Any, name: str, run_id: str, slots: int) -> None:
         self.spark = spark
         self.name = name
         self.tag = f"tailrace-{run_id}"
         self._threads: list[threading.Thread] = []
-        with _lock:
-            _taken[self.tag] = slots
+        self.warning = take_slots(spark, slots, name, self.tag)
+        """What to tell the user, or None."""
 
     def listen_host(self) -> str:
         """Where workers reach this process: the loopback address in local modes, else the driver's."""
@@ -96,17 +108,18 @@ class SparkSlots:
     def kill(self, slot: int) -> None:
         """Cancels the Spark job of a slot. Its Python process lives on for up to four seconds; everything it still says
         is fenced."""
-        self.spark.sparkContext.cancelJobsWithTag(f"{self.tag}-{slot}")
+        with contextlib.suppress(Exception):  # Spark was stopped, or its JVM is gone: then so are its jobs
+            self.spark.sparkContext.cancelJobsWithTag(f"{self.tag}-{slot}")
 
     def close(self, timeout: float) -> None:
         """Waits for the threads, which end with their Spark jobs."""
         for thread in self._threads:
             thread.join(timeout)
-        with _lock:
-            _taken.pop(self.tag, None)
+        give_back(self.tag)
 
     def _keep(self, config: WorkerConfig, ended: SlotEnded) -> None:
         error: str | None = None
+        cancelled = False
         try:
             context = self.spark.sparkContext
             context.addJobTag(self.tag)
@@ -115,8 +128,9 @@ class SparkSlots:
             self.spark.range(0, 1, 1, 1).mapInArrow(_task(config), "left string").collect()
         except Exception as failure:  # whatever Spark raises: the coordinator decides what it means
             error = shortened_failure(failure)
+            cancelled = "[SPARK_JOB_CANCELLED]" in error
         finally:
-            ended(config.slot, error)
+            ended(config.slot, error, cancelled)
 
 
 def _task(config: WorkerConfig) -> Any:
@@ -137,9 +151,26 @@ def _task(config: WorkerConfig) -> Any:
 
 
 def shortened_failure(failure: BaseException) -> str:
-    """The line of a Spark failure that a person wants: the Python exception, or the first line."""
-    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
-    for line in reversed(lines):
-        if re.match(r"[\w.]*(Error|Exception|Interrupt|Exit)\b.*", line) and "org.apache.spark" not in line:
-            return line
-    return lines[0][:500] if lines else type(failure).__name__
+    """What a person wants of a Spark failure: the crash with the user's own frames, else the Python exception, else the
+    first line that says something."""
+    text = str(failure)
+    crash = re.search(r"Python worker exited unexpectedly \(crashed\):(.*?)(?=\n\s+at |\Z)", text, re.DOTALL)
+    if crash is not None:
+        return f"the Python worker's process crashed{_user_frames(crash[1])}"
+    raised = re.findall(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", text)
+    if raised:
+        return str(raised[-1])
+    lines = [line.lstrip(": ") for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return re.sub(r"^org\.apache\.spark\.\w+: ", "", told[0])[:500] if told else type(failure).__name__
+
+
+def _user_frames(story: str) -> str:
+    """Python's story of a crash (spark.python.worker.faulthandler.enabled), up to where we called the user's code."""
+    kept = []
+    what, _, stack = story.strip().partition("\n")
+    for line in [what, *stack[max(0, stack.find("Current thread")) :].splitlines()]:  # not those of our own thread
+        if f'"{_PACKAGE}' in line or FUSED in line or "Extension modules:" in line:
+            break
+        kept.append(line)
+    return ":\n" + "\n".join(kept).rstrip() if what else " and left no trace of why (killed, out of memory, os._exit)"

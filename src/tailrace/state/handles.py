@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from inspect import isclass
 from typing import Any, NoReturn, Protocol
 
 from tailrace.errors import ConfigError, GraphError, StateAccessError
@@ -64,7 +65,9 @@ class State:
 
     def clear(self) -> None:
         """Forgets the value of the key at hand."""
-        self._table.pop(self._holder.current_key, None)
+        key = self._holder.current_key
+        if key in self._table:  # an empty dictionary's `pop` would not even look at the key
+            self._table.pop(key)
 
     def exists(self) -> bool:
         """Whether the key at hand has a value."""
@@ -76,8 +79,9 @@ class State:
     def __getattr__(self, name: str) -> NoReturn:
         if name in ("_holder", "_table"):
             raise StateAccessError(
-                f"state {self.__dict__.get('name', '?')!r} is only declared, not bound: it can be used once its "
-                f"function was opened by a job (or by tailrace.testing)"
+                f"state {self.__dict__.get('name') or '(without a name)'!r} is only declared, not bound: declare it on the "
+                f"class of the function (not in __init__); it can be used once the function was opened by a job (or by "
+                f"tailrace.testing)"
             )
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
@@ -124,10 +128,14 @@ class ListState(State):
 
     kind = "list"
 
-    def get(self) -> list[Any]:
-        """The list of the key at hand; empty where there is none."""
-        found = self._table.get(self._holder.current_key)
+    def _list(self) -> list[Any]:
+        found: list[Any] | None = self._table.get(self._holder.current_key)
         return [] if found is None else found
+
+    def get(self) -> list[Any]:
+        """A copy of the list of the key at hand, that can be handed on; empty where there is none. Use `add`, `extend`
+        and `update` to change the state."""
+        return list(self._list())
 
     @property
     def value(self) -> list[Any]:
@@ -150,7 +158,7 @@ class ListState(State):
 
     def extend(self, items: Iterable[Any]) -> None:
         """Appends several items."""
-        self.update([*self.get(), *items])
+        self.update([*self._list(), *items])
 
     def update(self, new: Iterable[Any]) -> None:
         """Replaces the list; an empty one clears it."""
@@ -164,7 +172,7 @@ class ListState(State):
         return iter(self.get())
 
     def __len__(self) -> int:
-        return len(self.get())
+        return len(self._list())
 
 
 class MapState(State):
@@ -292,7 +300,7 @@ class AggregatingState(State):
 
     def __init__(self, type: Any = object, aggregate: Any = None, *, ttl: Any = None) -> None:
         super().__init__(type, ttl=ttl)
-        if aggregate is None or not hasattr(aggregate, "create_accumulator"):
+        if isclass(aggregate) or not hasattr(aggregate, "create_accumulator"):
             raise GraphError(
                 "AggregatingState needs an aggregate function: AggregatingState(object, aggregate=tr.Mean())"
             )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
-from tailrace.errors import UserCodeError
+from tailrace.errors import UserCodeError, shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
     Aggregate,
@@ -25,12 +25,12 @@ from tailrace.graph.operators import (
 )
 from tailrace.graph.plan import ChainLink, Plan, Vertex
 from tailrace.task.context import OperatorContext
-from tailrace.task.copying import copied, fingerprint
+from tailrace.task.copying import copied, fingerprint, unpicklable
 from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
 from tailrace.task.operators.base import Emit, OperatorTask
 from tailrace.task.operators.endpoints import SinkTask, SourceTask
 from tailrace.task.operators.process import CoProcessTask, KeyedProcessTask, ProcessTask
-from tailrace.task.operators.stateless import FUSIBLE, BatchesTask, FusedRows, ToColumnsTask, ToRowsTask
+from tailrace.task.operators.stateless import FUSIBLE, MAX_FUSED, BatchesTask, FusedRows, ToColumnsTask, ToRowsTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.operators.window import WindowTask
 from tailrace.task.outbox import Outbox, Output
@@ -101,14 +101,16 @@ class Chain:
                 raised.append(error)
         return raised
 
-    def splits_ended(self) -> None:
-        """Tells those that keep a watermark per split which splits of the source have ended."""
+    def splits_ended(self) -> bool:
+        """Tells those that keep a watermark per split which splits of the source have ended. True when some have."""
         source = self.source
-        if source is not None and source.ended_splits:
-            for split in source.ended_splits:
-                for generator in self.generators:
-                    generator.split_ended(split)
-            source.ended_splits.clear()
+        if source is None or not source.ended_splits:
+            return False
+        for split in source.ended_splits:
+            for generator in self.generators:
+                generator.split_ended(split)
+        source.ended_splits.clear()
+        return True
 
     def watermark(self, time: int) -> None:
         """Event time has come to the root."""
@@ -138,7 +140,7 @@ class Chain:
 
     def idle(self, outbox: Outbox) -> None:
         """The input is idle: so is every output that does not generate watermarks of its own."""
-        for i in self._sharing(0):
+        for i in self._sharing(0) if not self.root.generates_watermarks else ():
             for output in self.outputs[i]:
                 outbox.idle(output)
 
@@ -165,7 +167,7 @@ class Chain:
         due = [time for op in self.operators if (time := op.next_processing()) is not None]
         return min(due, default=None)
 
-    def fire_processing(self, now: int, limit: int, outbox: Outbox) -> int:
+    def fire_processing(self, now: int, limit: int) -> int:
         """Fires processing-time timers that are due, at most `limit`."""
         fired = 0
         for operator in self.operators:
@@ -176,8 +178,6 @@ class Chain:
                     break
                 fired += done
                 due = operator.next_processing()
-        if fired:
-            self.pass_on_idleness(outbox)
         return fired
 
     def end(self, outbox: Outbox, limit: int) -> bool:
@@ -199,6 +199,8 @@ class Chain:
                 continue  # what fired may have set timers
             if not operator.generates_watermarks and not operator.advance(MAX_TIME, limit):
                 return False  # a processing-time timer set event-time timers; they are due at once
+            if awaited(operator):
+                return True  # and those set processing-time timers again
             operator.finish()
             self.ending += 1
             self._told = False
@@ -241,13 +243,15 @@ def build_chain(
         source, target = index_of[link.source], index_of[link.target]
         if source != target:
             feeds[source].append(target)
-            targets[source].setdefault(link.tag, []).append(_into(operators[target], services.debug))
+            into = _into(operators[target], services.debug)
+            targets[source].setdefault(link.tag, []).append(_handing_over(operators[source], into, services))
     for edge in plan.edges_out_of(vertex.id):
         source, output = index_of[edge.source_node], outputs[edge.id]
         leaving[source].append(output)
-        targets[source].setdefault(edge.tag, []).append(_onto(outbox, output))
+        onto = _onto(outbox, output)
+        targets[source].setdefault(edge.tag, []).append(_handing_over(operators[source], onto, services))
     for operator, by_tag in zip(operators, targets, strict=True):
-        _wire(operator, by_tag, services.copy_records)
+        _wire(operator, by_tag)
     return Chain(operators, feeds, leaving)
 
 
@@ -270,6 +274,7 @@ def _fusion_groups(plan: Plan, vertex: Vertex, debug: bool) -> list[list[int]]:
             and uses[link.source] == 1
             and isinstance(plan.graph.node(ident).operator, FUSIBLE)
             and isinstance(plan.graph.node(link.source).operator, FUSIBLE)
+            and len(group_of[link.source]) < MAX_FUSED
         )
         if joins and link is not None:
             group = group_of[link.source]
@@ -305,7 +310,7 @@ def check_unchanged(batch: Any, before: list[int] | None, operator: str, subtask
                 "copy, or set copy_records=True",
                 operator=operator,
                 subtask=subtask,
-                record=repr(value)[:200],
+                record=shortened(value),
             )
 
 
@@ -314,18 +319,33 @@ def _onto(outbox: Outbox, output: Output) -> Emit:
     return lambda batch: emit(output, batch)
 
 
-def _wire(operator: OperatorTask, by_tag: dict[str | None, list[Emit]], copy: bool) -> None:
+def _handing_over(operator: OperatorTask, emit: Emit, services: Services) -> Emit:
+    """What `operator` emits goes on as it is, or as a copy: it may keep the record, and so may others that get it."""
+    if not services.copy_records:
+        return emit
+
+    def copying(batch: Any) -> None:
+        try:
+            copy = copied(batch)
+        except Exception as error:
+            raise unpicklable(batch.values, error, operator.node.name, operator.ctx.subtask, "be copied") from error
+        emit(copy)
+
+    return copying
+
+
+def _wire(operator: OperatorTask, by_tag: dict[str | None, list[Emit]]) -> None:
     for tag, emits in by_tag.items():
-        emit = emits[0] if len(emits) == 1 else _to_all(emits, copy)
+        emit = emits[0] if len(emits) == 1 else _to_all(emits)
         if tag is None:
             operator.out = emit
         else:
             operator.side_out[tag] = emit
 
 
-def _to_all(emits: list[Emit], copy: bool) -> Emit:
+def _to_all(emits: list[Emit]) -> Emit:
     def emit(batch: Any) -> None:
         for one in emits:
-            one(copied(batch) if copy else batch)
+            one(batch)
 
     return emit

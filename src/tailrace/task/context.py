@@ -9,6 +9,7 @@ from typing import Any, Literal
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, NO_TIME, micros, seconds
 from tailrace.errors import StateAccessError
 from tailrace.state.handles import NoKey
+from tailrace.task.copying import own_copy
 from tailrace.task.services import Metrics, Services
 from tailrace.task.timers import Timers
 
@@ -69,7 +70,7 @@ class OperatorContext:
         found = self.side.get(tag)
         if found is None:
             found = self.side[tag] = ([], [])
-        found[0].append(value)
+        found[0].append(own_copy(value) if self.services.copy_records else value)
         found[1].append(self.current_time)
 
     def set_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:

@@ -8,14 +8,34 @@ from typing import Any
 import xxhash
 
 from tailrace.elements.batches import Rows
+from tailrace.errors import UserCodeError
+from tailrace.task.usercode import user_error
 
 
 def copied(batch: Any) -> Any:
     """A batch whose records share nothing mutable with the original. Columns are immutable and stay as they are."""
     if not isinstance(batch, Rows):
         return batch
-    values = pickle.loads(pickle.dumps(batch.values, 5))
-    return Rows(values, batch.times, batch.groups, batch.split)
+    return Rows(list(map(own_copy, batch.values)), batch.times, batch.groups, batch.split)
+
+
+def own_copy(value: Any) -> Any:
+    """A copy that shares nothing mutable with the original, nor with another copy."""
+    return pickle.loads(pickle.dumps(value, 5))
+
+
+def unpicklable(values: list[Any], error: Exception, operator: str, subtask: int, why: str) -> UserCodeError:
+    """The error for records that pickle refused with `error`: names the first of them. `why` is what it was for."""
+    for value in values:
+        try:
+            pickle.dumps(value, 5)
+        except Exception as again:
+            what = (
+                f"it gave a record of type {type(value).__name__} that cannot be pickled to {why} ({again}); give plain "
+                f"data, or a class of your own with __getstate__"
+            )
+            return user_error(again, operator, subtask, value, what=what)
+    return user_error(error, operator, subtask, what=f"it gave records that cannot be pickled to {why}: {error}")
 
 
 def fingerprint(batch: Any) -> list[int] | None:

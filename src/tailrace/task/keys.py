@@ -11,7 +11,7 @@ import pyarrow as pa
 from tailrace.elements.batches import Columns, Groups, Rows
 from tailrace.elements.convert import field_getter
 from tailrace.elements.keys import KeyGroups, UnsupportedKey, groups_of_arrow, plain_key
-from tailrace.errors import TailraceError, UserCodeError
+from tailrace.errors import UserCodeError
 from tailrace.graph.operators import Selector, describe_selector
 from tailrace.task.usercode import user_error
 
@@ -33,7 +33,8 @@ class FieldReader:
         kind = type(values[0])
         if kind is not self._for_type:
             self._for_type, self._getter = kind, self._by_name(values[0])
-        return self._getter
+        # A field has its place in each type of record: where types differ it is looked up for each record.
+        return self._getter if set(map(type, values)) == {kind} else lambda value: self._by_name(value)(value)
 
     def _by_name(self, example: Any) -> Callable[[Any], Any]:
         if isinstance(self.selector, tuple):
@@ -48,11 +49,12 @@ class FieldReader:
         if not values:
             return []
         try:
-            return list(map(self.getter(values), values))
-        except TailraceError:
-            raise
+            found = list(map(self.getter(values), values))
         except Exception as error:
             raise self.error(error, values) from error
+        if len(found) != len(values):  # a StopIteration from the user's function ends `map` without an error
+            raise self.error(StopIteration(), values)
+        return found
 
     def error(self, error: Exception, values: list[Any]) -> UserCodeError:
         """The error for people: finds the first record for which reading fails (selectors are pure by contract)."""
@@ -111,9 +113,9 @@ class KeyReader(FieldReader):
 def settled(key: Any) -> Any:
     """A key as state and timers hold it: as the user gave it, but with the one NaN, and a numpy scalar as the Python
     value it stands for (numpy's scalars do not always hash as what they are equal to)."""
-    if isinstance(key, np.generic):
+    if isinstance(key, np.number | np.bool_):
         key = key.item()
-    return plain_key(key) if key != key or isinstance(key, tuple) else key
+    return plain_key(key)
 
 
 def targets_of(groups: Groups, owners: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

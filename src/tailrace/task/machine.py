@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.elements.frames import ChannelId
-from tailrace.elements.markers import EndOfInput, Watermark
+from tailrace.elements.markers import Watermark
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan, Vertex
@@ -103,8 +103,9 @@ class Task:
 
     def _timers_or_input(self, now: int, budget: int) -> Idle | None:
         due = self.chain.next_processing()
-        if due is not None and due <= now and self.chain.fire_processing(now, budget, self.outbox):
+        if due is not None and due <= now and self.chain.fire_processing(now, budget):
             self._advance(budget)
+            self.chain.pass_on_idleness(self.outbox)
             return None
         source = self.chain.source
         if source is not None and not source.ended:
@@ -122,8 +123,10 @@ class Task:
             return Idle(Reason.NO_INPUT, wake if due is None else min(wake, due))
         self.last_count = source.read(budget, now)
         self.records_in += self.last_count
-        self.chain.splits_ended()
+        ended = self.chain.splits_ended()
         self._advance(budget)
+        if ended:
+            self.chain.pass_on_idleness(self.outbox)
         return None
 
     def _take(self, budget: int) -> None:
@@ -147,7 +150,7 @@ class Task:
     def _mark(self, channel: InputChannel, marker: Any) -> None:
         self._story.append(f"{channel.id} {marker}")
         self.gate.mark(channel, marker)
-        if not isinstance(marker, EndOfInput | Watermark) and self.gate.all_idle:
+        if not isinstance(marker, Watermark) and self.gate.all_idle:
             self.chain.idle(self.outbox)
         if self.gate.watermark != MAX_TIME:
             self.chain.watermark(self.gate.watermark)
@@ -177,8 +180,11 @@ class Task:
 
     def records_out(self) -> int:
         """Records that left the task: over its edges, or into its sinks."""
-        sinks = sum(op.records for op in self.chain.operators if isinstance(op, SinkTask))
-        return self.outbox.records + sinks
+        return self.outbox.records + self.records_sunk()
+
+    def records_sunk(self) -> int:
+        """Records that left the task into its sinks."""
+        return sum(op.records for op in self.chain.operators if isinstance(op, SinkTask))
 
     def watermark(self) -> int:
         """The lowest event time that an operator of the task has reached."""
@@ -212,9 +218,9 @@ def _make_outbox(
     for edge in plan.edges_out_of(vertex.id):
         target_vertex = plan.vertices[edge.target]
         targets = plan.targets(edge, subtask)
-        who = plan.graph.node(target_vertex.nodes[0]).name
+        who, giver = plan.graph.node(target_vertex.nodes[0]).name, plan.graph.node(edge.source_node).name
         channels = [OutputChannel(ChannelId(edge.id, subtask, t), t == subtask, window) for t in targets]
         partitioner = make_partitioner(edge.partitioning, who, subtask, len(channels), services)
-        by_edge[edge.id] = Output(who, partitioner, channels)
+        by_edge[edge.id] = Output(giver, partitioner, channels)
     outbox = Outbox(list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records)
     return outbox, by_edge

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from tailrace.elements.batches import Columns, Rows, concat
+from tailrace.elements.batches import Columns, Rows, concat, joinable
 from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
 from tailrace.elements.markers import EndOfInput, Idle, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, shortened
 from tailrace.protocol.flow import Producer
+from tailrace.task.copying import copied, unpicklable
 from tailrace.task.partition import Partitioner
-from tailrace.task.usercode import user_error
 
 FRAME_RECORDS = 4096
 FRAME_BYTES = 256 << 10
@@ -55,7 +55,7 @@ class OutputChannel:
 
 
 class Output:
-    """One edge out of one operator of the task."""
+    """One edge out of one operator of the task, `who`."""
 
     def __init__(self, who: str, partitioner: Partitioner, channels: list[OutputChannel]) -> None:
         self.who = who
@@ -89,9 +89,13 @@ class Outbox:
 
     def emit(self, output: Output, batch: Rows | Columns) -> None:
         """Takes a batch of an operator for one edge."""
+        if not len(batch):
+            return
         self.records += len(batch)
         for target, part in output.partitioner.split(batch):
             channel = output.channels[target]
+            if channel.buffer and not joinable(channel.buffer[-1], part):
+                self._seal(output, channel)
             if part.split != -1:
                 part = part.slice(0, len(part))
                 part.split = -1
@@ -195,21 +199,14 @@ class Outbox:
     def _copied(self, batch: Any) -> Any:
         if not self.copy or not isinstance(batch, Rows):
             return batch
-        from tailrace.task.copying import copied
-
         return copied(batch)
 
     def _encoded(self, output: Output, channel: OutputChannel, batch: Any) -> bytes:
         try:
             return encode_batch(channel.id, self.incarnation, self.attempt, channel.seq, batch)
         except Exception as error:
-            for value in batch.to_rows().values:
-                try:
-                    encode_batch(channel.id, self.incarnation, self.attempt, 0, Rows([value]))
-                except Exception as again:
-                    what = f"a record of type {type(value).__name__} cannot be pickled to go to another worker: {again}"
-                    raise user_error(again, output.who, self.subtask, value, what=what) from again
-            raise user_error(error, output.who, self.subtask, what=f"records cannot be pickled: {error}") from error
+            values = batch.to_rows().values
+            raise unpicklable(values, error, output.who, self.subtask, "go to another worker") from error
 
     def _mark(self, channel: OutputChannel, marker: Any) -> None:
         payload = marker

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any, Protocol
 
 import numpy as np
 
 from tailrace.elements.keys import owners
-from tailrace.errors import TailraceError
 from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning, Rebalance, Rescale, Shuffle
 from tailrace.task.keys import FieldReader, KeyReader
 from tailrace.task.services import Services
@@ -87,16 +87,14 @@ class ByFunction:
 
     def split(self, batch: Any) -> list[tuple[int, Any]]:
         rows = batch.to_rows()
-        chosen = self.reader.values(rows)
-        try:
-            targets = np.array([int(one) % self.count for one in chosen], np.int64)
-        except TailraceError:
-            raise
-        except (TypeError, ValueError) as error:
-            what = f"partition_by must return whole numbers: {error}"
-            bad = next((v for v, one in zip(rows.values, chosen, strict=True) if not isinstance(one, int)), None)
-            raise user_error(error, self.reader.who, self.reader.subtask, bad, what=what) from error
-        return batch.partition(targets, self.count)  # type: ignore[no-any-return]
+        targets = []
+        for value, chosen in zip(rows.values, self.reader.values(rows), strict=True):
+            try:
+                targets.append(index(chosen) % self.count)
+            except TypeError as error:
+                what = f"partition_by must return whole numbers, not {chosen!r}"
+                raise user_error(error, self.reader.who, self.reader.subtask, value, what=what) from error
+        return batch.partition(np.array(targets, np.int64), self.count)  # type: ignore[no-any-return]
 
 
 def make_partitioner(kind: Partitioning, who: str, subtask: int, count: int, services: Services) -> Partitioner:

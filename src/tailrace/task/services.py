@@ -37,13 +37,13 @@ class Services:
 class Metrics:
     """Counters and gauges of one operator in one subtask, users' own ones included."""
 
-    counters: dict[str, int] = field(default_factory=dict)
+    counters: dict[str, float] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
 
-    def inc(self, name: str, by: int = 1) -> None:
-        """Adds to a counter."""
-        self.counters[name] = self.counters.get(name, 0) + by
+    def inc(self, name: str, by: float = 1) -> None:
+        """Adds to a counter. Raises `TypeError` or `ValueError` for what is no number."""
+        self.counters[name] = self.counters.get(name, 0) + float(by)
 
     def set(self, name: str, value: float) -> None:
-        """Sets a gauge."""
-        self.gauges[name] = value
+        """Sets a gauge. Raises `TypeError` or `ValueError` for what is no number."""
+        self.gauges[name] = float(value)

@@ -166,13 +166,15 @@ class Slice:
     def _report(self, task: Task, busy: int) -> SubtaskReport:
         metrics: dict[str, float] = {}
         for operator in task.chain.operators:
-            for name, value in (*operator.ctx.metrics.counters.items(), *operator.ctx.metrics.gauges.items()):
-                metrics[f"{operator.node.name}.{name}"] = value
+            for ctx in operator.contexts():
+                for name, value in (*ctx.metrics.counters.items(), *ctx.metrics.gauges.items()):
+                    metrics[f"{ctx.name}.{name}"] = value
         return SubtaskReport(
             vertex=task.vertex.id,
             subtask=self.slot,
             records_in=task.records_in,
             records_out=task.records_out(),
+            records_sunk=task.records_sunk(),
             watermark=MAX_TIME if task.finished else task.watermark(),
             timed=any(isinstance(op, TimestampsTask) for op in task.chain.operators),
             source=isinstance(task.chain.root, SourceTask),

@@ -5,12 +5,16 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
+_SLACK = 64
+
 
 class Timers:
     """(key, time) pairs; setting one twice is setting it once.
 
     Invariant T1: `_live` holds exactly the timers that are set; an entry of the heap that is not the live one of its
     (key, time) was deleted and is dropped when it comes up.
+    Invariant T2: the heap holds at most twice as many entries as there are timers, and a few: a timer that is moved on
+    with each record (a session's end) must not leave a trail.
     """
 
     __slots__ = ("_heap", "_live", "_order")
@@ -29,10 +33,17 @@ class Timers:
             self._order += 1
             self._live[key, time] = self._order
             heapq.heappush(self._heap, (time, self._order, _Keyed(key)))
+            if len(self._heap) > 2 * len(self._live) + _SLACK:
+                self._sweep()
 
     def delete(self, key: Any, time: int) -> None:
         """Deletes a timer, if it is set."""
         self._live.pop((key, time), None)
+
+    def _sweep(self) -> None:
+        """Drops the entries of deleted timers."""
+        self._heap = [e for e in self._heap if self._live.get((e[2].key, e[0])) == e[1]]
+        heapq.heapify(self._heap)
 
     def next_time(self) -> int | None:
         """When the earliest timer is due, or None."""

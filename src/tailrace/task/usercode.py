@@ -27,11 +27,15 @@ def user_error(
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback of `error` without the frames of Tailrace itself."""
+    """The traceback of `error`, and of what it was raised from, without the frames of Tailrace itself."""
     summary = traceback.TracebackException.from_exception(error)
-    own = [f for f in summary.stack if not f.filename.startswith(_PACKAGE) and f.filename != FUSED]
-    summary.stack = traceback.StackSummary.from_list(own)
-    return "".join(summary.format(chain=False))
+    at: traceback.TracebackException | None = summary
+    while at is not None:
+        own = [f for f in at.stack if not f.filename.startswith(_PACKAGE) and f.filename != FUSED]
+        at.stack = traceback.StackSummary.from_list(own)
+        at.__context__ = None  # it may be of ours: a function is called again to find its record
+        at = at.__cause__
+    return "".join(summary.format())
 
 
 def innermost_fused_frame(trace: TracebackType | None) -> TracebackType | None:

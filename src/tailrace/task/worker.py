@@ -4,6 +4,7 @@ has sockets and a clock, and the simulator, which has neither.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ from tailrace.protocol.deployment import (
     Welcome,
     next_phase,
 )
+from tailrace.task.functions import with_own_functions
 from tailrace.task.idle import Idle, Reason
 from tailrace.task.machine import Task
 from tailrace.task.services import RandomFactory, Services
@@ -161,15 +163,8 @@ class Worker:
         assert self.slice is not None
         try:
             idle = self.slice.step(task, now, budget)
-        except UserCodeError as error:
-            self._fail_user(error)
-            return Idle(Reason.FINISHED)
-        except ProtocolViolation as error:
-            self._fail(FailureKind.INTERNAL, str(error))
-            return Idle(Reason.FINISHED)
-        except TailraceError as error:
-            kind = FailureKind.INTERNAL if isinstance(error, InternalError) else FailureKind.USER
-            self._fail(kind, str(error))
+        except BaseException as error:
+            self._fail_by(error, task.vertex.name)
             return Idle(Reason.FINISHED)
         self._collect()
         if task.finished and self.slice.finished and self.phase is Phase.RUNNING:
@@ -183,8 +178,8 @@ class Worker:
             return False
         try:
             flushed = self.slice.flush()
-        except UserCodeError as error:
-            self._fail_user(error)
+        except BaseException as error:
+            self._fail_by(error)
             return False
         self._collect()
         return flushed
@@ -196,22 +191,22 @@ class Worker:
 
     def internal_error(self, error: BaseException) -> None:
         """The driver caught what nobody should have raised."""
-        self._fail(FailureKind.INTERNAL, f"{type(error).__name__}: {error}\n{user_traceback(error)}")
+        self._fail(FailureKind.INTERNAL, "inside tailrace: " + "".join(traceback.format_exception(error)))
 
     # Inside.
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
             act()
-        except UserCodeError as error:
-            self._fail_user(error)
         except ImportError as error:
-            what = f"cannot import {error.name or error}: install it there, or ship it with the job ({error})"
-            self._fail(FailureKind.IMPORT, what)
+            what = f"worker {self.slot} cannot import {error.name or error}"
+            self._fail(FailureKind.IMPORT, f"{what}: install it there, or ship it with the job ({error})")
         except TailraceError as error:
-            self._fail(FailureKind.INTERNAL, str(error))
+            self._fail_by(error)
         except Exception as error:  # unpickling a plan runs users' __setstate__ and module code
             self._fail(FailureKind.USER, f"{type(error).__name__}: {error}\n{user_traceback(error)}")
+        except BaseException as error:
+            self._fail_by(error)
 
     def _deploy(self, message: Deploy) -> None:
         spec = self.spec = self._load(message.plan)
@@ -225,7 +220,8 @@ class Worker:
             copy_records=spec.copy_records,
             debug=spec.debug,
         )
-        self.slice = Slice(spec.plan, self.slot, self._attempt, services, spec.memory)
+        plan = with_own_functions(spec.plan, keep_first=True)
+        self.slice = Slice(plan, self.slot, self._attempt, services, spec.memory)
         self.slice.open()
         wanted = self.slice.peers()
         self.actions.append(ConnectPeers(tuple(peer for peer in message.peers if peer.slot in wanted)))
@@ -254,13 +250,27 @@ class Worker:
             self.close_errors = self.slice.close()
         self.actions.append(Exit(reason))
 
-    def _fail_user(self, error: UserCodeError) -> None:
-        self._fail(FailureKind.USER, str(error), operator=error.operator, subtask=error.subtask, record=error.record)
+    def _fail_by(self, error: BaseException, operator: str | None = None) -> None:
+        """Sorts what was raised by whose fault it is. `operator` is what ran, where an error does not say it itself."""
+        if isinstance(error, UserCodeError):
+            where = {"operator": error.operator, "subtask": error.subtask, "record": error.record}
+            self._fail(FailureKind.USER, str(error), **where)
+        elif isinstance(error, InternalError | ProtocolViolation):
+            self._fail(FailureKind.INTERNAL, str(error))
+        elif isinstance(error, TailraceError):
+            self._fail(FailureKind.USER, str(error))
+        elif isinstance(error, Exception):
+            self.internal_error(error)
+        else:  # sys.exit() and the like: user code wants to end a process that is not its own
+            what = f"user code raised {error!r}, which would end the worker's process; let it raise an Exception"
+            place = operator if operator is not None else "opening or publishing"
+            trace = user_traceback(error)
+            self._fail_by(UserCodeError(what, operator=place, subtask=self.slot, user_traceback=trace))
 
     def _fail(self, kind: FailureKind, message: str, **where: Any) -> None:
         if not self.failed and self.phase is not Phase.LEFT:
             self.failed = True
-            self._say(Failed(kind.value, message, **where))
+            self._say(Failed(kind.value, sendable(message), **where))
 
     def _say(self, message: AnyMessage) -> None:
         self.actions.append(ToCoordinator(message))
@@ -269,3 +279,10 @@ class Worker:
         if self.slice is not None and self.slice.actions:
             self.actions.extend(self.slice.actions)
             self.slice.actions.clear()
+
+
+def sendable(text: str, limit: int = 20_000) -> str:
+    """A text as it can be sent: what a user's error says may hold half a surrogate pair, or all of their data."""
+    if len(text) > limit:
+        text = f"{text[: limit // 2]}\n[…]\n{text[-limit // 2 :]}"
+    return text.encode(errors="replace").decode()

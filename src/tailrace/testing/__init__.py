@@ -7,6 +7,6 @@ cluster, with a network and a scheduler that follow the seed; the same seed give
 
 from tailrace.testing.harness import Harness, harness
 from tailrace.testing.inprocess import run, simulate
-from tailrace.testing.simulator import SimulatedJob, Simulation
+from tailrace.testing.simulator import Conditions, SimulatedJob, Simulation
 
-__all__ = ["Harness", "SimulatedJob", "Simulation", "harness", "run", "simulate"]
+__all__ = ["Conditions", "Harness", "SimulatedJob", "Simulation", "harness", "run", "simulate"]

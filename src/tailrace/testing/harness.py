@@ -41,8 +41,9 @@ class Harness:
         return self._outputs[before:]
 
     def advance_watermark(self, time: Instant) -> list[Any]:
-        """Event time reaches `time`: timers due fire. Returns what came out."""
-        return self._fired(lambda: self._task.advance(micros(time), _ALL))
+        """Event time reaches `time`: timers due fire. It never goes back. Returns what came out."""
+        reached = max(self._task.ctx.watermark_time, micros(time))
+        return self._fired(lambda: self._task.advance(reached, _ALL))
 
     def advance_clock(self, time: Instant) -> list[Any]:
         """Processing time reaches `time`: timers due fire. Returns what came out."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import tempfile
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from tailrace.api.environment import Environment
-from tailrace.api.functions import Function
 from tailrace.api.launch import launcher
-from tailrace.connectors.sinks import Result
-from tailrace.graph.graph import Node
+from tailrace.connectors.sinks import Result, remove_unfinished
+from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.graph.operators import Sink
-from tailrace.graph.plan import Plan, make_plan
+from tailrace.task.functions import with_own_functions
 from tailrace.task.worker import JobSpec
 from tailrace.testing.simulator import Conditions, SimulatedJob, Simulation
 
@@ -46,16 +44,26 @@ def _simulate(
 ) -> SimulatedJob:
     sinks = env._pending()
     plan = env._plan(sinks)
-    results = tempfile.TemporaryDirectory(prefix="tailrace-test-")
     for node in plan.graph.nodes:
         if isinstance(node.operator, Sink) and isinstance(node.operator.sink, Result):
-            node.operator.sink.bind(f"{results.name}/{node.id}")
+            node.operator.sink.bind(_folder_of(node.operator.sink))
     spec = JobSpec(name, 1, plan, env.memory, f"seed{seed}", seed, env.copy_records, env.debug)
-    load = _pickling(spec) if pickled else lambda: replace(spec, plan=_own_functions(plan))
+    load = _pickling(spec) if pickled else lambda: replace(spec, plan=with_own_functions(plan, keep_first=False))
     simulation = Simulation(plan, load, seed=seed, name=name, conditions=conditions, keep_trace=keep_trace)
-    simulation.run()
+    status = simulation.run()
+    if status is not JobStatus.FINISHED:
+        for node in plan.graph.nodes:
+            if isinstance(node.operator, Sink):
+                remove_unfinished(node.operator.sink, spec.run_id)
     env._executed |= sinks
-    return SimulatedJob(simulation, results)
+    return SimulatedJob(simulation)
+
+
+def _folder_of(sink: Result) -> str:
+    """A temporary folder that lives as long as the sink that reads it."""
+    folder = tempfile.TemporaryDirectory(prefix="tailrace-test-")
+    weakref.finalize(sink, folder.cleanup)
+    return folder.name
 
 
 def _pickling(spec: JobSpec) -> Callable[[], JobSpec]:
@@ -63,19 +71,3 @@ def _pickling(spec: JobSpec) -> Callable[[], JobSpec]:
     return lambda: launcher().load_job(blob)
 
 
-def _own_functions(plan: Plan) -> Plan:
-    """The same plan with copies of the function objects, as unpickling gives them to each worker."""
-    nodes = tuple(_own(node) for node in plan.graph.nodes)
-    return make_plan(replace(plan.graph, nodes=nodes))
-
-
-def _own(node: Node) -> Node:
-    changes: dict[str, Any] = {}
-    for field in ("fn", "reduce"):
-        fn = getattr(node.operator, field, None)
-        if isinstance(fn, Function):
-            changes[field] = copy.deepcopy(fn)
-    aggregates = getattr(node.operator, "aggregates", None)
-    if aggregates is not None:
-        changes["aggregates"] = tuple((name, copy.deepcopy(one)) for name, one in aggregates)
-    return replace(node, operator=replace(node.operator, **changes)) if changes else node

@@ -288,10 +288,9 @@ def _described(item: Any) -> str:
 class SimulatedJob:
     """The handle of a job that ran under simulation: like a real one, but already at its end."""
 
-    def __init__(self, simulation: Simulation, results: Any) -> None:
+    def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.name = simulation.name
-        self._results = results  # keeps the temporary folder of the results as long as the handle lives
 
     @property
     def status(self) -> JobStatus:

@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tailrace.api.aggregates import BuiltinAggregate
+from tailrace.api.aggregates import BuiltinAggregate, is_builtin
 from tailrace.api.functions import Function, as_callable
 from tailrace.elements.batches import Columns, Rows
-from tailrace.errors import TailraceError
+from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, Reduce
 from tailrace.state.backend import MemoryBackend
 from tailrace.task.context import OperatorContext
+from tailrace.task.copying import own_copy
 from tailrace.task.keys import FieldReader, settled
-from tailrace.task.operators.arrow import GroupedBatch
-from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.arrow import GroupedBatch, result_arrays
+from tailrace.task.operators.base import OperatorTask, close_functions
 from tailrace.task.operators.process import settled_keys
 from tailrace.task.usercode import FUSED
 
@@ -48,9 +49,7 @@ class StatefulTask(OperatorTask):
                 self.call_user(fn.open, self.ctx, what="open")
 
     def close(self) -> None:
-        for fn in self.functions:
-            if isinstance(fn, Function):
-                fn.close()
+        close_functions(self.functions)
 
     def state_entries(self) -> int:
         return self.backend.entries()
@@ -67,15 +66,14 @@ class ReduceTask(StatefulTask):
 
     def process(self, batch: Any, port: int) -> None:
         rows = batch.to_rows()
-        table, reduce, out = self.table, self._reduce, []
+        keys = settled_keys(self.keys.values(rows))
+        table, reduce, out, copies = self.table, self._reduce, [], self.ctx.services.copy_records
         value: Any = None
         try:
-            for value, key in zip(rows.values, settled_keys(self.keys.values(rows)), strict=True):
+            for value, key in zip(rows.values, keys, strict=True):
                 before = table.get(key, _NOTHING)
                 merged = table[key] = value if before is _NOTHING else reduce(before, value)
-                out.append(merged)
-        except TailraceError:
-            raise
+                out.append(own_copy(merged) if copies else merged)
         except Exception as error:
             raise self.user_error(error, value) from error
         self.out(Rows(out, rows.times))
@@ -89,8 +87,8 @@ class AggregateTask(StatefulTask):
         super().__init__(node, ctx, node.operator.key)
         self.names = [name for name, _ in node.operator.aggregates]
         self.functions = [aggregate for _, aggregate in node.operator.aggregates]
-        self.builtin = all(isinstance(f, BuiltinAggregate) for f in self.functions)
-        self.zero = tuple(f.create_accumulator() for f in self.functions)
+        self.builtin = all(map(is_builtin, self.functions))
+        self.zero = tuple(f.create_accumulator() for f in self.functions) if self.builtin else ()
         self.inputs = [FieldReader(getattr(f, "of", None), node.name, ctx.subtask) for f in self.functions]
         self._loop = compiled_loop(self.functions) if self.builtin else None
 
@@ -109,10 +107,10 @@ class AggregateTask(StatefulTask):
         getters = [reader.getter(values) for reader in self.inputs]
         try:
             out = loop(values, self.keys.getter(values), self.table, self._first, *getters)
-        except TailraceError:
-            raise
         except Exception as error:
             raise self._named(error, values) from error
+        if len(out) != len(values):  # a StopIteration from the user's function ends `map` without an error
+            raise self._named(StopIteration(), values)
         self.out(Rows(out, rows.times))
 
     def _first(self, key: Any) -> tuple[Any, ...]:
@@ -122,33 +120,35 @@ class AggregateTask(StatefulTask):
         return (held, *self.zero) if found is None else found
 
     def _named(self, error: Exception, values: list[Any]) -> Exception:
-        """Which record it was: a field that cannot be read, or a value that cannot be added."""
+        """Which record it was: a field that cannot be read, or a value that cannot be added to what its key has."""
         for reader in (self.keys, *self.inputs):
-            for value in values:
-                try:
-                    reader.getter(values)(value)
-                except Exception:
-                    return reader.error(error, values)
+            try:
+                reader.values(Rows(values))
+            except UserCodeError as found:
+                return found
+        keys, *fields = [reader.getter(values) for reader in (self.keys, *self.inputs)]
         for value in values:
-            for aggregate, reader in zip(self.functions, self.inputs, strict=True):
+            state = self._first(keys(value))[1:]
+            for aggregate, field, accumulator in zip(self.functions, fields, state, strict=True):
                 try:
-                    aggregate.add(reader.getter(values)(value), aggregate.create_accumulator())
+                    aggregate.add(field(value), accumulator)
                 except Exception as again:
                     return self.user_error(again, value)
         return self.user_error(error)
 
     def _general(self, rows: Rows) -> None:
-        table, zero, out = self.table, (None, *self.zero), []
+        table, out = self.table, []
+        keys = settled_keys(self.keys.values(rows))
         readers = [reader.getter(rows.values) for reader in self.inputs] if rows.values else []
         value: Any = None
         try:
-            for value, key in zip(rows.values, settled_keys(self.keys.values(rows)), strict=True):
-                _, *state = table.get(key, zero)
+            for value, key in zip(rows.values, keys, strict=True):
+                found = table.get(key)
+                # An accumulator of its own for each key, in case the user's function changes it in place.
+                state = found[1:] if found is not None else [f.create_accumulator() for f in self.functions]
                 made = [f.add(g(value), a) for f, g, a in zip(self.functions, readers, state, strict=True)]
                 table[key] = (key, *made)
                 out.append((key, *[f.get_result(a) for f, a in zip(self.functions, made, strict=True)]))
-        except TailraceError:
-            raise
         except Exception as error:
             raise self.user_error(error, value) from error
         self.out(Rows(out, rows.times))
@@ -165,7 +165,7 @@ class AggregateTask(StatefulTask):
             self.table[held] = (held, *made)
             for column, f, a in zip(results, self.functions, made, strict=True):
                 column.append(f.get_result(a))
-        arrays = [pa.array(column, type=kind) for column, kind in zip(results, grouped.result_types, strict=True)]
+        arrays = result_arrays(self, self.names, results, grouped.result_types)
         data = pa.RecordBatch.from_arrays([*grouped.key_columns, *arrays], names=[*grouped.key_names, *self.names])
         times = None if grouped.times is None else np.asarray(grouped.times, np.int64)
         self.out(Columns(data, times))

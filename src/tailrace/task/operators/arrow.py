@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.api.aggregates import BuiltinAggregate
 from tailrace.elements.batches import Columns, Times
@@ -24,7 +25,8 @@ class GroupedBatch:
     key_columns: list[pa.Array]
     windows: list[int] | None
     times: Times | None
-    columns: list[list[pa.Array]]
+    columns: list[list[list[Any]]]
+    """For each aggregate, what Arrow answered to each of its questions, by group."""
     aggregates: list[BuiltinAggregate]
     result_types: list[pa.DataType]
 
@@ -46,10 +48,15 @@ class GroupedBatch:
             arrays.append(pa.array(windows, pa.int64()))
         by = list(names)
         asked: list[tuple[Any, str]] = []
+        wide: dict[int, pa.DataType] = {}
         for i, aggregate in enumerate(aggregates):
             if aggregate.of is not None:
                 names.append(f"v{i}")
-                arrays.append(_column(task, batch, aggregate.of))
+                column = _column(task, batch, aggregate.of)
+                if "sum" in aggregate.arrow and _may_wrap(column):
+                    wide[i] = pa.uint64() if pa.types.is_unsigned_integer(column.type) else pa.int64()
+                    column = column.cast(pa.decimal128(38, 0))
+                arrays.append(column)
             asked.extend((f"v{i}" if aggregate.of is not None else [], one) for one in aggregate.arrow)
         if batch.times is not None:
             names.append(_TIME)
@@ -58,21 +65,33 @@ class GroupedBatch:
         try:
             table = pa.table(arrays, names=names).group_by(by, use_threads=False).aggregate(asked)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            raise task.user_error(error, what=f"Arrow cannot aggregate these columns: {error}") from error
-        return cls._read(table.combine_chunks(), key_names, by, aggregates, batch.times is not None)
+            kinds = ", ".join(f"{field.name} {field.type}" for field in batch.data.schema)
+            what = f"Arrow cannot aggregate these columns ({kinds}): {error}"
+            raise task.user_error(error.with_traceback(None), what=what) from error
+        return cls._read(table.combine_chunks(), key_names, by, aggregates, wide, batch.times is not None)
 
     @classmethod
     def _read(
-        cls, table: pa.Table, key_names: list[str], by: list[str], aggregates: list[Any], timed: bool
+        cls,
+        table: pa.Table,
+        key_names: list[str],
+        by: list[str],
+        aggregates: list[Any],
+        wide: dict[int, pa.DataType],
+        timed: bool,
     ) -> GroupedBatch:
+        """`wide` are the aggregates of integers that were summed as decimals, with the type of their results."""
+
         def column(name: str) -> pa.Array:
             return table.column(name).combine_chunks()
 
         columns, types = [], []
         for i, aggregate in enumerate(aggregates):
             prefix = f"v{i}_" if aggregate.of is not None else ""
-            columns.append([column(f"{prefix}{one}") for one in aggregate.arrow])
-            types.append(aggregate.result_type([array.type for array in columns[-1]]))
+            answers = [column(f"{prefix}{one}") for one in aggregate.arrow]
+            lists = [answer.to_pylist() for answer in answers]
+            columns.append(list(map(_whole, lists)) if i in wide else lists)
+            types.append(aggregate.result_type([wide.get(i, answer.type) for answer in answers]))
         windows = column(_WINDOW).to_pylist() if _WINDOW in by else None
         times = column(f"{_TIME}_max").to_numpy() if timed else None
         keys = [column(name) for name in by if name != _WINDOW]
@@ -86,8 +105,8 @@ class GroupedBatch:
     def partials(self) -> Iterator[tuple[Any, list[Any]]]:
         """Each distinct key with its partial accumulators."""
         per_aggregate = [
-            list(map(aggregate.from_arrow, *[array.to_pylist() for array in arrays]))
-            for aggregate, arrays in zip(self.aggregates, self.columns, strict=True)
+            list(map(aggregate.from_arrow, *answers))
+            for aggregate, answers in zip(self.aggregates, self.columns, strict=True)
         ]
         for i, key in enumerate(self.keys()):
             yield key, [partial[i] for partial in per_aggregate]
@@ -98,3 +117,30 @@ def _column(task: OperatorTask, batch: Columns, name: str) -> pa.Array:
         known = ", ".join(batch.data.schema.names)
         raise task.user_error(KeyError(name), what=f"there is no column {name!r}; the batch has {known}")
     return batch.data.column(name)
+
+
+def _may_wrap(column: pa.Array) -> bool:
+    """Whether Arrow's sum of the column might need more than 64 bits: it would wrap around silently."""
+    if not pa.types.is_integer(column.type):
+        return False
+    ends = pc.min_max(column)
+    largest = max(abs(ends["min"].as_py() or 0), abs(ends["max"].as_py() or 0))
+    return bool(largest * len(column) >= 1 << 63)
+
+
+def _whole(values: list[Any]) -> list[Any]:
+    return [None if value is None else int(value) for value in values]
+
+
+def result_arrays(task: OperatorTask, names: Any, columns: list[Any], types: list[pa.DataType]) -> list[pa.Array]:
+    """Results as arrays of their types. One that does not fit (a sum above 64 bits) is the user's error."""
+    arrays = []
+    for name, column, kind in zip(names, columns, types, strict=True):
+        if pa.types.is_floating(kind):
+            column = [None if value is None else float(value) for value in column]
+        try:
+            arrays.append(pa.array(column, type=kind))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            what = f"a result of {name!r} does not fit its column of {kind}: {error}; aggregate in rows (to_rows()) instead"
+            raise task.user_error(error.with_traceback(None), what=what) from error
+    return arrays

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tailrace.api.functions import Function
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.timestamps import MIN_TIME
-from tailrace.errors import TailraceError, UserCodeError
+from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.task.context import OperatorContext
 from tailrace.task.usercode import user_error
@@ -66,14 +67,19 @@ class OperatorTask:
         """The last call before `close` of an operator whose input ended: emits what is left."""
 
     def close(self) -> None:
-        """Gives everything back; called also after a failure. Must not raise."""
+        """Gives everything back; called also after a failure. What user code raises is reported, not the cause of a
+        failure."""
+
+    def contexts(self) -> list[OperatorContext]:
+        """The contexts of the user's functions in it, for their metrics."""
+        return [self.ctx]
 
     def state_entries(self) -> int:
         """How many entries of keyed state there are, for the progress report."""
         return 0
 
-    def flush_side(self) -> None:
-        """Sends on what the user emitted to side outputs during the last call."""
+    def flush_side(self, split: int = -1) -> None:
+        """Sends on what the user emitted to side outputs during the last call, for records of this split."""
         side = self.ctx.side
         if not side:
             return
@@ -82,7 +88,7 @@ class OperatorTask:
         for tag, (values, times) in side.items():
             target = self.side_out.get(tag)
             if target is not None:
-                target(Rows(values, np.array(times, np.int64)))
+                target(Rows(values, np.array(times, np.int64), None, split))
         side.clear()
 
     def user_error(self, error: BaseException, *record: Any, what: str | None = None) -> UserCodeError:
@@ -91,9 +97,26 @@ class OperatorTask:
 
     def call_user(self, function: Callable[..., Any], *args: Any, what: str) -> Any:
         """Calls user code that has no record at hand (open, close, a sink's prepare)."""
-        try:
-            return function(*args)
-        except TailraceError:
-            raise
-        except Exception as error:
-            raise self.user_error(error, what=f"{what} raised {type(error).__name__}: {error}") from error
+        return call_user(function, *args, what=what, operator=self.node.name, subtask=self.ctx.subtask)
+
+
+def call_user(function: Callable[..., Any], *args: Any, what: str, operator: str, subtask: int) -> Any:
+    """Calls user code that has no record at hand; what it raises becomes an error of this operator."""
+    try:
+        return function(*args)
+    except Exception as error:
+        said = f"{what} raised {type(error).__name__}: {error}"
+        raise user_error(error, operator, subtask, what=said) from error
+
+
+def close_functions(functions: list[Any]) -> None:
+    """Closes all rich functions, and raises the first error only then."""
+    raised: list[Exception] = []
+    for fn in functions:
+        if isinstance(fn, Function):
+            try:
+                fn.close()
+            except Exception as error:  # the others must still be closed
+                raised.append(error)
+    if raised:
+        raise raised[0]

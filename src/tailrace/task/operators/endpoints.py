@@ -7,9 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.api.connectors import Reader
+from tailrace.api.connectors import NO_RECORD, Reader
 from tailrace.elements.batches import Columns, Rows
-from tailrace.errors import TailraceError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink, Source
 from tailrace.task.context import OperatorContext
@@ -61,12 +60,7 @@ class SourceTask(OperatorTask):
         split = self._turn(now)
         if split is None:
             return 0
-        try:
-            data = split.reader.read(limit, now / 1_000_000)
-        except TailraceError:
-            raise
-        except Exception as error:
-            raise self.user_error(error, what=f"reading a split raised {type(error).__name__}: {error}") from error
+        data = self.call_user(split.reader.read, limit, now / 1_000_000, what="reading a split")
         if data is None:
             self._end(split)
             return 0
@@ -74,7 +68,8 @@ class SourceTask(OperatorTask):
         if batch is None:
             batch = Rows(data if isinstance(data, list) else list(data), split=split.index)
         if not len(batch):
-            split.ready_at = round(split.reader.next_at(now / 1_000_000) * 1_000_000)
+            next_at = self.call_user(split.reader.next_at, now / 1_000_000, what="asking a split for its next time")
+            split.ready_at = round(next_at * 1_000_000)
             return 0
         self.out(batch)
         return len(batch)
@@ -115,17 +110,19 @@ class SinkTask(OperatorTask):
         self.writer = self.call_user(self.sink.writer, self.ctx, what="opening the sink")
 
     def process(self, batch: Any, port: int) -> None:
-        if self.sink.form == "columns":
+        if not len(batch):
+            return
+        if self.sink.form == "columns" and not isinstance(batch, Columns):
             batch = rows_to_columns(self, batch, self.sink.schema)
         elif self.sink.form == "rows":
             batch = batch.to_rows()
         data = batch.data if isinstance(batch, Columns) else batch.values
         try:
             self.writer.write(data)
-        except TailraceError:
-            raise
         except Exception as error:
-            raise self.user_error(error, what=f"the sink raised {type(error).__name__}: {error}") from error
+            record = () if self.writer.record is NO_RECORD else (self.writer.record,)
+            what = f"the sink raised {type(error).__name__}: {error}"
+            raise self.user_error(error, *record, what=what) from error
         self.records += len(batch)
 
     def finish(self) -> None:

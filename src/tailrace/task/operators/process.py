@@ -11,12 +11,13 @@ import numpy as np
 from tailrace.api.functions import ProcessFunction
 from tailrace.elements.batches import Rows
 from tailrace.elements.timestamps import NO_TIME
-from tailrace.errors import TailraceError
+from tailrace.errors import shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AtEnd, CoProcess, KeyedProcess, Process, Selector
 from tailrace.state.backend import MemoryBackend
 from tailrace.state.handles import bind_all
 from tailrace.task.context import OperatorContext
+from tailrace.task.copying import own_copy
 from tailrace.task.keys import FieldReader, settled
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.timers import Timers
@@ -33,6 +34,7 @@ class FunctionTask(OperatorTask):
         self.fn = fn
         self.at_end = at_end
         self.backend = MemoryBackend()
+        self.copies = ctx.services.copy_records
 
     def open(self) -> None:
         bind_all(self.fn, self.backend, self.ctx)
@@ -41,8 +43,7 @@ class FunctionTask(OperatorTask):
     def finish(self) -> None:
         out: list[Any] = []
         self.ctx.without_key()
-        result = self.call_user(self.fn.finish, self.ctx, what="finish")
-        self._collect(result, out)
+        self.call_user(lambda: self._collect(self.fn.finish(self.ctx), out), what="finish")
         self._emit(out, None)
 
     def close(self) -> None:
@@ -61,12 +62,13 @@ class FunctionTask(OperatorTask):
                 f"process must yield values or return an iterable or None, not a {type(result).__name__}; "
                 f"yield the value instead"
             )
-        out.extend(result)
+        # A generator is copied from as it yields: it may change afterwards what it has yielded.
+        out.extend(map(own_copy, result) if self.copies else result)
 
-    def _emit(self, out: list[Any], times: list[int] | None) -> None:
-        self.flush_side()
+    def _emit(self, out: list[Any], times: list[int] | None, split: int = -1) -> None:
+        self.flush_side(split)
         if out:
-            self.out(Rows(out, None if times is None else np.array(times, np.int64)))
+            self.out(Rows(out, None if times is None else np.array(times, np.int64), None, split))
 
     def run(self, call: Callable[[Any, Any], Any], rows: Rows, keys: list[Any] | None) -> None:
         """Calls `call(value, ctx)` for each record, under its key where there are keys."""
@@ -81,7 +83,7 @@ class FunctionTask(OperatorTask):
                 ctx.current_time = NO_TIME
                 for value, ctx.current_key in zip(values, all_keys, strict=True):
                     result = call(value, ctx)
-                    if result.__class__ is GeneratorType:
+                    if result.__class__ is GeneratorType and not self.copies:
                         out.extend(result)
                     elif result is not None:
                         self._collect(result, out)
@@ -91,13 +93,11 @@ class FunctionTask(OperatorTask):
                     missing = len(out) - len(out_times)  # type: ignore[arg-type]
                     if missing:
                         out_times.extend([ctx.current_time] * missing)  # type: ignore[union-attr]
-        except TailraceError as error:
-            raise self.user_error(error, value) from error
         except Exception as error:
             raise self.user_error(error, value) from error
         finally:
             ctx.without_key()
-        self._emit(out, out_times)
+        self._emit(out, out_times, rows.split)
 
 
 class ProcessTask(FunctionTask):
@@ -119,6 +119,8 @@ class TimedTask(FunctionTask):
         super().__init__(node, ctx, fn, at_end)
         self.event_timers = ctx.event_timers = Timers()
         self.processing_timers = ctx.processing_timers = Timers()
+        self.dropping = False
+        """Whether processing-time timers are of no more use: the input has ended, and the user does not await them."""
 
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
@@ -127,14 +129,15 @@ class TimedTask(FunctionTask):
         return due is None or due > time
 
     def next_processing(self) -> int | None:
+        if self.dropping:
+            self.processing_timers.clear()
         return self.processing_timers.next_time()
 
     def fire_processing(self, now: int, limit: int) -> int:
         return self._fire(self.processing_timers, now, limit, "processing")
 
     def input_ended(self) -> None:
-        if self.at_end == "drop":
-            self.processing_timers.clear()
+        self.dropping = self.at_end == "drop"
 
     def _fire(self, timers: Timers, until: int, limit: int, domain: Any) -> int:
         ctx, fired = self.ctx, 0
@@ -151,7 +154,7 @@ class TimedTask(FunctionTask):
                 self._collect(self.fn.on_timer(time / 1_000_000, ctx), out)
                 out_times.extend([ctx.current_time] * (len(out) - len(out_times)))
         except Exception as error:
-            what = f"on_timer for key {key!r} raised {type(error).__name__}: {error}"
+            what = f"on_timer for key {shortened(key)} raised {type(error).__name__}: {error}"
             raise self.user_error(error, what=what) from error
         finally:
             ctx.without_key()

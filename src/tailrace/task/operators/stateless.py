@@ -11,21 +11,21 @@ import pyarrow as pa
 from tailrace.api.functions import Function, as_callable
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.convert import columns_of
-from tailrace.errors import TailraceError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Filter, FlatMap, Map, MapBatches, ToColumns
 from tailrace.task.context import OperatorContext
-from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.base import OperatorTask, call_user, close_functions
 from tailrace.task.usercode import FUSED, innermost_fused_frame, user_error
 
 FUSIBLE = (Map, Filter, FlatMap)
 
 
 class FusedRows(OperatorTask):
-    """A run of map, filter and flat_map as one generated comprehension.
+    """A run of map, filter and flat_map as one generated loop.
 
     Each user function is called on a line of its own in the generated code, so that when one raises, the line of the
-    innermost generated frame says which operator it was and the frame's locals hold its record.
+    innermost generated frame says which operator it was and the frame's locals hold its record. (A comprehension would
+    tell neither: it has one line, and from Python 3.12 on its variables are gone once it is left.)
     """
 
     def __init__(self, nodes: list[Node], ctxs: list[OperatorContext]) -> None:
@@ -39,7 +39,10 @@ class FusedRows(OperatorTask):
     def open(self) -> None:
         for fn, ctx in zip(self.functions, self.ctxs, strict=True):
             if isinstance(fn, Function):
-                self.call_user(fn.open, ctx, what="open")
+                call_user(fn.open, ctx, what="open", operator=ctx.name, subtask=ctx.subtask)
+
+    def contexts(self) -> list[OperatorContext]:
+        return self.ctxs
 
     def process(self, batch: Any, port: int) -> None:
         rows = batch.to_rows()
@@ -49,31 +52,26 @@ class FusedRows(OperatorTask):
             elif self.keeps_count:
                 made = Rows(self._plain(rows.values), rows.times, None, rows.split)
             else:
-                pairs = self._timed(rows.values, rows.times.tolist())
-                times = np.array([pair[1] for pair in pairs], np.int64)
-                made = Rows([pair[0] for pair in pairs], times, None, rows.split)
-        except TailraceError:
-            raise
+                values, times = self._timed(rows.values, rows.times.tolist())
+                made = Rows(values, np.array(times, np.int64), None, rows.split)
         except Exception as error:
             raise self._located(error) from error
-        self.out(made)
+        if made.values:
+            self.out(made)
 
     def _located(self, error: Exception) -> Exception:
         at = innermost_fused_frame(error.__traceback__)
         if at is None:
             return self.user_error(error)
         index = min(max(at.tb_lineno - _FIRST_LINE, 0), len(self.nodes) - 1)
-        scope = at.tb_frame.f_locals
-        record = (scope[f"x{index}"],) if f"x{index}" in scope else ()
+        record = at.tb_frame.f_locals[input_names(self.nodes)[index]]
         what = None
-        if isinstance(self.nodes[index].operator, FlatMap) and at.tb_next is None:
+        if isinstance(self.nodes[index].operator, FlatMap) and at.tb_next is None and "not iterable" in str(error):
             what = f"flat_map must return an iterable or None ({error})"
-        return user_error(error, self.nodes[index].name, self.ctx.subtask, *record, what=what)
+        return user_error(error, self.nodes[index].name, self.ctx.subtask, record, what=what)
 
     def close(self) -> None:
-        for fn in self.functions:
-            if isinstance(fn, Function):
-                fn.close()
+        close_functions(self.functions)
 
 
 def _function(node: Node) -> Any:
@@ -86,19 +84,43 @@ _FIRST_LINE = 4
 """The line of the generated code on which the first user function is called."""
 
 
-def compiled(nodes: list[Node], functions: list[Callable[..., Any]]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The generated functions: (values) -> values, and (values, times) -> [(value, time)]."""
-    lines = []
+MAX_FUSED = 16
+"""How many functions may be fused: each flat_map is a loop in a loop, and Python allows for twenty."""
+
+
+def input_names(nodes: list[Node]) -> list[str]:
+    """The variable of the generated code that holds each operator's record, and at the end that of the result."""
+    names = ["x0"]
     for i, node in enumerate(nodes):
+        names.append(names[i] if isinstance(node.operator, Filter) else f"x{i + 1}")
+    return names
+
+
+def compiled(nodes: list[Node], functions: list[Callable[..., Any]]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The generated functions: (values) -> values, and (values, times) -> (values, times)."""
+    names, indent, lines = input_names(nodes), "    ", []
+    for i, node in enumerate(nodes):
+        call = f"f{i}({names[i]})"
         if isinstance(node.operator, Map):
-            lines.append(f"for x{i + 1} in [f{i}(x{i})]")
+            lines.append(f"{indent}{names[i + 1]} = {call}")
         elif isinstance(node.operator, Filter):
-            lines.append(f"if f{i}(x{i}) for x{i + 1} in [x{i}]")
+            lines.append(f"{indent}if not {call}: continue")
         else:
-            lines.append(f"for x{i + 1} in (f{i}(x{i}) or ())")
-    body, last = "\n".join(lines), f"x{len(nodes)}"
-    plain = f"def plain(values):\n  return [{last}\nfor x0 in values\n{body}]"
-    timed = f"def timed(values, times):\n  return [({last}, t)\nfor x0, t in zip(values, times)\n{body}]"
+            lines.append(f"{indent}for {names[i + 1]} in () if (r := {call}) is None else r:")
+            indent += "  "
+    body = "\n".join(lines)
+    plain = f"""def plain(values):
+  out = []
+  for x0 in values:
+{body}
+{indent}out.append({names[-1]})
+  return out"""
+    timed = f"""def timed(values, times):
+  out = []; kept = []
+  for x0, t in zip(values, times):
+{body}
+{indent}out.append({names[-1]}); kept.append(t)
+  return out, kept"""
     scope: dict[str, Any] = {f"f{i}": fn for i, fn in enumerate(functions)}
     for source in (plain, timed):
         exec(compile(source, FUSED, "exec"), scope)
@@ -121,6 +143,8 @@ class BatchesTask(OperatorTask):
 
     def process(self, batch: Any, port: int) -> None:
         for made in self._results(batch.data):
+            if not made.num_rows:
+                continue
             kept = batch.times is not None and made.num_rows == len(batch)
             self.out(Columns(made, batch.times if kept else None, None, batch.split))
 
@@ -128,8 +152,6 @@ class BatchesTask(OperatorTask):
         try:
             result = self._call(data)
             found = [result] if isinstance(result, pa.RecordBatch | pa.Table) else list(result or ())
-        except TailraceError:
-            raise
         except Exception as error:
             raise self.user_error(error, data) from error
         batches: list[pa.RecordBatch] = []
@@ -144,8 +166,7 @@ class BatchesTask(OperatorTask):
         return batches
 
     def close(self) -> None:
-        if isinstance(self.fn, Function):
-            self.fn.close()
+        close_functions([self.fn])
 
 
 class ToRowsTask(OperatorTask):

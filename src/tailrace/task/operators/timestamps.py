@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,11 @@ class TimestampsTask(OperatorTask):
         self.reader = FieldReader(self.spec.fn, node.name, ctx.subtask)
         self.largest: dict[int, int] = {-1: MIN_TIME}
         self.heard: dict[int, int] = {}
+        """When each split gave its last record, or was first looked at (int64 microseconds)."""
+        self.silent: set[int] = set()
+        """Splits that have given nothing for `idle_after`."""
         self.idle = False
+        """Whether all splits that there are are silent."""
         self._watermark = MIN_TIME
 
     def splits_opened(self, splits: list[int]) -> None:
@@ -45,6 +49,7 @@ class TimestampsTask(OperatorTask):
     def split_ended(self, split: int) -> None:
         """A split of the chain's source gives nothing any more."""
         self.largest.pop(split, None)
+        self.silent.discard(split)
         self._update()
 
     def own_watermark(self) -> int:
@@ -61,48 +66,51 @@ class TimestampsTask(OperatorTask):
             split = batch.split if batch.split in self.largest else next(iter(self.largest), -1)
             self.largest[split] = max(self.largest.get(split, MIN_TIME), int(times.max()))
             self.heard[split] = self.ctx.services.now
-            self.idle = False
+            self.silent.discard(split)
             self._update()
 
     def _update(self) -> None:
-        counted = [time for split, time in self.largest.items() if not self._silent(split)]
+        counted = [time for split, time in self.largest.items() if split not in self.silent]
+        self.idle = bool(self.largest) and not counted
         if counted:
             reached = max(min(counted) - self.spec.out_of_orderness - 1, MIN_TIME)
             self._watermark = max(self._watermark, reached)
             self.ctx.watermark_time = self._watermark
 
-    def _silent(self, split: int) -> bool:
-        if self.spec.idle_after is None:
-            return False
-        heard = self.heard.setdefault(split, self.ctx.services.now)
-        return self.ctx.services.now - heard >= self.spec.idle_after
+    def _silent_at(self, split: int) -> int:
+        """When a split's silence will have lasted long enough."""
+        assert self.spec.idle_after is not None
+        return self.heard.setdefault(split, self.ctx.services.now) + self.spec.idle_after
 
     def next_processing(self) -> int | None:
-        if self.spec.idle_after is None or self.idle:
+        if self.spec.idle_after is None:
             return None
-        now = self.ctx.services.now
-        due = [self.heard.setdefault(s, now) + self.spec.idle_after for s in self.largest if not self._silent(s)]
-        return min(due, default=None)
+        return min((self._silent_at(split) for split in self.largest if split not in self.silent), default=None)
 
     def fire_processing(self, now: int, limit: int) -> int:
-        """A split's silence has lasted long enough: the others may go on without it."""
-        if self.spec.idle_after is None or self.idle:
-            return 0
+        """The silence of some splits has lasted long enough: the others may go on without them."""
+        self.silent.update(split for split in self.largest if self._silent_at(split) <= now)
         self._update()
-        self.idle = bool(self.largest) and all(self._silent(split) for split in self.largest)
         return 1
 
     def _times(self, batch: Any) -> Times:
         if isinstance(batch, Columns) and isinstance(self.spec.fn, str):
             if self.spec.fn not in batch.data.schema.names:
                 raise self.user_error(KeyError(self.spec.fn), what=f"there is no column {self.spec.fn!r}")
-            return arrow_times(batch.data.column(self.spec.fn))
+            return self._arrow_times(batch, self.spec.fn)
         rows = batch.to_rows()
         values = self.reader.values(rows)
         try:
             return times_of(values)
         except (TypeError, OverflowError):
             raise self._named(rows, values) from None
+
+    def _arrow_times(self, batch: Columns, name: str) -> Times:
+        try:
+            return arrow_times(batch.data.column(name))
+        except (TypeError, OverflowError, pa.ArrowInvalid) as error:
+            what = f"the timestamps in column {name!r} cannot be used: {error}"
+            raise self.user_error(error.with_traceback(None), what=what) from error
 
     def _named(self, rows: Rows, values: list[Any]) -> Exception:
         for time, value in zip(values, rows.values, strict=True):
@@ -122,22 +130,33 @@ def times_of(values: list[Any]) -> Times:
         if not np.isfinite(array).all() or (np.abs(array) >= 2.0**63).any():
             raise OverflowError("a timestamp is not finite or outside the range of int64 microseconds")
         return np.rint(array).astype(np.int64)
-    if kinds == {datetime} or kinds == {timedelta} or kinds == {int}:
+    if len(kinds) == 1 and kinds <= {datetime, date, timedelta, int}:
         return np.array(list(map(micros, values)), np.int64)
     return np.array([NO_TIME if value is None else micros(value) for value in values], np.int64)
 
 
 def arrow_times(column: pa.Array) -> Times:
-    """A column of timestamps (any unit; without a zone taken as UTC), dates or numbers of seconds as int64
-    microseconds; null is `NO_TIME`."""
-    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        zone = getattr(column.type, "tz", None)
-        whole = pc.cast(column, pa.timestamp("us", zone), safe=False).cast(pa.int64())
-        return np.asarray(pc.fill_null(whole, NO_TIME).to_numpy(zero_copy_only=False), np.int64)
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        if pa.types.is_integer(column.type):
-            whole = pc.multiply(column.cast(pa.int64()), 1_000_000)
-        else:
-            whole = pc.round(pc.multiply(column.cast(pa.float64()), 1e6)).cast(pa.int64(), safe=False)
-        return np.asarray(pc.fill_null(whole, NO_TIME).to_numpy(zero_copy_only=False), np.int64)
-    raise TypeError(f"a column of {column.type} holds no timestamps; use a timestamp, a date or a number of seconds")
+    """A column of timestamps (any unit; without a zone taken as UTC), dates, durations or numbers of seconds as int64
+    microseconds; null is `NO_TIME`. Raises `TypeError` for another column, and `OverflowError` or `ArrowInvalid` for a
+    time outside the range of int64."""
+    kind = column.type
+    if pa.types.is_integer(kind):
+        whole = pc.multiply_checked(column.cast(pa.int64()), 1_000_000)
+    elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        scaled = pc.round(pc.multiply(column.cast(pa.float64()), 1e6), round_mode="half_to_even")
+        if pc.any(pc.greater_equal(pc.abs(scaled), 2.0**63)).as_py() or pc.any(pc.is_nan(scaled)).as_py():
+            raise OverflowError("a timestamp is not finite or outside the range of int64 microseconds")
+        whole = scaled.cast(pa.int64())
+    elif pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind):
+        whole = _instants(column).cast(pa.int64())
+    else:
+        raise TypeError(f"a column of {kind} holds no timestamps; use a timestamp, a date or a number of seconds")
+    return np.asarray(pc.fill_null(whole, NO_TIME).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _instants(column: pa.Array) -> pa.Array:
+    kind = column.type
+    wanted = pa.duration("us") if pa.types.is_duration(kind) else pa.timestamp("us", getattr(kind, "tz", None))
+    if getattr(kind, "unit", None) == "ns":
+        return pc.cast(column, wanted, safe=False)  # drops what is below a microsecond
+    return pc.cast(column, wanted)

@@ -12,23 +12,25 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tailrace.api.aggregates import BuiltinAggregate
+from tailrace.api.aggregates import is_builtin
 from tailrace.api.functions import as_callable
 from tailrace.elements.batches import Columns, Rows, Times
 from tailrace.elements.convert import row_type
 from tailrace.elements.timestamps import NO_TIME
-from tailrace.errors import TailraceError
+from tailrace.errors import shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
 from tailrace.task.context import OperatorContext
 from tailrace.task.keys import FieldReader
 from tailrace.task.operators.aggregate import StatefulTask
-from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.process import settled_keys
 from tailrace.task.timers import Timers
 
 LATE = "late"
 _NOTHING: Any = object()
+_Fired = tuple[Any, int, Any]
+"""A window that fires: its key, its start, and its state as it is now."""
 
 
 class WindowTask(StatefulTask):
@@ -44,7 +46,6 @@ class WindowTask(StatefulTask):
         self.spec = spec = node.operator
         self.reduce = as_callable(spec.reduce) if spec.reduce is not None else None
         self.functions = [spec.reduce] if spec.reduce is not None else [f for _, f in spec.aggregates]
-        self.zero: Any = _NOTHING if self.reduce else tuple(f.create_accumulator() for f in self.functions)
         self.inputs = [FieldReader(getattr(f, "of", None), node.name, ctx.subtask) for f in self.functions]
         names = ("value",) if self.reduce else tuple(name for name, _ in spec.aggregates)
         self.names = names
@@ -67,7 +68,7 @@ class WindowTask(StatefulTask):
             self._rows(batch.to_rows())
 
     def _vectorised(self) -> bool:
-        return self.reduce is None and all(isinstance(f, BuiltinAggregate) for f in self.functions)
+        return self.reduce is None and all(map(is_builtin, self.functions))
 
     def _first_untimed(self, batch: Any) -> tuple[Any, ...]:
         at = 0 if batch.times is None else int(np.flatnonzero(batch.times == NO_TIME)[0])
@@ -89,7 +90,7 @@ class WindowTask(StatefulTask):
         assert rows.times is not None
         keys = settled_keys(self.keys.values(rows))
         accepted = np.zeros(len(rows), bool)
-        updated: dict[tuple[Any, int], None] = {}
+        updated: list[_Fired] = []
         for starts in reversed(self._starts(rows.times)):
             good = self._open(starts, rows.times)
             accepted |= good
@@ -97,7 +98,9 @@ class WindowTask(StatefulTask):
         self._late(rows, ~accepted)
         self._refire(updated)
 
-    def _add_rows(self, values: list[Any], keys: list[Any], starts: list[int], good: list[bool], updated: Any) -> None:
+    def _add_rows(
+        self, values: list[Any], keys: list[Any], starts: list[int], good: list[bool], updated: list[_Fired]
+    ) -> None:
         value: Any = None
         readers = [reader.getter(values) for reader in self.inputs]
         ended = self.ctx.watermark_time - self.spec.size + 1
@@ -108,9 +111,7 @@ class WindowTask(StatefulTask):
                 windows = self._windows(key, start)
                 windows[start] = self._added(windows[start], value, readers)
                 if start <= ended:
-                    updated[key, start] = None
-        except TailraceError:
-            raise
+                    updated.append((key, start, windows[start]))
         except Exception as error:
             raise self.user_error(error, value) from error
 
@@ -125,7 +126,7 @@ class WindowTask(StatefulTask):
         if windows is None:
             windows = self.table[key] = {}
         if start not in windows:
-            windows[start] = self.zero
+            windows[start] = _NOTHING if self.reduce else tuple([f.create_accumulator() for f in self.functions])
             last = start + self.spec.size - 1
             self.timers.set((key, start), last)
             if self.spec.allowed_lateness:
@@ -135,7 +136,7 @@ class WindowTask(StatefulTask):
     def _columns(self, batch: Columns) -> None:
         assert batch.times is not None
         accepted = np.zeros(len(batch), bool)
-        updated: dict[tuple[Any, int], None] = {}
+        updated: list[_Fired] = []
         ended = self.ctx.watermark_time - self.spec.size + 1
         for starts in reversed(self._starts(batch.times)):
             good = self._open(starts, batch.times)
@@ -152,7 +153,7 @@ class WindowTask(StatefulTask):
                 pairs = zip(self.functions, windows[start], partials, strict=True)
                 windows[start] = tuple([f.merge(a, p) for f, a, p in pairs])
                 if start <= ended:
-                    updated[key, start] = None
+                    updated.append((key, start, windows[start]))
         self._late(batch, ~accepted)
         self._refire(updated)
 
@@ -174,12 +175,11 @@ class WindowTask(StatefulTask):
 
     # Windows out.
 
-    def _refire(self, updated: dict[tuple[Any, int], None]) -> None:
+    def _refire(self, updated: list[_Fired]) -> None:
         """Windows that had fired and got another record within the allowed lateness fire again."""
-        if updated:
-            for key, start in updated:
-                self.timers.delete((key, start), start + self.spec.size - 1)
-            self._fire([(key, start, self.table[key][start]) for key, start in updated])
+        for key, start, _ in updated:
+            self.timers.delete((key, start), start + self.spec.size - 1)
+        self._fire(updated)
 
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
@@ -204,13 +204,10 @@ class WindowTask(StatefulTask):
         if not windows:
             self.table.pop(key)
 
-    def _fire(self, fired: list[tuple[Any, int, Any]]) -> None:
+    def _fire(self, fired: list[_Fired]) -> None:
         if not fired:
             return
-        try:
-            results = [self._results(state) for _, _, state in fired]
-        except Exception as error:
-            raise self.user_error(error) from error
+        results = list(map(self._results, fired))
         times = np.array([start + self.spec.size - 1 for _, start, _ in fired], np.int64)
         if self.node.form == "columns":
             self.out(Columns(self._record_batch(fired, results), times))
@@ -222,18 +219,22 @@ class WindowTask(StatefulTask):
         ]
         self.out(Rows(rows, times))
 
-    def _results(self, state: Any) -> tuple[Any, ...]:
+    def _results(self, fired: _Fired) -> tuple[Any, ...]:
+        key, start, state = fired
         if self.reduce is not None:
             return (state,)
-        return tuple([f.get_result(a) for f, a in zip(self.functions, state, strict=True)])
+        try:
+            return tuple([f.get_result(a) for f, a in zip(self.functions, state, strict=True)])
+        except Exception as error:
+            where = f"the window of key {shortened(key)} from {start / 1e6}"
+            raise self.user_error(error, what=f"{where}: get_result raised {type(error).__name__}: {error}") from error
 
-    def _record_batch(self, fired: list[tuple[Any, int, Any]], results: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    def _record_batch(self, fired: list[_Fired], results: list[tuple[Any, ...]]) -> pa.RecordBatch:
         keys = [key for key, _, _ in fired]
         lists = [keys] if len(self._key_fields) == 1 else list(zip(*keys, strict=True))
         arrays = [pa.array(column, field.type) for column, field in zip(lists, self._key_fields, strict=True)]
         starts = np.array([start for _, start, _ in fired], np.int64)
         arrays += [pa.array(starts / 1e6), pa.array((starts + self.spec.size) / 1e6)]
-        columns = zip(zip(*results, strict=True), self._result_types, strict=True)
-        arrays += [pa.array(column, kind) for column, kind in columns]
+        arrays += result_arrays(self, self.names, list(zip(*results, strict=True)), self._result_types)
         names = [field.name for field in self._key_fields] + ["start", "end", *self.names]
         return pa.RecordBatch.from_arrays(arrays, names=names)

@@ -1,0 +1,32 @@
+"""Function objects: each operator opens, binds to its state and closes one of its own."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+from tailrace.api.functions import Function
+from tailrace.graph.graph import Node
+from tailrace.graph.plan import Plan
+
+
+def with_own_functions(plan: Plan, *, keep_first: bool) -> Plan:
+    """A plan in which no two operators share a function object, though the user may have given one to several. With
+    `keep_first` the first one keeps the object itself; else all get copies."""
+    kept: set[int] = set()
+
+    def own(fn: Any) -> Any:
+        if not isinstance(fn, Function) or (keep_first and id(fn) not in kept):
+            kept.add(id(fn))
+            return fn
+        return copy.deepcopy(fn)
+
+    def owning(node: Node) -> Node:
+        given = {name: getattr(node.operator, name) for name in ("fn", "reduce") if hasattr(node.operator, name)}
+        changes = {name: own(fn) for name, fn in given.items()}
+        if hasattr(node.operator, "aggregates"):
+            changes["aggregates"] = tuple((name, own(fn)) for name, fn in node.operator.aggregates)
+        return replace(node, operator=replace(node.operator, **changes)) if changes else node
+
+    return replace(plan, graph=replace(plan.graph, nodes=tuple(map(owning, plan.graph.nodes))))

@@ -1,0 +1,546 @@
+"""A dataflow that cannot run as written is refused when it is written: one sentence, which names the operator and says
+what to do."""
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tailrace as tr
+
+
+class Keyed(tr.KeyedProcessFunction):
+    seen = tr.ValueState(int, default=0)
+
+    def process(self, value: Any, ctx: tr.Context) -> None: ...
+
+
+class WithState(tr.ProcessFunction):
+    seen = tr.ListState(int)
+
+    def process(self, value: Any, ctx: tr.Context) -> None: ...
+
+
+class Both(tr.CoProcessFunction):
+    seen = tr.ValueState(int)
+
+    def process1(self, value: Any, ctx: tr.Context) -> None: ...
+    def process2(self, value: Any, ctx: tr.Context) -> None: ...
+
+
+class Timed(tr.CoProcessFunction):
+    def process1(self, value: Any, ctx: tr.Context) -> None: ...
+    def process2(self, value: Any, ctx: tr.Context) -> None: ...
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> None: ...
+
+
+class OneSided(tr.CoProcessFunction):
+    def process1(self, value: Any, ctx: tr.Context) -> None: ...
+
+
+class Empty(tr.KeyedProcessFunction):
+    pass
+
+
+class NarrowProcess(tr.ProcessFunction):
+    def process(self, value: Any) -> None: ...
+
+
+class NarrowTimer(tr.KeyedProcessFunction):
+    def process(self, value: Any, ctx: tr.Context) -> None: ...
+    def on_timer(self, ctx: tr.Context) -> None: ...
+
+
+class NoMap(tr.MapFunction):
+    pass
+
+
+class Add(tr.MapFunction):
+    def map(self, value: Any) -> Any:
+        return value
+
+
+class Half(tr.AggregateFunction):
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator
+
+
+class ColumnSink(tr.Sink):
+    form = "columns"
+    description = "mine"
+
+
+SCHEMA = pa.schema([("name", pa.string()), ("count", pa.int64())])
+
+Env = tr.Environment
+ROWS: Callable[[Env], tr.DataStream] = lambda env: env.from_collection([("a", 1)])  # noqa: E731
+COLUMNS: Callable[[Env], tr.DataStream] = lambda env: ROWS(env).to_columns(SCHEMA)  # noqa: E731
+
+CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
+    # functions
+    "wrong arity": (
+        lambda env: ROWS(env).map(lambda a, b: a, name="swap"),
+        tr.GraphError,
+        "map 'swap': <lambda>(a, b) is called with 1 argument(s) and cannot take that; change its parameters",
+    ),
+    "wrong arity of a reducer": (
+        lambda env: ROWS(env).key_by(id).reduce(lambda a: a),
+        tr.GraphError,
+        "reduce: <lambda>(a) is called with 2 argument(s) and cannot take that; change its parameters",
+    ),
+    "wrong arity of a key": (
+        lambda env: ROWS(env).key_by(lambda: 1),
+        tr.GraphError,
+        "key_by: <lambda>() is called with 1 argument(s) and cannot take that; change its parameters",
+    ),
+    "no function": (lambda env: ROWS(env).filter(None), tr.GraphError, "filter: expected a function, got NoneType None"),
+    "a class instead of an object": (
+        lambda env: ROWS(env).map(Add),
+        tr.GraphError,
+        "map: pass an object, not the class: Add()",
+    ),
+    "a process function's class": (
+        lambda env: ROWS(env).key_by(id).process(Keyed),
+        tr.GraphError,
+        "process: pass an object, not the class: Keyed()",
+    ),
+    "a co-process function's class": (
+        lambda env: ROWS(env).connect(ROWS(env)).process(Both),
+        tr.GraphError,
+        "process: pass an object, not the class: Both(...)",
+    ),
+    "an aggregate's class": (
+        lambda env: ROWS(env).key_by(id).aggregate(total=tr.Count),
+        tr.GraphError,
+        "aggregate: total: pass an object, not the class: Count(...)",
+    ),
+    "a sink's class": (
+        lambda env: ROWS(env).sink_to(tr.sinks.Collect),
+        tr.GraphError,
+        "sink_to: pass an object, not the class: Collect(...)",
+    ),
+    "a source's class": (
+        lambda env: env.from_source(tr.sources.Sequence),
+        tr.GraphError,
+        "from_source: pass an object, not the class: Sequence(...)",
+    ),
+    "a rich function of another verb": (
+        lambda env: ROWS(env).filter(Add()),
+        tr.GraphError,
+        "filter: a Add is no FilterFunction; use the verb that fits it",
+    ),
+    "a rich function as a key": (
+        lambda env: ROWS(env).key_by(Add()),
+        tr.GraphError,
+        "key_by: expected a function or column names, got a Add object",
+    ),
+    "a map function without its method": (
+        lambda env: ROWS(env).map(NoMap()),
+        tr.GraphError,
+        "map: NoMap has no method map; a tr.MapFunction must define it",
+    ),
+    "a process function without its method": (
+        lambda env: ROWS(env).key_by(id).process(Empty()),
+        tr.GraphError,
+        "process: Empty has no method process; a tr.ProcessFunction must define it",
+    ),
+    "a process function of wrong arity": (
+        lambda env: ROWS(env).process(NarrowProcess()),
+        tr.GraphError,
+        "process: NarrowProcess.process(value: Any) -> None is called with 2 argument(s) and cannot take that; change its "
+        "parameters",
+    ),
+    "a timer function of wrong arity": (
+        lambda env: ROWS(env).key_by(id).process(NarrowTimer()),
+        tr.GraphError,
+        "process: NarrowTimer.on_timer(ctx: tailrace.api.functions.Context) -> None is called with 2 argument(s) and cannot "
+        "take that; change its parameters",
+    ),
+    "a co-process function without its second method": (
+        lambda env: ROWS(env).connect(ROWS(env)).process(OneSided()),
+        tr.GraphError,
+        "process: OneSided has no method process2; a tr.CoProcessFunction must define it",
+    ),
+    "an aggregate without its result": (
+        lambda env: ROWS(env).key_by(id).aggregate(Half()),
+        tr.GraphError,
+        "aggregate: Half has no method get_result; a tr.AggregateFunction must define it",
+    ),
+    "no aggregate": (
+        lambda env: ROWS(env).key_by(id).aggregate(n=len),
+        tr.GraphError,
+        "aggregate: n: expected a tr.AggregateFunction, got builtin_function_or_method",
+    ),
+    "no aggregate at all": (
+        lambda env: ROWS(env).key_by(id).aggregate(),
+        tr.GraphError,
+        "aggregate: give one aggregate function, or several by name: count=tr.Count(), total=tr.Sum('x')",
+    ),
+    # keys and state
+    "state without a key": (
+        lambda env: ROWS(env).process(WithState()),
+        tr.GraphError,
+        "process: WithState uses keyed state or timers, and the stream has no key; call key_by before it",
+    ),
+    "a keyed function without a key": (
+        lambda env: ROWS(env).process(Keyed(), name="seen"),
+        tr.GraphError,
+        "process 'seen': Keyed uses keyed state or timers, and the stream has no key; call key_by before it",
+    ),
+    "state on two inputs without keys": (
+        lambda env: ROWS(env).connect(ROWS(env)).process(Both()),
+        tr.GraphError,
+        "process: Both uses keyed state or timers, and not both streams have a key; call key_by on both",
+    ),
+    "timers with one key only": (
+        lambda env: ROWS(env).key_by(id).connect(ROWS(env)).process(Timed()),
+        tr.GraphError,
+        "process: Timed uses keyed state or timers, and not both streams have a key; call key_by on both",
+    ),
+    "a function of two inputs on one": (
+        lambda env: ROWS(env).process(Both()),
+        tr.GraphError,
+        "process: a Both takes two inputs; use a.connect(b).process(...)",
+    ),
+    "a function of one input on two": (
+        lambda env: ROWS(env).connect(ROWS(env)).process(Keyed()),
+        tr.GraphError,
+        "process: expected a tr.CoProcessFunction, got Keyed",
+    ),
+    "an aggregate without a key": (
+        lambda env: ROWS(env).count(),
+        AttributeError,
+        "count: the stream has no key; call key_by(...) before it",
+    ),
+    "a window without a key": (
+        lambda env: ROWS(env).window(tr.Tumbling(1)),
+        AttributeError,
+        "window: the stream has no key; call key_by(...) before it",
+    ),
+    "a stateless verb after a key": (
+        lambda env: ROWS(env).key_by(id).map(id),
+        AttributeError,
+        "map: the stream is keyed; call map before key_by",
+    ),
+    "no verb": (lambda env: ROWS(env).forEach(id), AttributeError, "forEach: the stream has no such verb"),
+    "a stream keyed twice": (
+        lambda env: ROWS(env).key_by(id).connect(ROWS(env)).key_by(id, id),
+        tr.GraphError,
+        "connect(...).key_by: a stream is keyed already; key both before or both here",
+    ),
+    # columns
+    "an unknown column": (
+        lambda env: COLUMNS(env).key_by("nmae"),
+        tr.GraphError,
+        "key_by: there is no column 'nmae'; the stream has name, count",
+    ),
+    "an unknown column among several": (
+        lambda env: COLUMNS(env).to_rows().key_by(["name", "x"]),
+        tr.GraphError,
+        "key_by: there is no column 'x'; the stream has name, count",
+    ),
+    "an unknown column of time": (
+        lambda env: COLUMNS(env).assign_timestamps("at", name="clock"),
+        tr.GraphError,
+        "assign_timestamps 'clock': there is no column 'at'; the stream has name, count",
+    ),
+    "an unknown column to sum": (
+        lambda env: COLUMNS(env).key_by("name").sum("x"),
+        tr.GraphError,
+        "sum: there is no column 'x'; the stream has name, count",
+    ),
+    "an unknown column to aggregate in a window": (
+        lambda env: COLUMNS(env).assign_timestamps("count").key_by("name").window(tr.Tumbling(1)).aggregate(t=tr.Max("x")),
+        tr.GraphError,
+        "window.aggregate: there is no column 'x'; the stream has name, count",
+    ),
+    "no columns": (
+        lambda env: ROWS(env).key_by(()),
+        tr.GraphError,
+        "key_by: a tuple of columns holds column names only, not ()",
+    ),
+    "a result with the name of the key": (
+        lambda env: COLUMNS(env).key_by("count").count(),
+        tr.GraphError,
+        "count: the result would have two columns 'count'; name it otherwise: aggregate(other=...)",
+    ),
+    "a result with the name of a bound": (
+        lambda env: ROWS(env).key_by(id).window(tr.Tumbling(1)).aggregate(start=tr.Min(id)),
+        tr.GraphError,
+        "window.aggregate: the result would have two columns 'start'; name it otherwise: aggregate(other=...)",
+    ),
+    "rows where columns are wanted": (
+        lambda env: ROWS(env).map_batches(lambda batch: batch),
+        tr.TypeMismatch,
+        "map_batches: the stream is in rows; give schema= or call to_columns(schema) before",
+    ),
+    "rows into a sink of columns": (
+        lambda env: ROWS(env).sink_to(ColumnSink()),
+        tr.TypeMismatch,
+        "sink_to: the mine sink takes columns, and the stream is in rows; give the sink a schema, or call "
+        "to_columns(schema) before",
+    ),
+    "rows into Parquet without a schema": (
+        lambda env: ROWS(env).sink_to(tr.sinks.Parquet("somewhere"), name="save"),
+        tr.TypeMismatch,
+        "sink_to 'save': the parquet sink takes columns, and the stream is in rows; give the sink a schema, or call "
+        "to_columns(schema) before",
+    ),
+    "no schema": (
+        lambda env: ROWS(env).to_columns(None),
+        tr.GraphError,
+        'to_columns: give a schema: DDL text such as "id long, name string", or a pyarrow.Schema',
+    ),
+    # streams
+    "a union of two forms": (
+        lambda env: ROWS(env).union(COLUMNS(env)),
+        tr.TypeMismatch,
+        "union: one stream is in rows, the other in columns; use to_rows() or to_columns()",
+    ),
+    "a union with a keyed stream": (
+        lambda env: ROWS(env).union(ROWS(env).key_by(id)),
+        tr.TypeMismatch,
+        "union: expected a stream, got KeyedStream; use connect for keyed streams",
+    ),
+    "a union of two partitionings": (
+        lambda env: ROWS(env).union(ROWS(env).rebalance()),
+        tr.GraphError,
+        "union: the streams are partitioned differently; partition the union instead",
+    ),
+    "a union of two environments": (
+        lambda env: ROWS(env).union(ROWS(Env(parallelism=1))),
+        tr.GraphError,
+        "union: the streams belong to two environments; make both from one",
+    ),
+    "a connection of two environments": (
+        lambda env: ROWS(env).key_by(id).connect(ROWS(Env(parallelism=1))),
+        tr.GraphError,
+        "connect: the streams belong to two environments; make both from one",
+    ),
+    "a connection with a list": (
+        lambda env: ROWS(env).connect([1]),
+        tr.TypeMismatch,
+        "connect: expected a stream, got list",
+    ),
+    "a side output of a map": (
+        lambda env: ROWS(env).map(id, name="m").side_output("late"),
+        tr.GraphError,
+        "side_output: operator 'm' has none; process functions and windows do",
+    ),
+    "a side output of a union": (
+        lambda env: ROWS(env).union(ROWS(env)).side_output("late"),
+        tr.GraphError,
+        "side_output: call it on the stream of one operator, before union or another side_output",
+    ),
+    "a side output without a name": (
+        lambda env: ROWS(env).process(lambda v, c: v).side_output(""),
+        tr.GraphError,
+        "side_output: the tag must be a text, not ''",
+    ),
+    "a loop over a stream": (
+        lambda env: list(ROWS(env)),
+        tr.GraphError,
+        "a stream cannot be looped over; use collect() to get its records as a list",
+    ),
+    "the truth of a stream": (
+        lambda env: bool(ROWS(env)),
+        tr.GraphError,
+        "a stream has no truth value; its records are only known while the job runs",
+    ),
+    "the truth of a keyed stream": (
+        lambda env: ROWS(env).key_by(id) and 1,
+        tr.GraphError,
+        "a stream has no truth value; its records are only known while the job runs",
+    ),
+    # time
+    "no windows": (
+        lambda env: ROWS(env).key_by(id).window(60),
+        tr.GraphError,
+        "window: expected tr.Tumbling(...) or tr.Sliding(...), got 60",
+    ),
+    "a window without size": (
+        lambda env: tr.Tumbling(0),
+        tr.GraphError,
+        "Tumbling: size and slide must be above zero, not 0 and 0",
+    ),
+    "a slide above the size": (
+        lambda env: tr.Sliding(1, 2),
+        tr.GraphError,
+        "Sliding: a slide of 2 above the size of 1 would leave records in no window",
+    ),
+    "a size that is no time": (
+        lambda env: tr.Tumbling("1 minute"),
+        tr.GraphError,
+        "Tumbling: a time is seconds (a number), a timedelta or a datetime, not str '1 minute'",
+    ),
+    "a negative lateness": (
+        lambda env: ROWS(env).key_by(id).window(tr.Tumbling(1), allowed_lateness=dt.timedelta(seconds=-1)),
+        tr.GraphError,
+        "window: a span of time must not be negative, not datetime.timedelta(days=-1, seconds=86399)",
+    ),
+    "a negative out-of-orderness": (
+        lambda env: ROWS(env).assign_timestamps(id, -1),
+        tr.GraphError,
+        "assign_timestamps: a span of time must not be negative, not -1",
+    ),
+    "an endless out-of-orderness": (
+        lambda env: ROWS(env).assign_timestamps(id, float("inf")),
+        tr.GraphError,
+        "assign_timestamps: a time is a finite number of seconds, not inf",
+    ),
+    "an unknown end": (
+        lambda env: ROWS(env).process(lambda v, c: v, at_end="stop"),
+        tr.GraphError,
+        "process: at_end is 'wait' or 'drop', not 'stop'",
+    ),
+    # options
+    "a parallelism above the maximum": (
+        lambda env: ROWS(env).map(id, name="wide", parallelism=129),
+        tr.GraphError,
+        "operator 'wide': parallelism 129 is above the maximum of 128 (the number of key groups); lower it, or give the "
+        "Environment a larger max_parallelism",
+    ),
+    "no parallelism": (
+        lambda env: ROWS(env).map(id, name="none", parallelism=0),
+        tr.GraphError,
+        "operator 'none': parallelism must be a whole number of at least 1, not 0",
+    ),
+    "a parallelism that is a text": (
+        lambda env: ROWS(env).map(id, name="text", parallelism="2"),
+        tr.GraphError,
+        "operator 'text': parallelism must be a whole number of at least 1, not '2'",
+    ),
+    "a name that is no text": (
+        lambda env: ROWS(env).map(id, name=5),
+        tr.GraphError,
+        "map: name must be a text, not 5",
+    ),
+    "an unknown option": (
+        lambda env: ROWS(env).map(id, paralellism=2),
+        tr.GraphError,
+        "map: unknown option paralellism; there are uid, name and parallelism",
+    ),
+    # sources and results
+    "a text as a collection": (
+        lambda env: env.from_collection("text"),
+        tr.GraphError,
+        "from_collection: expected a list of records, got str",
+    ),
+    "no DataFrame": (
+        lambda env: env.from_dataframe([1]),
+        tr.GraphError,
+        "from_dataframe: expected a Spark DataFrame, got list",
+    ),
+    "an unknown form": (
+        lambda env: env.from_dataframe(None, form="arrow"),
+        tr.GraphError,
+        "from_dataframe: form is 'rows' or 'columns', not 'arrow'",
+    ),
+    "collecting what never ends": (
+        lambda env: env.from_source(tr.sources.Sequence(0, None), name="all").map(id).collect(),
+        tr.GraphError,
+        "collect: source 'all' is unbounded, so the result would never be complete; use sink_to and execute",
+    ),
+    "a table of what never ends": (
+        lambda env: env.from_source(tr.sources.Generator(id), name="all").to_dataframe("x long"),
+        tr.GraphError,
+        "to_dataframe: source 'all' is unbounded, so the result would never be complete; use sink_to and execute",
+    ),
+    "a table of rows without a schema": (
+        lambda env: ROWS(env).to_dataframe(),
+        tr.GraphError,
+        'to_dataframe: a stream of rows needs a schema: to_dataframe(schema="vertex string, miles double")',
+    ),
+    "a result before its job": (
+        lambda env: ROWS(env).sink_to(tr.sinks.Collect()).result(),
+        tr.GraphError,
+        "there is no result yet: the job of this sink has not run",
+    ),
+    "nothing to run": (
+        lambda env: (ROWS(env), env.execute())[0],
+        tr.GraphError,
+        "there is nothing to run: end a stream with sink_to, collect or to_dataframe",
+    ),
+    "a state without its function": (
+        lambda env: tr.ReducingState(int),
+        tr.GraphError,
+        "ReducingState needs a function: ReducingState(float, reduce=max)",
+    ),
+    "a state with the class of an aggregate": (
+        lambda env: tr.AggregatingState(int, aggregate=tr.Mean),
+        tr.GraphError,
+        "AggregatingState needs an aggregate function: AggregatingState(object, aggregate=tr.Mean())",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_cannot_run_is_refused_when_it_is_written(case: str) -> None:
+    write, kind, sentence = CASES[case]
+    with pytest.raises(kind) as caught:
+        write(tr.Environment(parallelism=1))
+    assert type(caught.value) is kind
+    assert str(caught.value) == sentence
+
+
+def test_a_refused_verb_leaves_no_operator_behind() -> None:
+    env = tr.Environment(parallelism=1)
+    rows = ROWS(env)
+    for attempt in (lambda: rows.map(id, parallelism=0), lambda: rows.key_by(id).process(Empty())):
+        with pytest.raises(tr.GraphError):
+            attempt()
+    assert len(env._graph.nodes) == 1
+
+
+# What cannot be pickled is told before anything starts.
+
+
+def test_a_function_that_cannot_be_pickled_is_named() -> None:
+    import threading
+
+    lock = threading.Lock()
+    env = tr.Environment(parallelism=1)
+    ROWS(env).map(lambda x: (lock, x)[1], name="locked").sink_to(tr.sinks.Print())
+    with pytest.raises(tr.GraphError, match="operator 'locked': its function .* cannot be pickled and sent to the workers"):
+        tr.testing.simulate(env)
+
+
+# Settings.
+
+SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"checkpoint": object()}, tr.ConfigError, "checkpoint: this version of tailrace has no checkpoints yet"),
+    ({"standby": object()}, tr.ConfigError, "standby: this version of tailrace has no standbys yet"),
+    ({"restart": object()}, tr.ConfigError, "restart: without checkpoints a job can only stay failed"),
+    ({"memory": "lots"}, tr.ConfigError, "memory must be a number of bytes or a text such as '512m' or '1g', not 'lots'"),
+    ({"memory": 100}, tr.ConfigError, "memory must be at least 1m, not 100"),
+    ({"max_parallelism": 0}, tr.ConfigError, "max_parallelism must be from 1 to 32768, not 0"),
+    ({"max_parallelism": 40_000}, tr.ConfigError, "max_parallelism must be from 1 to 32768, not 40000"),
+    ({"slot_timeout": 0}, tr.ConfigError, "slot_timeout is a number of seconds above zero, not 0"),
+    ({"parallelism": 9, "max_parallelism": 8}, tr.GraphError, "operator 'Environment': parallelism 9 is above the maximum"),
+    ({"parallelism": 1.5}, tr.GraphError, "operator 'Environment': parallelism must be a whole number of at least 1"),
+]
+
+
+@pytest.mark.parametrize(("settings", "kind", "sentence"), SETTINGS)
+def test_a_wrong_setting_is_refused(settings: dict[str, Any], kind: type[Exception], sentence: str) -> None:
+    with pytest.raises(kind, match=re.escape(sentence)):
+        tr.Environment(**settings)
+
+
+@pytest.mark.parametrize("memory", ["1m", "1M", " 2 mb ", "1g", 1 << 20, "1048576"])
+def test_memory_is_bytes_or_a_text(memory: Any) -> None:
+    assert tr.Environment(parallelism=1, memory=memory).memory >= 1 << 20
+
+
+def test_no_restart_is_a_restart_strategy() -> None:
+    tr.Environment(parallelism=1, restart=tr.NoRestart())
+    with pytest.raises(tr.ConfigError, match="from_checkpoint: this version of tailrace has no checkpoints yet"):
+        tr.Environment(parallelism=1).execute("job", from_checkpoint="latest")
+    with pytest.raises(tr.ConfigError, match="a job's name is a text, not ''"):
+        tr.Environment(parallelism=1).execute("")

@@ -1,0 +1,27 @@
+"""What tests share: one Spark session for all that need one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A session on `local[4]`, as `tailrace` starts it. Shared by all tests of a run: leave it as it was."""
+    from tailrace.spark.session import local_session
+
+    session = local_session(4)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _functions_travel_by_value(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Workers need not be able to import the test's module, wherever pytest was started."""
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)

@@ -1,0 +1,174 @@
+"""Rows and columns are the same records. What a record of a stream looks like does not depend on its neighbours."""
+
+import math
+import pickle
+from collections import namedtuple
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.elements.convert import columns_of, field_getter, row_type, rows_of
+
+
+def table(values: list[Any], **types: pa.DataType) -> list[dict[str, Any]]:
+    return columns_of(values, pa.schema(types)).to_pylist()
+
+
+# Columns to rows.
+
+COLUMNS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
+    (pa.int8(), st.integers(-128, 127)),
+    (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (pa.uint64(), st.integers(0, 2**64 - 1)),
+    (pa.float64(), st.floats()),
+    (pa.float32(), st.floats(width=32)),
+    (pa.bool_(), st.booleans()),
+    (pa.string(), st.text(st.characters(codec="utf-8"))),
+    (pa.binary(), st.binary()),
+    (pa.date32(), st.dates()),
+    (pa.timestamp("us"), st.datetimes()),
+    (pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(UTC))),
+    (pa.duration("us"), st.timedeltas(timedelta(days=-10_000), timedelta(days=10_000))),
+    (pa.decimal128(10, 2), st.decimals(-999, 999, places=2)),
+    (pa.list_(pa.int64()), st.lists(st.integers(-5, 5))),
+    (pa.struct([("a", pa.int64())]), st.fixed_dictionaries({"a": st.integers(-5, 5)})),
+]
+
+
+def same(a: Any, b: Any) -> bool:
+    return a == b or (isinstance(a, float) and math.isnan(a) and math.isnan(b))
+
+
+@pytest.mark.parametrize(("kind", "values"), COLUMNS, ids=lambda x: str(x) if isinstance(x, pa.DataType) else "")
+@given(data=st.data())
+def test_a_column_is_seen_as_arrow_shows_it(kind: pa.DataType, values: Any, data: st.DataObject) -> None:
+    shown = data.draw(st.lists(st.none() | values, max_size=6))
+    rows = rows_of(pa.record_batch([pa.array(shown, kind)], names=["x"]))
+    expected = pa.array(shown, kind).to_pylist()
+    assert all(same(row.x, value) and type(row.x) is type(value) for row, value in zip(rows, expected, strict=True))
+
+
+def test_rows_are_named_tuples_with_the_names_of_the_columns() -> None:
+    row = rows_of(pa.record_batch({"name": ["a"], "two words": [1], "class": [2]}))[0]
+    assert row == ("a", 1, 2)
+    assert row.name == "a"
+    assert row._fields == ("name", "_1", "_2")
+    assert row._columns == ("name", "two words", "class")
+
+
+def test_a_batch_without_columns_has_its_records_still() -> None:
+    empty = pa.record_batch({"x": [1, 2, 3]}).select([])
+    assert rows_of(empty) == [(), (), ()]
+
+
+def test_a_pickled_row_comes_back_as_a_row() -> None:
+    row = row_type(("name", "two words"))._make(("a", 1))
+    back = pickle.loads(pickle.dumps(row))
+    assert back == row and type(back) is type(row)
+
+
+# Rows to columns.
+
+Pair = namedtuple("Pair", "a b")
+Swapped = namedtuple("Swapped", "b a")
+
+
+@dataclass
+class Thing:
+    a: int
+    b: str
+
+
+WANTED = [{"a": 1, "b": "x"}]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{"a": 1, "b": "x"}, {"b": "x", "a": 1, "more": 2}, Pair(1, "x"), Swapped("x", 1), Thing(1, "x"), (1, "x"), [1, "x"]],
+    ids=repr,
+)
+def test_a_record_of_any_kind_becomes_a_row_of_the_table(record: Any) -> None:
+    assert table([record], a=pa.int64(), b=pa.string()) == WANTED
+
+
+def test_records_of_several_kinds_are_each_read_by_their_own() -> None:
+    mixed = [Pair(1, "x"), Swapped("x", 1), (1, "x"), {"a": 1, "b": "x"}, Thing(1, "x"), Pair(1, "x")]
+    assert table(mixed, a=pa.int64(), b=pa.string()) == 6 * WANTED
+
+
+def test_a_named_tuple_with_other_names_is_taken_by_position() -> None:
+    assert table([Pair(1, "x")], c=pa.int64(), d=pa.string()) == [{"c": 1, "d": "x"}]
+
+
+def test_a_mapping_without_the_key_has_a_null_there() -> None:
+    assert table([{"a": 1}, {"a": 2, "b": "x"}], a=pa.int64(), b=pa.string()) == [
+        {"a": 1, "b": None},
+        {"a": 2, "b": "x"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "value"),
+    [
+        ("title", pa.string(), "a title"),  # str has a method of this name
+        ("real", pa.float64(), 1.5),
+        ("date", pa.timestamp("us"), datetime(2020, 1, 2)),
+        ("year", pa.date32(), date(2020, 1, 2)),
+        ("days", pa.duration("us"), timedelta(days=3)),
+        ("hex", pa.binary(), b"abc"),
+        ("exp", pa.decimal128(5, 2), Decimal("1.50")),
+        ("x", pa.int64(), None),
+    ],
+)
+def test_plain_values_fill_the_one_column_whatever_its_name(name: str, kind: pa.DataType, value: Any) -> None:
+    assert table([value], **{name: kind}) == [{name: value}]
+
+
+def test_no_records_make_an_empty_table() -> None:
+    empty = columns_of([], pa.schema({"a": pa.int64(), "b": pa.string()}))
+    assert (empty.num_rows, empty.schema.names) == (0, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ([("one", "x")], "column 'a' is declared int64, and a value does not fit"),
+        ([(1 << 70, "x")], "column 'a' is declared int64, and a value does not fit"),
+        ([(1, 2)], "column 'b' is declared string, and a value does not fit"),
+        ([(1,)], r"a record has 1 values, the schema 2 \(a, b\): \(1,\)"),
+        ([(1, "x"), (1, "x", 2)], "a record has 3 values, the schema 2"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused_with_its_column(values: list[Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        table(values, a=pa.int64(), b=pa.string())
+
+
+def test_a_null_is_refused_where_the_schema_forbids_it() -> None:
+    schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    with pytest.raises(ValueError, match="column 'a' must not be null"):
+        columns_of([(1,), (None,)], schema)
+
+
+def test_a_missing_attribute_is_told_as_python_tells_it() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'c'"):
+        table([Thing(1, "x")], a=pa.int64(), c=pa.string())
+
+
+# Fields of rows.
+
+
+@pytest.mark.parametrize("record", [{"a": 1, "b": 2}, Pair(1, 2), Swapped(2, 1), Thing(1, "2")], ids=repr)
+def test_a_field_is_read_from_a_record_of_any_kind(record: Any) -> None:
+    assert field_getter("a", record)(record) == 1
+
+
+def test_a_column_whose_name_python_cannot_use_is_read_all_the_same() -> None:
+    row = row_type(("two words", "x"))._make((1, 2))
+    assert field_getter("two words", row)(row) == 1

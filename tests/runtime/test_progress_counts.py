@@ -1,0 +1,32 @@
+"""What a progress report counts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import tailrace as tr
+from tailrace.coordinator.progress import ProgressMaker
+
+
+def test_only_what_went_into_sinks_counts_as_out() -> None:
+    # A side output ends in a sink right in the chain whose main output goes on to another task: what it sends there used
+    # to be counted as out, too.
+    def sorted_out(value: int, ctx: Any) -> Any:
+        if value % 10:
+            yield value
+        else:
+            ctx.emit("tens", value)
+
+    env = tr.Environment(parallelism=2)
+    stream = env.from_collection(range(100)).process(sorted_out)
+    tens = stream.side_output("tens").sink_to(tr.sinks.Collect())
+    last = stream.key_by(lambda v: v % 3).process(lambda v, ctx: [v] if v > 95 else None).sink_to(tr.sinks.Collect())
+    job = tr.testing.run(env)
+
+    ended: Any = SimpleNamespace(reports=job.simulation.reports)
+    maker = ProgressMaker("id", "run", "name", job.simulation.plan, 0)
+    report = maker.make([ended], 1_000_000)
+    assert (len(tens.result()), len(last.result())) == (10, 4)
+    assert report["tailrace"]["totalInputRows"] == 100
+    assert report["sink"]["numOutputRows"] == report["tailrace"]["totalOutputRows"] == 14

@@ -1,0 +1,57 @@
+"""The line that says how a job goes."""
+
+from __future__ import annotations
+
+import io
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.runtime.progressline import ProgressLine
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def report(rows: int, new: int, millis: int, busy: float, watermark: str | None = None) -> dict[str, Any]:
+    return {
+        "inputRowsPerSecond": new * 1000 / millis if millis else 0.0,
+        "batchDuration": millis,
+        "tailrace": {"totalInputRows": rows, "totalOutputRows": 7, "busyShare": busy, "watermark": watermark},
+    }
+
+
+def told(stream: io.StringIO) -> str:
+    line = ProgressLine("flights", stream)
+    line(report(3_000, 3_000, 1000, 0.9), JobStatus.RUNNING)
+    line(report(4_000, 1_000, 1000, 0.3, "2013-01-01T00:00:00.000Z"), JobStatus.FINISHING)
+    line(report(4_000, 0, 0, 0.0, "end"), JobStatus.FINISHED)
+    return stream.getvalue()
+
+
+def test_without_a_terminal_each_report_is_a_line_and_the_last_one_sums_up() -> None:
+    assert told(io.StringIO()).splitlines() == [
+        "flights: RUNNING | in 3,000 | out 7 | 3,000/s | busy 90% | watermark none",
+        "flights: FINISHING | in 4,000 | out 7 | 1,000/s | busy 30% | watermark 2013-01-01T00:00:00Z",
+        "flights: FINISHED | in 4,000 | out 7 | 2,000/s | busy 60% | watermark end",
+    ]
+
+
+def test_on_a_terminal_it_is_rewritten_in_place() -> None:
+    text = told(Terminal())
+    assert text.count("\n") == 1 and text.endswith("\n")
+    parts = text.rstrip("\n").split("\r")[1:]
+    assert parts[0].startswith("flights: RUNNING")
+    assert max(map(len, parts)) < 80  # a line that wraps could not be rewritten
+    assert all(len(after) >= len(before.rstrip()) for before, after in pairwise(parts))  # nothing of it is left
+
+
+@pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELLED])
+def test_a_job_that_ended_before_its_first_second_can_be_told(status: JobStatus) -> None:
+    stream = io.StringIO()
+    ProgressLine("x", stream)(report(0, 0, 0, 0.0), status)
+    assert stream.getvalue() == f"x: {status} | in 0 | out 7 | 0/s | busy 0% | watermark none\n"

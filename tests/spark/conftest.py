@@ -1,0 +1,141 @@
+"""Running jobs on real Spark, and looking at what they leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import tailrace as tr
+
+ROWS_PER_SECOND = 2000
+
+
+def waited(condition: Callable[[], Any], seconds: float = 10.0) -> bool:
+    """Whether the condition holds within the time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def connections_of(pid: int) -> list[Any]:
+    """The TCP sockets of a process; none where it is gone."""
+    with contextlib.suppress(psutil.Error):
+        return list(psutil.Process(pid).net_connections("tcp"))
+    return []
+
+
+def pythons() -> list[psutil.Process]:
+    """The Python processes that Spark has started for this one: its daemon and what that has forked."""
+    return [p for p in psutil.Process().children(recursive=True) if "java" not in p.name()]
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What this process holds that a job could leave behind."""
+
+    threads: list[str]
+    sockets: int
+    listening: int
+    fds: int
+
+    @classmethod
+    def now(cls) -> Traces:
+        links = []
+        for fd in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                links.append(os.readlink(f"/proc/self/fd/{fd}"))
+        threads = sorted(t.name for t in threading.enumerate() if t.name.startswith("tailrace"))
+        listening = sum(c.status == psutil.CONN_LISTEN for c in connections_of(os.getpid()))
+        return cls(threads, sum("socket" in link for link in links), listening, len(links))
+
+
+class Jobs:
+    """Starts jobs and looks after them: whatever a test does, its jobs are over when it is."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.started: list[Any] = []
+
+    def env(self, parallelism: int = 2, **settings: Any) -> tr.Environment:
+        return tr.Environment(self.spark, parallelism=parallelism, **settings)
+
+    def start(self, env: tr.Environment, name: str = "job", *, running: bool = True) -> Any:
+        job = env.execute(name)
+        self.started.append(job)
+        if running:
+            assert waited(lambda: str(job.status) == "RUNNING" or not job.is_active, 60), job.status
+        return job
+
+    def endless(self, fn: Callable[[Any], Any] = lambda x: x, parallelism: int = 2, **settings: Any) -> Any:
+        """A running job that maps numbers, at a modest pace, into files, and does not end by itself."""
+        env = self.env(parallelism, **settings)
+        stream = env.from_source(tr.sources.Sequence(0, None, rate=ROWS_PER_SECOND)).map(fn, name="the map")
+        stream.rebalance().map(lambda x: x).sink_to(tr.sinks.TextFiles(str(self.out)))
+        return self.start(env, "endless")
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    def files(self) -> list[str]:
+        """All files of the sink's folder, hidden ones too."""
+        return sorted(os.listdir(self.out)) if self.out.exists() else []
+
+    def workers(self, job: Any) -> dict[int, int]:
+        """The process of each worker that the job has."""
+        return {slot.index: slot.hello.pid for slot in job._runner.machine.roster.slots if slot.hello is not None}
+
+    def running_in_spark(self) -> list[int]:
+        return list(self.spark.sparkContext.statusTracker().getActiveJobsIds())
+
+    def assert_nothing_left(self, before: Traces) -> None:
+        """Nothing of any job is left in Spark, in this process or in Spark's Python processes."""
+        assert self.running_in_spark() == []
+        assert waited(lambda: Traces.now().sockets <= before.sockets), (before, Traces.now())
+        now = Traces.now()
+        assert now.threads == before.threads
+        assert now.listening == before.listening
+        assert now.fds <= before.fds, (before, now)
+        for process in pythons():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                assert process.status() != psutil.STATUS_STOPPED
+                # The daemon listens for Spark, and a pooled worker has its link to Spark: one socket each.
+                assert len(connections_of(process.pid)) <= 1, process
+
+
+def _kept(found: Jobs) -> Iterator[Jobs]:
+    yield found
+    for job in found.started:
+        if job.is_active:
+            job.cancel()
+    for job in found.started:
+        assert job._runner.ended.wait(40), f"{job} did not end"
+
+
+@pytest.fixture
+def jobs(spark: Any, tmp_path: Path) -> Iterator[Jobs]:
+    yield from _kept(Jobs(spark, tmp_path))
+
+
+@pytest.fixture
+def traces() -> type[Traces]:
+    return Traces
+
+
+@pytest.fixture(scope="module")
+def jobs_of_module(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    """As `jobs`, for jobs that several tests of a file look at."""
+    yield from _kept(Jobs(spark, tmp_path_factory.mktemp("jobs")))

@@ -1,0 +1,100 @@
+"""Jobs end, and nothing of them is left: in Spark, in this process, in the workers' processes, in folders."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+
+pytestmark = pytest.mark.spark
+
+
+def counted(jobs: Any, out: str) -> tr.Environment:
+    env = jobs.env()
+    stream = env.from_source(tr.sources.Sequence(0, 2000)).key_by(lambda x: x % 7).count()
+    stream.sink_to(tr.sinks.TextFiles(out))
+    return env
+
+
+def test_ten_jobs_in_a_row_leave_nothing_and_grow_nothing(jobs: Any, traces: Any, tmp_path: Any) -> None:
+    jobs.start(counted(jobs, str(tmp_path / "warm"))).await_termination(60)
+    before, sizes = traces.now(), []
+    for i in range(10):
+        out = tmp_path / str(i)
+        job = jobs.start(counted(jobs, str(out)), f"job {i}", running=False)
+        assert job.await_termination(30)
+        assert str(job.status) == "FINISHED"
+        assert jobs.running_in_spark() == []
+        assert not [name for name in os.listdir(out) if name.startswith(".")]
+        jobs.assert_nothing_left(before)
+        sizes.append(traces.now())
+    assert len({(s.sockets, s.fds, s.listening) for s in sizes[1:]}) == 1
+
+
+@pytest.mark.parametrize("how", ["finished", "failed", "cancelled"])
+def test_all_spark_tasks_are_over_when_the_status_says_so(jobs: Any, traces: Any, how: str) -> None:
+    before = traces.now()
+
+    def fn(x: int) -> int:
+        if how == "failed" and x == 3000:
+            raise ValueError("boom")
+        return x
+
+    env = jobs.env()
+    source = tr.sources.Sequence(0, 4000 if how == "finished" else None, rate=4000)
+    env.from_source(source).map(fn).rebalance().map(lambda x: x).sink_to(tr.sinks.TextFiles(str(jobs.out)))
+    job = jobs.start(env)
+    if how == "cancelled":
+        time.sleep(0.5)
+        job.cancel()
+    started = time.monotonic()
+    while not job.status.final:
+        assert time.monotonic() - started < 15
+        time.sleep(0.001)
+    assert jobs.running_in_spark() == []
+    assert str(job.status) == how.upper()
+    assert [name for name in jobs.files() if name.startswith(".")] == []
+    assert bool(jobs.files()) == (how == "finished")
+    if how == "failed":
+        with pytest.raises(tr.JobFailed, match="boom"):
+            job.await_termination(5)
+    else:
+        assert job.await_termination(5)
+        assert job.exception() is None
+    assert not job.is_active
+    jobs.assert_nothing_left(before)
+
+
+def test_files_that_were_prepared_go_when_another_worker_fails(jobs: Any) -> None:
+    # Worker 1 reads its few numbers and has prepared its file long before worker 0 fails.
+    def fn(x: int) -> int:
+        if x == 0:
+            time.sleep(1.5)
+            raise ValueError("boom")
+        return x
+
+    env = jobs.env()
+    env.from_source(tr.sources.Sequence(0, 10)).map(fn).sink_to(tr.sinks.TextFiles(str(jobs.out)))
+    with pytest.raises(tr.JobFailed, match="boom"):
+        jobs.start(env).await_termination(30)
+    assert jobs.files() == []
+
+
+def test_a_worker_that_cannot_reach_the_driver_says_so(jobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tailrace.runtime.coordinator import JobRunner
+
+    launch = JobRunner._launch
+
+    def deaf(self: Any, slot: int) -> None:
+        self._listener.address = (self._listener.address[0], 1)  # where nobody listens
+        launch(self, slot)
+
+    monkeypatch.setattr(JobRunner, "_launch", deaf)
+    env = jobs.env()
+    env.from_collection([1]).sink_to(tr.sinks.Print())
+    with pytest.raises(tr.JobFailed, match=r"worker \d.*127\.0\.0\.1:1: nobody listens at this port"):
+        jobs.start(env).await_termination(30)

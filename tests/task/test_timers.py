@@ -1,0 +1,361 @@
+"""Timers on both clocks: set, set again, deleted, in order, in the past, from a timer, and at the end of the input."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tailrace as tr
+from tailrace.task.timers import Timers
+
+# The heap.
+
+
+def due(timers: Timers, until: int) -> list[tuple[Any, int]]:
+    found = []
+    while (one := timers.pop_due(until)) is not None:
+        found.append(one)
+    return found
+
+
+def test_timers_come_in_order_of_time_and_then_of_setting() -> None:
+    timers = Timers()
+    for key, time in [("a", 5), ("b", 3), ("c", 5), ("d", 4), ("b", 5)]:
+        timers.set(key, time)
+    assert timers.next_time() == 3
+    assert due(timers, 4) == [("b", 3), ("d", 4)]
+    assert due(timers, 100) == [("a", 5), ("c", 5), ("b", 5)]
+    assert timers.next_time() is None and len(timers) == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from(["set", "delete", "pop"]), st.integers(0, 3), st.integers(0, 9)), max_size=80))
+def test_the_heap_holds_what_a_set_would(acts: list[tuple[str, int, int]]) -> None:
+    timers, model = Timers(), set[tuple[int, int]]()
+    for act, key, time in acts:
+        if act == "set":
+            timers.set(key, time)
+            model.add((key, time))
+        elif act == "delete":
+            timers.delete(key, time)
+            model.discard((key, time))
+        else:
+            found = timers.pop_due(time)
+            earliest = min((t for _, t in model), default=None)
+            assert (found is None) == (earliest is None or earliest > time)
+            if found is not None:
+                assert found in model and found[1] == earliest
+                model.remove(found)
+        assert len(timers) == len(model)
+        assert timers.next_time() == min((t for _, t in model), default=None)
+    assert sorted(due(timers, 100)) == sorted(model)
+
+
+def test_a_timer_that_is_moved_on_and_on_leaves_no_trail() -> None:
+    timers = Timers()
+    for time in range(100_000):
+        timers.delete("session", time + 999)
+        timers.set("session", time + 1_000)
+    assert len(timers) == 1
+    assert len(timers._heap) < 100
+    assert due(timers, 10**9) == [("session", 100_999)]
+
+
+def test_all_timers_are_forgotten_at_once() -> None:
+    timers = Timers()
+    timers.set("a", 1)
+    timers.clear()
+    assert timers.next_time() is None and due(timers, 10) == []
+
+
+# Of a function.
+
+
+class Alarms(tr.KeyedProcessFunction):
+    """Records are (key, orders); each order sets or deletes a timer. Fired timers are told with what was to be seen."""
+
+    def process(self, value: Any, ctx: tr.Context) -> Iterator[Any]:
+        for what, clock, time in value[1]:
+            act = ctx.set_timer if what == "set" else ctx.delete_timer
+            act(**{f"{clock}_time": time})
+        return iter(())
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        yield ctx.key, ctx.time_domain, timestamp, ctx.timestamp, ctx.watermark
+
+
+def alarms(**options: Any) -> tr.testing.Harness:
+    return tr.testing.harness(Alarms(), key=lambda value: value[0], **options)
+
+
+def test_an_event_time_timer_fires_when_the_watermark_has_come() -> None:
+    h = alarms()
+    h.push(("a", [("set", "event", 10.5)]))
+    assert h.advance_watermark(10.499999) == []
+    assert h.advance_watermark(10.5) == [("a", "event", 10.5, 10.5, 10.5)]
+    assert h.advance_watermark(20) == []
+
+
+def test_a_processing_time_timer_fires_when_the_clock_has_come() -> None:
+    h = alarms(now=100)
+    h.push(("a", [("set", "processing", 103)]))
+    assert h.advance_watermark(1000) == []
+    assert h.advance_clock(102.9) == []
+    assert h.advance_clock(103) == [("a", "processing", 103.0, None, 1000.0)]
+
+
+def test_setting_a_timer_twice_is_setting_it_once() -> None:
+    h = alarms()
+    h.push(("a", [("set", "event", 5), ("set", "event", 5.0), ("set", "event", timedelta(seconds=5))]))
+    h.push(("a", [("set", "event", datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC))]))
+    assert h.timers == {"event": 1, "processing": 0}
+    assert len(h.advance_watermark(5)) == 1
+
+
+def test_the_same_time_of_two_keys_or_two_clocks_is_two_timers() -> None:
+    h = alarms()
+    h.push(("a", [("set", "event", 5), ("set", "processing", 5)]))
+    h.push(("b", [("set", "event", 5)]))
+    assert h.timers == {"event": 2, "processing": 1}
+
+
+def test_a_deleted_timer_does_not_fire() -> None:
+    h = alarms()
+    h.push(("a", [("set", "event", 5), ("set", "event", 6), ("delete", "event", 5), ("delete", "event", 7)]))
+    h.push(("b", [("delete", "event", 6)]))
+    assert [fired[2] for fired in h.advance_watermark(10)] == [6.0]
+
+
+def test_a_timer_set_again_after_its_deletion_fires_once() -> None:
+    h = alarms()
+    h.push(("a", [("set", "event", 5), ("delete", "event", 5), ("set", "event", 5)]))
+    assert len(h.advance_watermark(10)) == 1
+
+
+def test_timers_fire_in_order_of_time_across_keys() -> None:
+    h = alarms()
+    for key, time in [("a", 9), ("b", 3), ("c", -4), ("a", 5), ("d", 3)]:
+        h.push((key, [("set", "event", time)]))
+    assert [(key, time) for key, _, time, _, _ in h.advance_watermark(9)] == [
+        ("c", -4.0),
+        ("b", 3.0),
+        ("d", 3.0),
+        ("a", 5.0),
+        ("a", 9.0),
+    ]
+
+
+def test_a_timer_in_the_past_fires_with_the_next_watermark() -> None:
+    h = alarms()
+    h.advance_watermark(100)
+    assert h.push(("a", [("set", "event", 50)])) == []
+    assert h.advance_watermark(101) == [("a", "event", 50.0, 50.0, 101.0)]
+
+
+def test_a_timer_in_the_past_of_the_clock_fires_at_once() -> None:
+    h = alarms(now=100)
+    h.push(("a", [("set", "processing", 50)]))
+    assert h.advance_clock(100) == [("a", "processing", 50.0, None, float("-inf"))]
+
+
+class Chain(tr.KeyedProcessFunction):
+    """Each timer sets the next one, `left` times."""
+
+    left = tr.ValueState(int)
+
+    def __init__(self, clock: str, step: float) -> None:
+        self.clock, self.step = clock, step
+
+    def process(self, value: int, ctx: tr.Context) -> None:
+        self.left.value = value
+        ctx.set_timer(**{f"{self.clock}_time": 10})
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        yield timestamp
+        if self.left.value:
+            self.left.value -= 1
+            ctx.set_timer(**{f"{self.clock}_time": timestamp + self.step})
+
+
+@pytest.mark.parametrize("clock", ["event", "processing"])
+def test_a_timer_may_set_the_next_one(clock: str) -> None:
+    h = tr.testing.harness(Chain(clock, 1), key=lambda value: 0)
+    h.push(5)
+    advance = h.advance_watermark if clock == "event" else h.advance_clock
+    assert advance(12) == [10.0, 11.0, 12.0]
+    assert advance(100) == [13.0, 14.0, 15.0]
+
+
+@pytest.mark.parametrize("clock", ["event", "processing"])
+def test_a_timer_that_sets_one_in_the_past_is_followed_by_it(clock: str) -> None:
+    h = tr.testing.harness(Chain(clock, -1), key=lambda value: 0)
+    h.push(3)
+    assert (h.advance_watermark if clock == "event" else h.advance_clock)(10) == [10.0, 9.0, 8.0, 7.0]
+
+
+# At the end of the input.
+
+
+def records(build: Callable[[tr.Environment], Any], how: str, parallelism: int = 1) -> list[Any]:
+    env = tr.Environment(parallelism=parallelism)
+    out = build(env).sink_to(tr.sinks.Collect())
+    job = tr.testing.run(env) if how == "run" else tr.testing.simulate(env, seed=int(how))
+    job.await_termination()
+    return list(out.result())
+
+
+HOW = ["run", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_at_the_end_of_the_input_all_event_time_timers_fire(how: str) -> None:
+    def program(env: tr.Environment) -> tr.DataStream:
+        orders = [("a", [("set", "event", 1e9)]), ("b", [("set", "event", -1e9), ("set", "event", 5)])]
+        return env.from_collection(orders).key_by(lambda v: v[0]).process(Alarms())
+
+    fired = records(program, how)
+    assert [(key, time) for key, _, time, _, _ in fired] == [("b", -1e9), ("b", 5.0), ("a", 1e9)]
+    assert {watermark for *_, watermark in fired} == {float("inf")}
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_at_the_end_of_the_input_processing_time_timers_are_awaited(how: str) -> None:
+    def program(env: tr.Environment) -> tr.DataStream:
+        # A day from now: the simulated clock jumps there.
+        function = Later("wait")
+        return env.from_collection(["a", "b"]).key_by(str).process(function, at_end="wait")
+
+    assert sorted(records(program, how)) == [("a", "event"), ("a", "processing"), ("b", "event"), ("b", "processing")]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_or_dropped_where_the_user_wants_it(how: str) -> None:
+    def program(env: tr.Environment) -> tr.DataStream:
+        return env.from_collection(["a", "b"]).key_by(str).process(Later("drop"), at_end="drop")
+
+    assert sorted(records(program, how)) == [("a", "event"), ("b", "event")]
+
+
+class Later(tr.KeyedProcessFunction):
+    def __init__(self, at_end: str) -> None:
+        self.at_end = at_end
+
+    def process(self, value: str, ctx: tr.Context) -> None:
+        ctx.set_timer(processing_time=ctx.now() + 86_400)
+        ctx.set_timer(event_time=0)
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        yield ctx.key, ctx.time_domain
+
+
+class PingPong(tr.KeyedProcessFunction):
+    """A timer of each clock sets one of the other, `left` times; the end comes last."""
+
+    left = tr.ValueState(int)
+
+    def process(self, value: Any, ctx: tr.Context) -> None:
+        self.left.value = value[1]
+        ctx.set_timer(processing_time=ctx.now() + 1)
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        yield ctx.key, ctx.time_domain
+        self.left.value -= 1
+        if self.left.value < 0:
+            return
+        if ctx.time_domain == "processing":
+            ctx.set_timer(event_time=1)
+        else:
+            ctx.set_timer(processing_time=ctx.now() + 1)
+
+    def finish(self, ctx: tr.Context) -> Iterator[Any]:
+        yield "end", ctx.subtask
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_timers_of_one_clock_may_set_those_of_the_other_until_none_is_left(how: str, parallelism: int) -> None:
+    def program(env: tr.Environment) -> tr.DataStream:
+        return env.from_collection([("a", 5), ("b", 0), ("c", 1)]).key_by(lambda v: v[0]).process(PingPong())
+
+    found = records(program, how, parallelism)
+    for key, count in [("a", 6), ("b", 1), ("c", 2)]:
+        assert [domain for k, domain in found if k == key] == (["processing", "event"] * 3)[:count]
+    assert sorted(one for one in found if one[0] == "end") == [("end", subtask) for subtask in range(parallelism)]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_what_a_timer_gives_at_the_end_passes_through_the_rest_of_the_chain_and_the_job(how: str) -> None:
+    def program(env: tr.Environment) -> tr.DataStream:
+        first = env.from_collection(["a"]).key_by(str).process(Later("wait"))
+        # Chained behind the first, and behind a shuffle: both see the records of its last timers.
+        again = first.map(lambda record: record).key_by(lambda record: record[1])
+        return again.process(Later("wait")).map(lambda record: (*record, "again"))
+
+    assert sorted(records(program, how, 2)) == [
+        ("event", "event", "again"),
+        ("event", "processing", "again"),
+        ("processing", "event", "again"),
+        ("processing", "processing", "again"),
+    ]
+
+
+def test_the_harness_ends_as_a_job_does() -> None:
+    h = tr.testing.harness(PingPong(), key=lambda v: v[0], now=1000)
+    h.push(("a", 3))
+    assert h.end_input() == [("a", "processing"), ("a", "event"), ("a", "processing"), ("a", "event"), ("end", 0)]
+
+
+def test_a_processing_time_timer_fires_while_the_input_still_runs() -> None:
+    class Waiting(tr.Reader):
+        """One record, then silence for an hour, then the end."""
+
+        position = None
+        given = False
+        until: float | None = None
+
+        def read(self, limit: int, now: float) -> Any:
+            if not self.given:
+                self.given, self.until = True, now + 3600
+                return ["first"]
+            assert self.until is not None
+            return [] if now < self.until else None
+
+        def next_at(self, now: float) -> float:
+            assert self.until is not None
+            return self.until
+
+    class Source(tr.Source):
+        def splits(self, parallelism: int) -> list[int]:
+            return [0]
+
+        def reader(self, split: int, position: Any = None) -> tr.Reader:
+            return Waiting()
+
+    class Soon(tr.KeyedProcessFunction):
+        def process(self, value: str, ctx: tr.Context) -> None:
+            self.start = ctx.now()
+            ctx.set_timer(processing_time=ctx.now() + 60)
+
+        def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+            yield round(ctx.now() - self.start), ctx.watermark
+
+    for how in HOW:
+        assert records(lambda env: env.from_source(Source()).key_by(str).process(Soon()), how) == [(60, float("-inf"))]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_where_timers_are_dropped_those_set_at_the_end_are_too(how: str) -> None:
+    class SetsAnother(tr.KeyedProcessFunction):
+        def process(self, value: str, ctx: tr.Context) -> None:
+            ctx.set_timer(event_time=1)
+
+        def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+            yield ctx.time_domain
+            ctx.set_timer(processing_time=ctx.now() + 1)
+
+    def program(env: tr.Environment) -> tr.DataStream:
+        return env.from_collection(["a"]).key_by(str).process(SetsAnother(), at_end="drop")
+
+    assert records(program, how) == ["event"]
