@@ -18,11 +18,12 @@ class BuiltinAggregate(AggregateFunction):
 
     `zero` is the empty accumulator and `step` the expression of `a` (the accumulator) and `x` (the value) that adds
     one value. In columns, `arrow` names the pyarrow aggregates of a batch whose results `from_arrow` makes into a
-    partial accumulator for `merge`.
+    partial accumulator for `merge`; `joined` is `merge` as an expression of `a` and the partial `x`.
     """
 
     zero: Any = None
     step = ""
+    joined = "a + x"
     arrow: tuple[str, ...] = ()
 
     def __init__(self, of: Selector | None = None) -> None:
@@ -81,6 +82,7 @@ class Min(BuiltinAggregate):
     """The smallest value."""
 
     step = "(x if a is None or x < a or a != a else a)"  # a NaN gives way, as in Arrow
+    joined = f"(a if x is None else {step})"
     arrow = ("min",)
 
     def add(self, value: Any, accumulator: Any) -> Any:
@@ -95,6 +97,7 @@ class Max(BuiltinAggregate):
     """The largest value."""
 
     step = "(x if a is None or x > a or a != a else a)"
+    joined = f"(a if x is None else {step})"
     arrow = ("max",)
 
     def add(self, value: Any, accumulator: Any) -> Any:
@@ -110,6 +113,7 @@ class Mean(BuiltinAggregate):
 
     zero = (0, 0)
     step = "(a[0] + 1, a[1] + x)"
+    joined = "(a[0] + x[0], a[1] + x[1])"
     arrow = ("count", "sum")
 
     def from_arrow(self, *results: Any) -> Any:

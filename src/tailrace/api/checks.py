@@ -80,7 +80,9 @@ def check_names(names: tuple[str, ...], verb: str) -> None:
     """Raises `GraphError` where two columns of a result would have one name."""
     for name in names:
         if names.count(name) > 1:
-            raise GraphError(f"{verb}: the result would have two columns {name!r}; name it otherwise: aggregate(other=...)")
+            raise GraphError(
+                f"{verb}: the result would have two columns {name!r}; name it otherwise: aggregate(other=...)"
+            )
 
 
 def check_process(fn: Any, verb: str, keyed: bool) -> None:

@@ -361,7 +361,9 @@ class ArrowFiles(Source):
         return self.paths
 
     def reader(self, split: str, position: int | None = None) -> Reader:
-        mapped = pa.memory_map(split)
-        file = pa.ipc.open_file(mapped)
+        with pa.memory_map(
+            split
+        ) as mapped:  # what was read stays mapped; the file need not stay open, there may be many
+            file = pa.ipc.open_file(mapped.read_buffer())
         batches = (file.get_batch(i) for i in range(file.num_record_batches))
-        return Batches(batches, position or 0, self.form, mapped.close)
+        return Batches(batches, position or 0, self.form, lambda: None)

@@ -43,7 +43,9 @@ class ProgressMaker:
     def make(self, slots: list[Slot], now: int) -> dict[str, Any]:
         """A report at `now` (int64 microseconds since 1970)."""
         reports = [report for slot in slots for report in slot.reports]
-        by_source = {vertex: sum(r.records_in for r in reports if r.vertex == vertex) for vertex in self._source_vertices}
+        by_source = {
+            vertex: sum(r.records_in for r in reports if r.vertex == vertex) for vertex in self._source_vertices
+        }
         rows_in = sum(by_source.values())
         rows_out = sum(r.records_sunk for r in reports)
         busy = sum(r.busy_micros for r in reports)

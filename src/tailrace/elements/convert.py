@@ -46,10 +46,10 @@ def rows_of(batch: pa.RecordBatch) -> list[Any]:
     make = row_type(tuple(batch.schema.names))._make
     if not batch.num_columns:
         return [make(()) for _ in range(batch.num_rows)]
-    return list(map(make, zip(*[_values(column) for column in batch.columns], strict=True)))
+    return list(map(make, zip(*[plain_values(column) for column in batch.columns], strict=True)))
 
 
-def _values(column: pa.Array) -> list[Any]:
+def plain_values(column: pa.Array) -> list[Any]:
     """A column as Python objects; numbers and times without nulls take the short way through numpy."""
     kind = column.type
     result: list[Any]

@@ -12,6 +12,7 @@ import functools
 import gc
 import os
 import random
+import resource
 import selectors
 import signal
 import threading
@@ -470,6 +471,15 @@ def _rare_collections() -> Iterator[None]:
         gc.collect()
 
 
+def _allow_many_files() -> None:
+    """A source has all its splits open at once, which may be more than a shell allows its processes by default."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def run_worker(config: WorkerConfig, load: Callable[[bytes], JobSpec], attempt: int = 0) -> str:
     """The whole life of a worker in this process and thread. Returns why it left; raises what nobody should raise."""
+    _allow_many_files()
     return WorkerProcess(config, load, attempt).run()

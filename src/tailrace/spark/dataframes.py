@@ -6,9 +6,12 @@ one per partition with rows in it. Out: the job writes Parquet files, which beco
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -37,7 +40,9 @@ def arrow_schema(schema: Any) -> pa.Schema:
         raise GraphError(
             f'a schema is DDL text such as "id long, name string", a StructType or a pyarrow.Schema, not {schema!r}'
         )
-    return to_arrow_schema(schema)
+    # TIMESTAMP is a moment. PySpark wants to be told the zone it is shown in from 4.1 on, and does not ask before.
+    zone = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)
 
 
 def _from_ddl(text: str) -> Any:
@@ -87,6 +92,12 @@ class DataFrameSource(ArrowFiles):
     """The rows of a Spark DataFrame."""
 
     def __init__(self, df: Any, form: Form) -> None:
+        twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
+        if twice:
+            raise GraphError(
+                f"from_dataframe: the DataFrame has several columns named {', '.join(map(repr, twice))}; rename them, as "
+                f"with df.toDF(...)"
+            )
         super().__init__([], tuple(df.columns), form)
         self.df = df
         self.materialised = False
@@ -95,12 +106,10 @@ class DataFrameSource(ArrowFiles):
         """Runs the DataFrame's query and writes its rows under `folder`; done once."""
         if self.materialised:
             return
+        _check_zone(self.df)
         os.makedirs(folder, exist_ok=True)
-        self.df.sparkSession.sparkContext.setJobDescription("tailrace: a DataFrame on its way in")
-        try:
-            rows = self.df.mapInArrow(_writer(folder), "path string, rows long").collect()
-        finally:
-            self.df.sparkSession.sparkContext.setJobDescription(None)
+        with _description(self.df.sparkSession, "tailrace: a DataFrame on its way in"):
+            rows = _plainly_named(self.df).mapInArrow(_writer(folder, self.columns), "path string, rows long").collect()
         self.paths = sorted(row.path for row in rows)
         self.materialised = True
 
@@ -108,7 +117,40 @@ class DataFrameSource(ArrowFiles):
         return {**self.__dict__, "df": None}  # a DataFrame stays in the driver
 
 
-def _writer(folder: str) -> Any:
+def _check_zone(df: Any) -> None:
+    """Java knows names of time zones that Python does not. Raises `ConfigError` where timestamps would have one."""
+    zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
+    try:
+        pa.lib.string_to_tzinfo(zone)
+    except Exception:  # it depends on what is installed
+        if '"timestamp"' in df.schema.json():
+            raise ConfigError(
+                f"spark.sql.session.timeZone is {zone!r}, which Python does not know, and the DataFrame has timestamps; set "
+                f"it to a name such as 'Europe/Zurich' or an offset such as '+01:00'"
+            ) from None
+
+
+def _plainly_named(df: Any) -> Any:
+    """The same rows under names that `mapInArrow` can take (those with a dot it cannot), and with a column at least: of a
+    row without columns nothing would arrive."""
+    if not df.columns:
+        return df.selectExpr("true as c")
+    return df.toDF(*[f"c{i}" for i in range(len(df.columns))])
+
+
+@contextmanager
+def _description(spark: Any, text: str) -> Iterator[None]:
+    """What Spark shows for the jobs in here; the user's own description comes back."""
+    context = spark.sparkContext
+    before = context.getLocalProperty("spark.job.description")
+    context.setJobDescription(text)
+    try:
+        yield
+    finally:
+        context.setJobDescription(before)
+
+
+def _writer(folder: str, columns: Sequence[str]) -> Any:
     def write(batches: Any) -> Any:
         import os
         import uuid
@@ -125,6 +167,7 @@ def _writer(folder: str) -> Any:
             for batch in batches:
                 if not batch.num_rows:
                     continue
+                batch = batch.rename_columns(list(columns)) if columns else batch.select([])
                 if writer is None:
                     writer = pa.ipc.new_file(hidden, batch.schema)
                 for at in range(0, batch.num_rows, _BATCH_ROWS):

@@ -69,5 +69,3 @@ def _folder_of(sink: Result) -> str:
 def _pickling(spec: JobSpec) -> Callable[[], JobSpec]:
     blob = launcher().dump_job(spec)
     return lambda: launcher().load_job(blob)
-
-

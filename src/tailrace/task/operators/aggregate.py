@@ -91,6 +91,7 @@ class AggregateTask(StatefulTask):
         self.zero = tuple(f.create_accumulator() for f in self.functions) if self.builtin else ()
         self.inputs = [FieldReader(getattr(f, "of", None), node.name, ctx.subtask) for f in self.functions]
         self._loop = compiled_loop(self.functions) if self.builtin else None
+        self._merge: Callable[..., list[list[Any]]] | None = None
 
     def process(self, batch: Any, port: int) -> None:
         if isinstance(batch, Columns):
@@ -157,14 +158,8 @@ class AggregateTask(StatefulTask):
         if not len(batch):
             return
         grouped = GroupedBatch.of(self, batch, self.keys.selector, self.functions)
-        results: list[list[Any]] = [[] for _ in self.functions]
-        for key, partials in grouped.partials():
-            held = settled(key)
-            state = self.table.get(held, (held, *self.zero))
-            made = [f.merge(a, p) for f, a, p in zip(self.functions, state[1:], partials, strict=True)]
-            self.table[held] = (held, *made)
-            for column, f, a in zip(results, self.functions, made, strict=True):
-                column.append(f.get_result(a))
+        merge = self._merge = self._merge or compiled_merge(self.functions)
+        results = merge(settled_keys(grouped.keys()), self.table, self._first, *grouped.partials())
         arrays = result_arrays(self, self.names, results, grouped.result_types)
         data = pa.RecordBatch.from_arrays([*grouped.key_columns, *arrays], names=[*grouped.key_names, *self.names])
         times = None if grouped.times is None else np.asarray(grouped.times, np.int64)
@@ -189,7 +184,7 @@ def compiled_loop(aggregates: list[Any]) -> Callable[..., list[Any]]:
         f"    except KeyError: k, {', '.join(names)} = first(k)",
     ]
     for i, aggregate in enumerate(aggregates):
-        step = re.sub(r"\ba\b", f"a{i}", re.sub(r"\bx\b", f"x{i}", aggregate.step))
+        step = _numbered(aggregate.step, i)
         lines.append(f"    {f'if x{i} is not None: ' if i in reads else ''}a{i} = {step}")
     results = ", ".join(f"a{i}" if _is_result(f) else f"r{i}(a{i})" for i, f in enumerate(aggregates))
     lines.append(f"    table[k] = s = (k, {', '.join(names)})")
@@ -197,6 +192,32 @@ def compiled_loop(aggregates: list[Any]) -> Callable[..., list[Any]]:
     scope: dict[str, Any] = {f"r{i}": f.get_result for i, f in enumerate(aggregates)}
     exec(compile("\n".join(lines), FUSED, "exec"), scope)
     return scope["loop"]  # type: ignore[no-any-return]
+
+
+def compiled_merge(aggregates: list[Any]) -> Callable[..., list[list[Any]]]:
+    """The generated loop over the distinct keys of one batch in columns: (keys, table, first, partials, …) -> a list of
+    results per aggregate."""
+    count = range(len(aggregates))
+    names = ", ".join(f"a{i}" for i in count)
+    lines = [
+        f"def merge(keys, table, first{''.join(f', p{i}' for i in count)}):",
+        f"  {''.join(f'o{i} = []; ' for i in count)}",
+        f"  for k{''.join(f', x{i}' for i in count)} in zip(keys{''.join(f', p{i}' for i in count)}):",
+        f"    try: _, {names} = table[k]",
+        f"    except KeyError: k, {names} = first(k)",
+    ]
+    for i, aggregate in enumerate(aggregates):
+        lines.append(f"    a{i} = {_numbered(aggregate.joined, i)}")
+        lines.append(f"    o{i}.append({f'a{i}' if _is_result(aggregate) else f'r{i}(a{i})'})")
+    lines += [f"    table[k] = (k, {names})", f"  return [{', '.join(f'o{i}' for i in count)}]"]
+    scope: dict[str, Any] = {f"r{i}": f.get_result for i, f in enumerate(aggregates)}
+    exec(compile("\n".join(lines), FUSED, "exec"), scope)
+    return scope["merge"]  # type: ignore[no-any-return]
+
+
+def _numbered(expression: str, i: int) -> str:
+    """An aggregate's expression of `a` and `x` with the names of the i-th aggregate."""
+    return re.sub(r"\ba\b", f"a{i}", re.sub(r"\bx\b", f"x{i}", expression))
 
 
 def _is_result(aggregate: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 
 from tailrace.api.aggregates import BuiltinAggregate
 from tailrace.elements.batches import Columns, Times
+from tailrace.elements.convert import plain_values
 from tailrace.task.operators.base import OperatorTask
 
 _WINDOW, _TIME = "__window", "__time"
@@ -89,7 +89,7 @@ class GroupedBatch:
         for i, aggregate in enumerate(aggregates):
             prefix = f"v{i}_" if aggregate.of is not None else ""
             answers = [column(f"{prefix}{one}") for one in aggregate.arrow]
-            lists = [answer.to_pylist() for answer in answers]
+            lists = list(map(plain_values, answers))
             columns.append(list(map(_whole, lists)) if i in wide else lists)
             types.append(aggregate.result_type([wide.get(i, answer.type) for answer in answers]))
         windows = column(_WINDOW).to_pylist() if _WINDOW in by else None
@@ -99,17 +99,13 @@ class GroupedBatch:
 
     def keys(self) -> list[Any]:
         """The distinct keys as Python values, tuples for a key of several columns."""
-        lists = [column.to_pylist() for column in self.key_columns]
+        lists = list(map(plain_values, self.key_columns))
         return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
 
-    def partials(self) -> Iterator[tuple[Any, list[Any]]]:
-        """Each distinct key with its partial accumulators."""
-        per_aggregate = [
-            list(map(aggregate.from_arrow, *answers))
-            for aggregate, answers in zip(self.aggregates, self.columns, strict=True)
-        ]
-        for i, key in enumerate(self.keys()):
-            yield key, [partial[i] for partial in per_aggregate]
+    def partials(self) -> list[list[Any]]:
+        """For each aggregate the partial accumulators of the distinct keys."""
+        pairs = zip(self.aggregates, self.columns, strict=True)
+        return [list(map(aggregate.from_arrow, *answers)) for aggregate, answers in pairs]
 
 
 def _column(task: OperatorTask, batch: Columns, name: str) -> pa.Array:

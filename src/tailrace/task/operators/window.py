@@ -148,7 +148,7 @@ class WindowTask(StatefulTask):
             self._remember_types(grouped)
             assert grouped.windows is not None
             held = settled_keys(grouped.keys())
-            for key, start, (_, partials) in zip(held, grouped.windows, grouped.partials(), strict=True):
+            for key, start, *partials in zip(held, grouped.windows, *grouped.partials(), strict=True):
                 windows = self._windows(key, start)
                 pairs = zip(self.functions, windows[start], partials, strict=True)
                 windows[start] = tuple([f.merge(a, p) for f, a, p in pairs])
