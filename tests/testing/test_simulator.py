@@ -12,6 +12,7 @@ import pytest
 import tailrace as tr
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan
+from tailrace.task.functions import with_own_functions
 from tailrace.task.worker import JobSpec
 from tailrace.testing.simulator import Simulation
 
@@ -147,5 +148,5 @@ def test_a_job_may_be_cancelled_at_any_moment(turns: int) -> None:
 
 
 def loading(env: tr.Environment, plan: Plan) -> Callable[[], JobSpec]:
-    """What gives each worker the job."""
-    return lambda: JobSpec("simulated", 1, plan, env.memory)
+    """What gives each worker the job, with function objects of its own."""
+    return lambda: JobSpec("simulated", 1, with_own_functions(plan, keep_first=False), env.memory)

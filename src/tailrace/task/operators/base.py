@@ -110,13 +110,17 @@ def call_user(function: Callable[..., Any], *args: Any, what: str, operator: str
 
 
 def close_functions(functions: list[Any]) -> None:
-    """Closes all rich functions, and raises the first error only then."""
+    """Closes those of the functions that are rich ones."""
+    close_all([fn for fn in functions if isinstance(fn, Function)])
+
+
+def close_all(closing: list[Any]) -> None:
+    """Closes every one, and raises the first error only then."""
     raised: list[Exception] = []
-    for fn in functions:
-        if isinstance(fn, Function):
-            try:
-                fn.close()
-            except Exception as error:  # the others must still be closed
-                raised.append(error)
+    for one in closing:
+        try:
+            one.close()
+        except Exception as error:  # the others must still be closed
+            raised.append(error)
     if raised:
         raise raised[0]

@@ -12,7 +12,7 @@ from tailrace.elements.batches import Columns, Rows
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink, Source
 from tailrace.task.context import OperatorContext
-from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.base import OperatorTask, close_all
 from tailrace.task.operators.stateless import rows_to_columns
 
 
@@ -91,8 +91,7 @@ class SourceTask(OperatorTask):
         self.call_user(split.reader.close, what="closing a split")
 
     def close(self) -> None:
-        for split in self.splits:
-            split.reader.close()
+        close_all([split.reader for split in self.splits])
 
 
 class SinkTask(OperatorTask):

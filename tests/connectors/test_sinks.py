@@ -1,0 +1,286 @@
+"""Sinks: what is not finished is hidden, what is finished has a plain name, and publishing twice does no harm."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tailrace as tr
+from tailrace.connectors.sinks import remove_unfinished
+
+
+@dataclass
+class Place:
+    """Where a writer stands."""
+
+    subtask: int = 0
+    parallelism: int = 1
+    job: str = "job"
+    incarnation: int = 1
+    run_id: str = "run"
+    uid: str = "sink"
+
+
+SCHEMA = pa.schema([("x", pa.int64()), ("name", pa.string())])
+BATCH = pa.record_batch([[1, 2], ["a", "b"]], schema=SCHEMA)
+
+FILES: dict[str, tuple[Any, Any]] = {
+    "text": (lambda folder: tr.sinks.TextFiles(folder), [1, "two"]),
+    "parquet": (lambda folder: tr.sinks.Parquet(folder, SCHEMA), BATCH),
+    "parquet without a schema": (lambda folder: tr.sinks.Parquet(folder), BATCH),
+    "collect": (lambda folder: bound(tr.sinks.Collect(), folder), [1, "two"]),
+}
+
+
+def bound(sink: Any, folder: str) -> Any:
+    sink.bind(folder)
+    return sink
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder)) if folder.is_dir() else []
+
+
+def plain(folder: Path) -> list[str]:
+    return [name for name in names(folder) if not name.startswith((".", "_"))]
+
+
+# The life of a file.
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_is_hidden_until_it_is_published(kind: str, tmp_path: Path) -> None:
+    make, batch = FILES[kind]
+    sink = make(str(tmp_path / "out"))
+    writer = sink.writer(Place())
+    assert names(tmp_path / "out") == []
+    writer.write(batch)
+    assert plain(tmp_path / "out") == [] and len(names(tmp_path / "out")) == 1
+    prepared = writer.prepare()
+    assert plain(tmp_path / "out") == [] and len(names(tmp_path / "out")) == 1
+    sink.publish([prepared])
+    assert len(plain(tmp_path / "out")) == 1 == len(names(tmp_path / "out"))
+    writer.close()
+    assert len(plain(tmp_path / "out")) == 1
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_publishing_twice_does_no_harm(kind: str, tmp_path: Path) -> None:
+    make, batch = FILES[kind]
+    sink = make(str(tmp_path))
+    writers = [sink.writer(Place(subtask=i, parallelism=3)) for i in range(3)]
+    for writer in writers:
+        writer.write(batch)
+    prepared = [writer.prepare() for writer in writers]
+    sink.publish(prepared[:2])  # and then a crash: whoever comes next publishes everything again
+    sink.publish(prepared)
+    sink.publish(prepared)
+    assert len(plain(tmp_path)) == 3 == len(names(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        os.unlink(tmp_path / plain(tmp_path)[0])
+        sink.publish(prepared)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_what_was_not_prepared_is_given_up(kind: str, tmp_path: Path) -> None:
+    make, batch = FILES[kind]
+    writer = make(str(tmp_path)).writer(Place())
+    writer.write(batch)
+    writer.close()
+    writer.close()
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_what_was_prepared_waits_until_the_run_is_given_up(kind: str, tmp_path: Path) -> None:
+    make, batch = FILES[kind]
+    sink = make(str(tmp_path))
+    for run in ("this", "another"):
+        writer = sink.writer(Place(run_id=run))
+        writer.write(batch)
+        writer.prepare()
+        writer.close()
+    assert len(names(tmp_path)) == 2
+    remove_unfinished(sink, "this")
+    assert ["another" in name for name in names(tmp_path)] == [True]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_where_there_is_no_record_there_is_no_file(kind: str, tmp_path: Path) -> None:
+    sink = FILES[kind][0](str(tmp_path / "out"))
+    writer = sink.writer(Place())
+    assert writer.prepare() is None
+    writer.close()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_sinks_subtasks_and_runs_never_take_each_others_names(kind: str, tmp_path: Path) -> None:
+    make, batch = FILES[kind]
+    places = [Place(), Place(subtask=1), Place(run_id="other"), Place(incarnation=2), Place(uid="another/sink#1")]
+    for place in places:
+        sink = make(str(tmp_path))
+        writer = sink.writer(place)
+        writer.write(batch)
+        sink.publish([writer.prepare()])
+    assert len(plain(tmp_path)) == len(places)
+
+
+# Text.
+
+
+def lines_of(folder: Path) -> list[str]:
+    return [line for name in plain(folder) for line in (folder / name).read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def test_text_is_one_line_per_record(tmp_path: Path) -> None:
+    env = tr.Environment(parallelism=2)
+    env.from_collection(["a", "", "é\u2028", 5, None, (1, "x")]).sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    tr.testing.run(env)
+    assert lines_of(tmp_path) == ["a", "", "é\u2028", "5", "None", "(1, 'x')"]
+    again = tr.Environment(parallelism=1)
+    out = again.from_source(tr.sources.TextFiles(str(tmp_path))).sink_to(tr.sinks.Collect())
+    tr.testing.run(again)
+    assert out.result() == ["a", "", "é\u2028", "5", "None", "(1, 'x')"]
+
+
+@pytest.mark.parametrize("record", ["two\nlines", "\n", "ends with a return\r"])
+def test_text_that_could_not_be_read_back_is_refused_with_its_record(record: str, tmp_path: Path) -> None:
+    env = tr.Environment(parallelism=1)
+    env.from_collection(["fine", record]).sink_to(tr.sinks.TextFiles(str(tmp_path)), name="lines")
+    with pytest.raises(tr.JobFailed, match="operator 'lines'.*a record has a line break in it") as caught:
+        tr.testing.run(env)
+    assert caught.value.record == repr(record)
+    assert names(tmp_path) == []
+
+
+def test_two_sinks_may_write_into_one_folder(tmp_path: Path) -> None:
+    env = tr.Environment(parallelism=2)
+    env.from_collection([1, 2]).sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    env.from_collection([3, 4]).sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    tr.testing.run(env)
+    assert sorted(lines_of(tmp_path)) == ["1", "2", "3", "4"]
+
+
+def test_a_path_is_meant_from_where_the_dataflow_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(tr.sinks.TextFiles("out"))
+    monkeypatch.chdir(os.sep)
+    tr.testing.run(env)
+    assert lines_of(tmp_path / "out") == ["1"]
+
+
+# Parquet.
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return [row for name in plain(folder) for row in pq.read_table(folder / name).to_pylist()]
+
+
+def test_parquet_takes_rows_with_a_schema(tmp_path: Path) -> None:
+    env = tr.Environment(parallelism=2)
+    rows = env.from_collection([(1, "a"), {"name": "b", "x": 2}, (None, None)])
+    rows.sink_to(tr.sinks.Parquet(str(tmp_path), SCHEMA))
+    tr.testing.run(env)
+    assert rows_of(tmp_path) == [{"x": 1, "name": "a"}, {"x": 2, "name": "b"}, {"x": None, "name": None}]
+
+
+def test_parquet_takes_columns_as_they_come_or_casts_them(tmp_path: Path) -> None:
+    narrow = pa.schema([("name", pa.string()), ("x", pa.int8())])
+    env = tr.Environment(parallelism=1)
+    columns = env.from_collection([(1, "a")]).to_columns(SCHEMA)
+    columns.sink_to(tr.sinks.Parquet(str(tmp_path / "as they come")))
+    columns.sink_to(tr.sinks.Parquet(str(tmp_path / "cast"), narrow))
+    tr.testing.run(env)
+    assert rows_of(tmp_path / "as they come") == rows_of(tmp_path / "cast") == [{"x": 1, "name": "a"}]
+    assert pq.read_schema(tmp_path / "cast" / plain(tmp_path / "cast")[0]) == narrow
+
+
+def test_parquet_that_cannot_be_cast_is_the_users_error(tmp_path: Path) -> None:
+    env = tr.Environment(parallelism=1)
+    columns = env.from_collection([(1000, "a")]).to_columns(SCHEMA)
+    columns.sink_to(tr.sinks.Parquet(str(tmp_path), pa.schema([("x", pa.int8())])), name="small")
+    with pytest.raises(tr.JobFailed, match="operator 'small'.*the sink raised ArrowInvalid"):
+        tr.testing.run(env)
+    assert names(tmp_path) == []
+
+
+def test_many_small_batches_become_large_row_groups(tmp_path: Path) -> None:
+    sink = tr.sinks.Parquet(str(tmp_path))
+    writer = sink.writer(Place())
+    for _ in range(40_000):
+        writer.write(BATCH)
+    sink.publish([writer.prepare()])
+    file = pq.ParquetFile(tmp_path / plain(tmp_path)[0])
+    assert (file.metadata.num_rows, file.num_row_groups) == (80_000, 2)
+
+
+# Results and callbacks.
+
+
+def test_results_come_in_the_order_of_subtasks_and_in_order_within_each() -> None:
+    env = tr.Environment(parallelism=12)
+    out = env.from_source(tr.sources.Sequence(0, 48)).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert out.result() == [subtask + 12 * i for subtask in range(12) for i in range(4)]
+
+
+def test_a_result_may_hold_anything_that_can_be_pickled() -> None:
+    records = [None, 1, "a", (1, [2, {"x": 3}]), 1j, {4, 5}, b"bytes"]
+    env = tr.Environment(parallelism=1)
+    out = env.from_collection(records).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert out.result() == records
+
+
+def test_a_callback_is_called_for_each_record() -> None:
+    seen: list[int] = []
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1, 2, 3]).sink_to(tr.sinks.Callback(seen.append))
+    tr.testing.run(env)
+    assert seen == [1, 2, 3]
+    with pytest.raises(tr.ConfigError, match="Callback takes a function, not 5"):
+        tr.sinks.Callback(5)
+
+
+# A user's own sink.
+
+
+def test_a_sink_is_published_once_all_of_the_job_has_ended() -> None:
+    told: list[Any] = []
+
+    class Writer(tr.SinkWriter):
+        def __init__(self, subtask: int) -> None:
+            self.subtask, self.records = subtask, 0
+
+        def write(self, batch: list[Any]) -> None:
+            assert batch, "an empty batch is nothing to write"
+            self.records += len(batch)
+
+        def prepare(self) -> bytes | None:
+            told.append(("prepare", self.subtask))
+            return b"%d: %d" % (self.subtask, self.records) if self.records else None
+
+        def close(self) -> None:
+            told.append(("close", self.subtask))
+
+    class Sink(tr.Sink):
+        def writer(self, ctx: tr.SinkContext) -> tr.SinkWriter:
+            assert (ctx.job, ctx.parallelism, ctx.incarnation) == ("test", 3, 1)
+            return Writer(ctx.subtask)
+
+        def publish(self, prepared: Sequence[bytes]) -> None:
+            told.append(("publish", sorted(prepared)))
+
+    env = tr.Environment(parallelism=3)
+    env.from_collection([1, 2]).filter(lambda x: True).sink_to(Sink())
+    tr.testing.run(env)
+    assert sorted(told[:3]) == [("prepare", i) for i in range(3)]
+    assert told[3] == ("publish", [b"1: 1", b"2: 1"])
+    assert sorted(told[4:]) == [("close", i) for i in range(3)]

@@ -1,0 +1,368 @@
+"""Sources: whatever position a reader gives, reading on from it gives exactly the rest."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tailrace as tr
+from tailrace.connectors.sources import ArrowFiles
+
+
+def plain(data: Any) -> list[Any]:
+    """What a reader gave, as a list of records."""
+    return data.to_pylist() if isinstance(data, pa.RecordBatch) else list(data)
+
+
+def drain(reader: tr.Reader, limits: Iterator[int], most: int = 10_000) -> list[Any]:
+    """Everything that a reader gives until its end."""
+    found: list[Any] = []
+    now = 0.0
+    for _ in range(most):
+        limit = next(limits)
+        data = reader.read(limit, now)
+        if data is None:
+            reader.close()
+            return found
+        records = plain(data)
+        assert len(records) <= limit
+        if not records:
+            assert reader.next_at(now) >= now
+            now = reader.next_at(now) + 1e-6
+        found += records
+    raise AssertionError("the reader never ends")
+
+
+def always(limit: int) -> Iterator[int]:
+    while True:
+        yield limit
+
+
+def everything(source: tr.Source, parallelism: int) -> list[list[Any]]:
+    """The records of each split."""
+    return [drain(source.reader(split), always(1000)) for split in source.splits(parallelism)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of every kind, with a few hundred records each."""
+    made = tmp_path_factory.mktemp("sources")
+    lines = [f"line {i} " + "é" * (i % 5) for i in range(300)]
+    (made / "lines.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (made / "no-end.txt").write_text("\n".join(lines[:50]), encoding="utf-8")
+    (made / "crlf.txt").write_bytes("\r\n".join(lines[:50]).encode() + b"\r\n\r\n")
+    (made / "gaps.txt").write_bytes(b"\n\n\na\n\nb\n\n")
+    (made / "empty.txt").write_bytes(b"")
+    table = pa.table({"x": range(200), "name": [f"n{i}" for i in range(200)]})
+    pq.write_table(table, made / "table.parquet", row_group_size=33)
+    pq.write_table(table.slice(0, 0), made / "none.parquet")
+    with pa.ipc.new_file(str(made / "table.arrow"), table.schema) as writer:
+        for batch in [*table.to_batches(max_chunksize=70), *table.slice(0, 0).to_batches(), *table.slice(5, 3).to_batches()]:
+            writer.write_batch(batch)
+    return made
+
+
+def endless() -> Iterator[int]:
+    i = 0
+    while True:
+        yield i
+        i += 1
+
+
+SOURCES: dict[str, Callable[[Path], tr.Source]] = {
+    "sequence": lambda folder: tr.sources.Sequence(-5, 113),
+    "sequence with a rate": lambda folder: tr.sources.Sequence(0, 50, rate=1000),
+    "empty sequence": lambda folder: tr.sources.Sequence(3, 3),
+    "collection": lambda folder: tr.sources.Collection([{"n": i} for i in range(101)]),
+    "empty collection": lambda folder: tr.sources.Collection([]),
+    "generator of an index": lambda folder: tr.sources.Generator(lambda i: i * i, count=97),
+    "generator of an iterator": lambda folder: tr.sources.Generator(lambda: iter(range(55))),
+    "generator function": lambda folder: tr.sources.Generator(endless, count=60),
+    "generator with a rate": lambda folder: tr.sources.Generator(endless, count=20, rate=100.0),
+    "lines": lambda folder: tr.sources.TextFiles(str(folder / "lines.txt")),
+    "lines without the last end": lambda folder: tr.sources.TextFiles(str(folder / "no-end.txt")),
+    "lines with two-character ends": lambda folder: tr.sources.TextFiles(str(folder / "crlf.txt")),
+    "empty lines": lambda folder: tr.sources.TextFiles(str(folder / "gaps.txt")),
+    "empty file": lambda folder: tr.sources.TextFiles(str(folder / "empty.txt")),
+    "several files": lambda folder: tr.sources.TextFiles(str(folder / "*.txt")),
+    "parquet": lambda folder: tr.sources.Parquet(str(folder / "table.parquet")),
+    "parquet in columns": lambda folder: tr.sources.Parquet(str(folder / "table.parquet"), form="columns"),
+    "empty parquet": lambda folder: tr.sources.Parquet(str(folder / "none.parquet")),
+    "arrow": lambda folder: ArrowFiles([str(folder / "table.arrow")], ("x", "name"), "rows"),
+    "arrow in columns": lambda folder: ArrowFiles([str(folder / "table.arrow")], ("x", "name"), "columns"),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_reading_on_from_any_position_gives_exactly_the_rest(name: str, folder: Path, data: st.DataObject) -> None:
+    source = SOURCES[name](folder)
+    parallelism = data.draw(st.integers(1, 4))
+    limits = iter(lambda: data.draw(st.integers(1, 40)), None)
+    for split in source.splits(parallelism):
+        whole = drain(source.reader(split), always(1000))
+        reader, read, now = source.reader(split), 0, 0.0
+        for _ in range(data.draw(st.integers(0, 6))):
+            given = reader.read(next(limits), now)
+            if given is None:
+                break
+            read += len(plain(given))
+            now += 1.0
+        position = reader.position
+        reader.close()
+        assert drain(source.reader(split, position), limits) == whole[read:]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_splits_are_the_same_each_time_and_hold_everything_once(name: str, folder: Path) -> None:
+    source = SOURCES[name](folder)
+    alone = sorted(map(repr, (record for split in everything(source, 1) for record in split)))
+    for parallelism in (1, 2, 5):
+        assert list(source.splits(parallelism)) == list(source.splits(parallelism))
+        assert sorted(map(repr, (r for split in everything(source, parallelism) for r in split))) == alone
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_position_is_small_and_can_be_pickled(name: str, folder: Path) -> None:
+    import pickle
+
+    source = SOURCES[name](folder)
+    for split in source.splits(2):
+        reader = source.reader(split)
+        reader.read(3, 0.0)
+        assert len(pickle.dumps(reader.position)) < 100
+        reader.close()
+
+
+# Numbers.
+
+
+def test_a_sequence_is_a_range_shared_out() -> None:
+    assert everything(tr.sources.Sequence(3, 10), 3) == [[3, 6, 9], [4, 7], [5, 8]]
+    assert tr.sources.Sequence(0, 5).bounded and not tr.sources.Sequence(0, None).bounded
+
+
+def test_a_rate_is_over_all_subtasks_and_from_the_first_read_on() -> None:
+    readers = [tr.sources.Sequence(0, None, rate=10.0).reader((i, 2)) for i in range(2)]
+    for reader in readers:
+        reader.read(1000, 100.0)
+    assert [len(reader.read(1000, 102.0)) for reader in readers] == [10, 10]
+    assert [len(reader.read(1000, 102.0)) for reader in readers] == [0, 0]
+    assert readers[0].next_at(102.0) == pytest.approx(102.2)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_rate_that_no_float_can_hold_loses_nothing_and_does_not_spin(parallelism: int) -> None:
+    env = tr.Environment(parallelism=parallelism)
+    out = env.from_source(tr.sources.Sequence(0, 100, rate=7.3)).sink_to(tr.sinks.Collect())
+    job = tr.testing.run(env)
+    assert sorted(out.result()) == list(range(100))
+    assert job.simulation.turns < 2_000
+
+
+@pytest.mark.parametrize("rate", [0, -1, "fast"])
+def test_a_rate_is_above_zero(rate: Any) -> None:
+    with pytest.raises(tr.ConfigError, match="rate is a number of records per second above zero"):
+        tr.sources.Sequence(0, 1, rate=rate)
+    with pytest.raises(tr.ConfigError, match="Sequence takes whole numbers, not 'a' and 1"):
+        tr.sources.Sequence("a", 1)
+
+
+def test_a_collection_is_shared_out_in_order() -> None:
+    assert everything(tr.sources.Collection("abcde".split() + list("xyz")), 2) == [["abcde", "x"], ["y", "z"]]
+
+
+# Generators.
+
+
+def numbers_up_to(n: int = 3) -> Iterator[int]:
+    yield from range(n)
+
+
+def test_a_generator_function_is_an_iterator_whatever_its_parameters() -> None:
+    source = tr.sources.Generator(numbers_up_to)
+    assert source.bounded
+    assert everything(source, 4) == [[0, 1, 2]]
+
+
+def test_a_function_of_an_index_is_unbounded_without_a_count() -> None:
+    assert not tr.sources.Generator(lambda i: i).bounded
+    assert tr.sources.Generator(lambda i: i, count=3).bounded
+    assert everything(tr.sources.Generator(lambda i: i, count=5), 2) == [[0, 2, 4], [1, 3]]
+    assert everything(tr.sources.Generator(lambda i: i, count=0), 2) == [[], []]
+
+
+@pytest.mark.parametrize("function", [5, None, lambda a, b: 1])
+def test_what_is_no_generator_is_refused(function: Any) -> None:
+    with pytest.raises(tr.ConfigError, match="Generator takes"):
+        tr.sources.Generator(function)
+
+
+# Lines.
+
+
+def lines(path: Path, **options: Any) -> list[str]:
+    return [line for split in everything(tr.sources.TextFiles(str(path), **options), 1) for line in split]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a", ["a"]),
+        (b"a\n", ["a"]),
+        (b"a\n\nb", ["a", "", "b"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a\r\nb\r", ["a", "b"]),
+        (b"a\rb\n", ["a\rb"]),
+        ("é\u2028ü\x0b\n".encode(), ["é\u2028ü\x0b"]),
+    ],
+)
+def test_a_line_ends_with_a_line_feed_and_nothing_else(content: bytes, expected: list[str], tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(content)
+    assert lines(tmp_path / "f") == expected
+
+
+def test_a_line_may_be_longer_than_a_read(tmp_path: Path) -> None:
+    long = "x" * 1_000_000
+    (tmp_path / "f").write_text(f"a\n{long}\nb", encoding="utf-8")
+    assert lines(tmp_path / "f") == ["a", long, "b"]
+
+
+def test_what_is_no_utf8_is_told_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"good\nbad \xff\n")
+    with pytest.raises(ValueError, match="f at byte 5: not UTF-8"):
+        lines(tmp_path / "f")
+
+
+def test_a_file_that_is_followed_is_read_on_as_it_grows(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntw")
+    source = tr.sources.TextFiles(str(path), follow=True)
+    assert not source.bounded
+    reader = source.reader(source.splits(1)[0])
+    assert plain(reader.read(10, 0.0)) == ["one"]
+    assert plain(reader.read(10, 1.0)) == []
+    with path.open("ab") as file:
+        file.write(b"o\nthree\nfou")
+    assert plain(reader.read(1, 2.0)) == ["two"]
+    position = reader.position
+    assert plain(reader.read(10, 2.0)) == ["three"]
+    again = source.reader(source.splits(1)[0], position)
+    assert plain(again.read(10, 3.0)) == ["three"]
+    assert reader.position == again.position == len(b"one\ntwo\nthree\n")
+    reader.close()
+    again.close()
+
+
+# Which files.
+
+
+def test_a_path_is_a_file_a_folder_or_a_pattern(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", ".hidden", "_SUCCESS", "c[1].txt"):
+        (tmp_path / name).write_text(name + "\n")
+    (tmp_path / "folder.txt").mkdir()
+    assert lines(tmp_path) == ["a.txt", "b.txt", "c[1].txt"]
+    assert lines(tmp_path / "?.txt") == ["a.txt", "b.txt"]
+    assert lines(tmp_path / "*.txt") == ["a.txt", "b.txt", "c[1].txt"]
+    assert lines(tmp_path / "c[1].txt") == ["c[1].txt"]
+    assert lines(tmp_path / ".hidden") == [".hidden"]
+    with pytest.raises(tr.ConfigError, match="there are no files at"):
+        lines(tmp_path / "nothing")
+
+
+def test_a_path_is_meant_from_where_the_dataflow_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_text("here\n")
+    monkeypatch.chdir(tmp_path)
+    source = tr.sources.TextFiles("f")
+    monkeypatch.chdir(os.sep)
+    assert everything(source, 1) == [["here"]]
+
+
+# Parquet.
+
+
+def test_parquet_gives_named_tuples_or_batches(folder: Path) -> None:
+    rows = drain(tr.sources.Parquet(str(folder / "table.parquet")).reader(str(folder / "table.parquet")), always(7))
+    assert (rows[3].x, rows[3].name, len(rows)) == (3, "n3", 200)
+    assert tr.sources.Parquet(str(folder / "table.parquet")).columns == ("x", "name")
+    with pytest.raises(tr.ConfigError, match="Parquet: form is 'rows' or 'columns', not 'arrow'"):
+        tr.sources.Parquet(str(folder / "table.parquet"), form="arrow")
+    with pytest.raises(tr.ConfigError, match="there are no files at"):
+        tr.sources.Parquet("/nowhere")
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+def test_parquet_runs_in_a_job(folder: Path, form: str) -> None:
+    env = tr.Environment(parallelism=2)
+    stream = env.from_source(tr.sources.Parquet(str(folder / "table.parquet"), form=form))
+    out = stream.filter(lambda row: row.x >= 198).map(tuple).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert out.result() == [(198, "n198"), (199, "n199")]
+
+
+# In a job.
+
+
+def test_a_subtask_reads_all_its_splits_in_turn() -> None:
+    class Three(tr.Source):
+        def splits(self, parallelism: int) -> list[str]:
+            return ["a", "b", "c"]
+
+        def reader(self, split: str, position: Any = None) -> tr.Reader:
+            return tr.sources.Collection([f"{split}{i}" for i in range(3)]).reader((0, 3))
+
+    one = tr.testing.Conditions(delay=(0, 0), step_cost=(1, 1), budget=(1, 1))
+    env = tr.Environment(parallelism=1)
+    out = env.from_source(Three()).sink_to(tr.sinks.Collect())
+    tr.testing.simulate(env, conditions=one).await_termination()
+    assert out.result() == ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2", "c2"]
+
+
+def test_a_subtask_without_a_split_has_ended() -> None:
+    env = tr.Environment(parallelism=5)
+    out = env.from_source(tr.sources.Generator(lambda: iter([1, 2]))).map(str).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert out.result() == ["1", "2"]
+
+
+def test_every_reader_is_closed_also_when_the_job_fails() -> None:
+    closed: list[int] = []
+
+    class Noted(tr.Reader):
+        position = None
+
+        def __init__(self, split: int) -> None:
+            self.split = split
+
+        def read(self, limit: int, now: float) -> Any:
+            return [self.split] if self.split else None
+
+        def close(self) -> None:
+            closed.append(self.split)
+            if self.split == 1:
+                raise OSError("will not close")
+
+    class Source(tr.Source):
+        def splits(self, parallelism: int) -> list[int]:
+            return [0, 1, 2]
+
+        def reader(self, split: int, position: Any = None) -> tr.Reader:
+            return Noted(split)
+
+    def fail(value: int) -> None:
+        raise ValueError("no")
+
+    env = tr.Environment(parallelism=1)
+    env.from_source(Source()).map(fail).sink_to(tr.sinks.Callback(lambda record: None))
+    with pytest.raises(tr.JobFailed):
+        tr.testing.run(env)
+    assert sorted(closed) == [0, 1, 2]

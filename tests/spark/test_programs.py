@@ -1,0 +1,231 @@
+"""Programs in processes of their own: how they wait, how they are interrupted, and what is left when they are gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.spark
+
+BOUNDED = """
+import sys
+import tailrace as tr
+
+env = tr.Environment(parallelism=2)
+numbers = env.from_source(tr.sources.Sequence(0, 4000, rate=2000)).map(lambda x: x + 1)
+numbers.sink_to(tr.sinks.TextFiles("out"))
+env.execute("no guard")
+print("the program is over", flush=True)
+"""
+
+ENDLESS = """
+import sys, time
+import tailrace as tr
+
+env = tr.Environment(parallelism=2)
+
+def number(x):
+    if x == 1000 and sys.argv[1] == "blocked":
+        time.sleep(100)
+    return x
+
+env.from_source(tr.sources.Sequence(0, None, rate=2000)).map(number).sink_to(tr.sinks.TextFiles("out"))
+job = env.execute("endless")
+while str(job.status) != "RUNNING":
+    time.sleep(0.05)
+time.sleep(1.5)
+print("ready", flush=True)
+try:
+    if sys.argv[1] != "leaves":
+        job.await_termination()
+except KeyboardInterrupt:
+    job.await_termination(20)
+    print("status", job.status, flush=True)
+    raise
+"""
+
+
+class Program:
+    """A Python program in a session of its own, with temporary folders of its own."""
+
+    def __init__(self, folder: Path, text: str, *args: str) -> None:
+        self.folder = folder
+        self.temp = folder / "temp"
+        self.temp.mkdir()
+        (folder / "program.py").write_text(text)
+        java = f"-Djava.io.tmpdir={self.temp}"
+        env = {**os.environ, "TMPDIR": str(self.temp), "JAVA_TOOL_OPTIONS": java, "SPARK_LOCAL_DIRS": str(self.temp)}
+        for name in [name for name in env if name.startswith(("PYSPARK_", "TAILRACE_"))]:
+            del env[name]
+        self.process = subprocess.Popen(
+            [sys.executable, "program.py", *args],
+            cwd=folder,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.family: list[psutil.Process] = []
+
+    def wait_ready(self) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n", self.process.stderr.read()  # type: ignore[union-attr]
+        me = psutil.Process(self.process.pid)
+        self.family = [me, *me.children(recursive=True)]
+        assert len(self.family) >= 5  # itself, a shell or two, the JVM, the daemon, two workers
+
+    def ended(self, seconds: float) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=seconds)
+        return self.process.returncode, out, err
+
+    def assert_nothing_left(self, seconds: float = 5.0) -> None:
+        _, alive = psutil.wait_procs(self.family, timeout=seconds)
+        assert alive == []
+        out = self.folder / "out"
+        assert not out.exists() or not [name for name in os.listdir(out) if name.startswith(".")]
+
+    def kill(self) -> None:
+        with contextlib.suppress(psutil.Error):
+            me = psutil.Process(self.process.pid)
+            self.family += [me, *me.children(recursive=True)]
+        for process in self.family:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[type]:
+    started: list[Program] = []
+
+    class Started(Program):
+        def __init__(self, *args: str) -> None:
+            super().__init__(tmp_path, *args)
+            started.append(self)
+
+    yield Started
+    for one in started:
+        if one.process.poll() is None:
+            one.kill()
+
+
+def test_the_exit_waits_for_the_job_and_no_guard_is_needed(program: type[Program], tmp_path: Path) -> None:
+    started = program(BOUNDED)  # type: ignore[arg-type, call-arg]
+    code, out, err = started.ended(90)
+    assert code == 0, err
+    assert out.splitlines() == ["the program is over"]
+    lines = [int(n) for file in (tmp_path / "out").iterdir() for n in file.read_text().split()]
+    assert sorted(lines) == list(range(1, 4001))
+    noise = ("incubator modules", "JAVA_TOOL_OPTIONS", "Warning: Ignoring")
+    assert [line for line in err.splitlines() if not any(word in line for word in noise)] == []
+    started.assert_nothing_left()
+    left = [p.name for p in started.temp.iterdir() if not p.name.startswith(("liblz4", "hsperfdata", "libzstd"))]
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("what", "group", "seconds"),
+    [("waits", False, 6.0), ("waits", True, 6.0), ("blocked", True, 9.0), ("leaves", True, 6.0)],
+)
+def test_an_interrupt_cancels(program: type[Program], what: str, group: bool, seconds: float) -> None:
+    started = program(ENDLESS, what)  # type: ignore[arg-type, call-arg]
+    started.wait_ready()
+    asked = time.monotonic()
+    (os.killpg if group else os.kill)(started.process.pid, signal.SIGINT)  # in a terminal the whole group gets it
+    code, out, err = started.ended(30)
+    assert time.monotonic() - asked < seconds
+    if what == "leaves":
+        assert "Traceback" not in err  # its main program was over
+    else:
+        assert code == -signal.SIGINT
+        assert "KeyboardInterrupt" in err
+        assert out == "status CANCELLED\n"
+    started.assert_nothing_left()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_driver_that_dies_takes_its_workers_along(program: type[Program], how: signal.Signals) -> None:
+    started = program(ENDLESS, "waits")  # type: ignore[arg-type, call-arg]
+    started.wait_ready()
+    os.kill(started.process.pid, how)
+    started.ended(20)
+    started.assert_nothing_left()
+
+
+JVM_DIES = """
+import os, signal, time, threading
+import psutil
+import tailrace as tr
+
+env = tr.Environment(parallelism=2)
+env.from_source(tr.sources.Sequence(0, None, rate=2000)).sink_to(tr.sinks.TextFiles("out"))
+job = env.execute("jvm dies")
+while str(job.status) != "RUNNING":
+    time.sleep(0.05)
+time.sleep(0.5)
+print("ready", flush=True)
+for process in psutil.Process().children(recursive=True):
+    if "java" in process.name():
+        process.send_signal(signal.SIGKILL)
+try:
+    job.await_termination(20)
+except tr.JobFailed as error:
+    print("failed", job.status, flush=True)
+time.sleep(0.5)
+print([t.name for t in threading.enumerate() if t.name.startswith("tailrace")], flush=True)
+os._exit(0)  # Spark itself does not get over the death of its JVM
+"""
+
+SPARK_STOPS = """
+import time, threading
+import tailrace as tr
+
+for i in range(2):
+    env = tr.Environment(parallelism=2)
+    spark = env.spark
+    numbers = env.from_source(tr.sources.Sequence(0, None, rate=2000))
+    numbers.sink_to(tr.sinks.TextFiles("out"))
+    job = env.execute("spark stops")
+    while str(job.status) != "RUNNING":
+        time.sleep(0.05)
+    time.sleep(0.5)
+    asked = time.monotonic()
+    spark.stop()
+    try:
+        job.await_termination(20)
+    except tr.JobFailed as error:
+        print("failed", job.status, time.monotonic() - asked < 10, "SparkContext was shut down" in str(error), flush=True)
+    print([t.name for t in threading.enumerate() if t.name.startswith("tailrace")], flush=True)
+try:
+    env.from_collection([1]).collect()
+except tr.ConfigError as error:
+    print(error, flush=True)
+assert sorted(tr.Environment(parallelism=1).from_collection([1, 2]).collect()) == [1, 2]  # a new session
+"""
+
+
+def test_the_jvm_dies(program: type[Program]) -> None:
+    started = program(JVM_DIES)  # type: ignore[arg-type, call-arg]
+    started.wait_ready()
+    code, out, err = started.ended(40)
+    assert out.splitlines() == ["failed FAILED", "[]"], err
+    started.assert_nothing_left()
+
+
+def test_spark_is_stopped_during_a_job(program: type[Program]) -> None:
+    started = program(SPARK_STOPS)  # type: ignore[arg-type, call-arg]
+    code, out, err = started.ended(90)
+    assert code == 0, err
+    assert out.splitlines()[:4] == ["failed FAILED True True", "[]"] * 2
+    assert "stopped" in out.splitlines()[4]
+    started.assert_nothing_left()

@@ -1,0 +1,126 @@
+"""`tr.testing.run` and `tr.testing.simulate`: a job without Spark, in this process, with its results at hand."""
+
+import gc
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tailrace as tr
+
+
+def doubled(env: tr.Environment, n: int = 5) -> tr.DataStream:
+    return env.from_source(tr.sources.Sequence(0, n)).map(lambda x: 2 * x)
+
+
+@pytest.mark.parametrize("how", [tr.testing.run, tr.testing.simulate])
+def test_a_result_lives_as_long_as_its_sink(how: Any) -> None:
+    env = tr.Environment(parallelism=2)
+    out = doubled(env).sink_to(tr.sinks.Collect())
+    how(env)  # the job's handle is not kept
+    del env
+    gc.collect()
+    folder = Path(out.directory)
+    assert sorted(out.result()) == sorted(out.result()) == [0, 2, 4, 6, 8]
+    assert folder.is_dir()
+    del out
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_run_raises_what_made_the_job_fail_and_simulate_returns_the_job() -> None:
+    def failing() -> tr.Environment:
+        env = tr.Environment(parallelism=2)
+        doubled(env).map(lambda x: 1 // (x - 4), name="bad").sink_to(tr.sinks.Collect())
+        return env
+
+    with pytest.raises(tr.JobFailed, match="operator 'bad', subtask 0, record 4: ZeroDivisionError"):
+        tr.testing.run(failing())
+    job = tr.testing.simulate(failing(), seed=1, name="doubling")
+    assert job.status is tr.JobStatus.FAILED
+    error = job.exception()
+    assert error is not None and (error.job, error.operator, error.record) == ("doubling", "bad", "4")
+    with pytest.raises(tr.JobFailed, match="job 'doubling' failed"):
+        job.await_termination()
+
+
+def test_a_finished_job_says_so() -> None:
+    env = tr.Environment(parallelism=2)
+    doubled(env).sink_to(tr.sinks.Callback(lambda record: None))
+    job = tr.testing.run(env)
+    assert (job.status, job.exception(), job.await_termination()) == (tr.JobStatus.FINISHED, None, True)
+
+
+def test_figures_are_per_vertex_and_subtask() -> None:
+    env = tr.Environment(parallelism=2)
+    doubled(env, 10).key_by(lambda x: x).count().sink_to(tr.sinks.Callback(lambda record: None))
+    figures = tr.testing.run(env).metrics()
+    assert sorted(figures) == ["0.0", "0.1", "1.0", "1.1"]
+    assert sum(figures[f"0.{i}"]["records_in"] for i in range(2)) == 10
+    assert sum(figures[f"1.{i}"]["records_out"] for i in range(2)) == 10
+
+
+def test_plain_functions_run_as_they_are_and_here(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[int] = []
+    env = tr.Environment(parallelism=1)
+    doubled(env, 3).map(seen.append).sink_to(tr.sinks.Print("> "))
+    tr.testing.run(env)
+    assert seen == [0, 2, 4]
+    assert capsys.readouterr().out == "> None\n> None\n> None\n"
+
+
+def test_print_names_the_subtask_where_there_are_several(capsys: pytest.CaptureFixture[str]) -> None:
+    env = tr.Environment(parallelism=2)
+    env.from_source(tr.sources.Sequence(0, 4)).sink_to(tr.sinks.Print())
+    tr.testing.run(env)
+    assert sorted(capsys.readouterr().out.splitlines()) == ["0> 0", "0> 2", "1> 1", "1> 3"]
+
+
+def test_the_users_own_records_and_functions_are_left_alone() -> None:
+    class Growing(tr.MapFunction):
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        def map(self, value: int) -> int:
+            self.seen.append(value)
+            return len(self.seen)
+
+    growing, records = Growing(), [1, 2, 3]
+    for _ in range(2):
+        env = tr.Environment(parallelism=1)
+        out = env.from_collection(records).map(growing).sink_to(tr.sinks.Collect())
+        tr.testing.run(env)
+        assert out.result() == [1, 2, 3]
+    assert growing.seen == [] and records == [1, 2, 3]
+
+
+def test_what_a_simulated_worker_gets_was_pickled() -> None:
+    seen: list[int] = []
+    env = tr.Environment(parallelism=1)
+    doubled(env, 3).map(seen.append).sink_to(tr.sinks.Collect())
+    tr.testing.simulate(env).await_termination()
+    assert seen == []
+
+
+def test_after_a_failure_nothing_is_left_in_the_folders_of_sinks(tmp_path: Path) -> None:
+    env = tr.Environment(parallelism=2)
+    numbers = env.from_source(tr.sources.Sequence(0, 100))
+    # This sink is done, and its files are prepared, long before the other branch fails.
+    env.from_collection(range(10)).sink_to(tr.sinks.TextFiles(str(tmp_path / "text")))
+    numbers.map(lambda x: (x,)).sink_to(tr.sinks.Parquet(str(tmp_path / "parquet"), pa.schema({"x": pa.int64()})))
+    numbers.rebalance().map(lambda x: 1 // (99 - x)).sink_to(tr.sinks.Callback(lambda record: None))
+    with pytest.raises(tr.JobFailed):
+        tr.testing.run(env)
+    assert [name for _, _, names in os.walk(tmp_path) for name in names] == []
+
+
+def test_an_environment_may_run_in_pieces() -> None:
+    env = tr.Environment(parallelism=1)
+    stream = doubled(env, 3)
+    first = stream.sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    second = stream.map(str).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert (first.result(), second.result()) == ([0, 2, 4], ["0", "2", "4"])
