@@ -135,7 +135,7 @@ def test_the_exit_waits_for_the_job_and_no_guard_is_needed(program: type[Program
 
 @pytest.mark.parametrize(
     ("what", "group", "seconds"),
-    [("waits", False, 6.0), ("waits", True, 6.0), ("blocked", True, 9.0), ("leaves", True, 6.0)],
+    [("waits", False, 6.0), ("blocked", True, 9.0), ("leaves", True, 6.0)],
 )
 def test_an_interrupt_cancels(program: type[Program], what: str, group: bool, seconds: float) -> None:
     started = program(ENDLESS, what)  # type: ignore[arg-type, call-arg]
@@ -153,11 +153,10 @@ def test_an_interrupt_cancels(program: type[Program], what: str, group: bool, se
     started.assert_nothing_left()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_driver_that_dies_takes_its_workers_along(program: type[Program], how: signal.Signals) -> None:
+def test_a_driver_that_dies_takes_its_workers_along(program: type[Program]) -> None:
     started = program(ENDLESS, "waits")  # type: ignore[arg-type, call-arg]
     started.wait_ready()
-    os.kill(started.process.pid, how)
+    started.process.kill()
     started.ended(20)
     started.assert_nothing_left()
 
@@ -180,7 +179,7 @@ for process in psutil.Process().children(recursive=True):
 try:
     job.await_termination(20)
 except tr.JobFailed as error:
-    print("failed", job.status, flush=True)
+    print("failed", job.status, "JVM of the Spark session is gone" in str(error), flush=True)
 time.sleep(0.5)
 print([t.name for t in threading.enumerate() if t.name.startswith("tailrace")], flush=True)
 os._exit(0)  # Spark itself does not get over the death of its JVM
@@ -204,7 +203,7 @@ for i in range(2):
     try:
         job.await_termination(20)
     except tr.JobFailed as error:
-        print("failed", job.status, time.monotonic() - asked < 10, "SparkContext was shut down" in str(error), flush=True)
+        print("failed", job.status, time.monotonic() - asked < 10, "Spark session was stopped" in str(error), flush=True)
     print([t.name for t in threading.enumerate() if t.name.startswith("tailrace")], flush=True)
 try:
     env.from_collection([1]).collect()
@@ -218,7 +217,7 @@ def test_the_jvm_dies(program: type[Program]) -> None:
     started = program(JVM_DIES)  # type: ignore[arg-type, call-arg]
     started.wait_ready()
     code, out, err = started.ended(40)
-    assert out.splitlines() == ["failed FAILED", "[]"], err
+    assert out.splitlines() == ["failed FAILED True", "[]"], err
     started.assert_nothing_left()
 
 

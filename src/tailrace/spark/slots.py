@@ -127,7 +127,7 @@ class SparkSlots:
             context.setJobDescription(f"tailrace {self.name}: worker {config.slot}")
             self.spark.range(0, 1, 1, 1).mapInArrow(_task(config), "left string").collect()
         except Exception as failure:  # whatever Spark raises: the coordinator decides what it means
-            error = shortened_failure(failure)
+            error = _end_of_spark(self.spark) or shortened_failure(failure)
             cancelled = "[SPARK_JOB_CANCELLED]" in error
         finally:
             ended(config.slot, error, cancelled)
@@ -148,6 +148,16 @@ def _task(config: WorkerConfig) -> Any:
         yield pa.RecordBatch.from_pydict({"left": [reason]})
 
     return work
+
+
+def _end_of_spark(spark: Any) -> str | None:
+    """Whether Spark itself is over, in words. What a job raises then may be anything."""
+    try:
+        context = spark.sparkContext._jsc
+        stopped = context is None or context.sc().isStopped()
+    except Exception:  # nobody answers
+        return "the JVM of the Spark session is gone"
+    return "the Spark session was stopped" if stopped else None
 
 
 def shortened_failure(failure: BaseException) -> str:

@@ -1,0 +1,457 @@
+"""The coordinator of a job, driven by hand: events go in, actions come out."""
+
+from typing import Any
+
+import pytest
+
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.machine import CloseLink, Coordinator, Kill, Launch, Limits, Send, StatusChanged
+from tailrace.protocol.deployment import (
+    Deploy,
+    Deployed,
+    Failed,
+    Hello,
+    Leave,
+    Peer,
+    Progress,
+    Publish,
+    Published,
+    Start,
+    SubtaskReport,
+    SubtasksFinished,
+    Welcome,
+)
+
+S = JobStatus
+SECOND = 1_000_000
+LIMITS = Limits(slots=60 * SECOND, lease=10 * SECOND, leave=3 * SECOND, gone=12 * SECOND)
+
+
+class Job:
+    """A coordinator of a job with some slots, and a clock."""
+
+    def __init__(self, slots: int = 2) -> None:
+        self.machine = Coordinator("job", 1, slots, b"the plan", LIMITS)
+        self.now = 100 * SECOND
+        self.epochs = [0] * slots
+
+    def actions(self) -> list[Any]:
+        """What is to be done since this was asked last."""
+        actions, self.machine.actions = self.machine.actions, []
+        return actions
+
+    def start(self) -> "Job":
+        self.machine.start(self.now)
+        return self
+
+    def hello(self, slot: int, **other: Any) -> int | None:
+        said = Hello(**{"slot": slot, "host": f"h{slot}", "port": slot, "pid": 10 + slot, "job": "job", "incarnation": 1, **other})
+        epoch = self.machine.hello(said, self.now)
+        if epoch is not None:
+            self.epochs[slot] = epoch
+        return epoch
+
+    def says(self, slot: int, message: Any, epoch: int | None = None) -> None:
+        self.machine.message(slot, self.epochs[slot] if epoch is None else epoch, message, self.now)
+
+    def all_say(self, message: Any) -> None:
+        for slot in range(len(self.epochs)):
+            self.says(slot, message)
+
+    def wait(self, seconds: float) -> None:
+        self.now += int(seconds * SECOND)
+        self.machine.tick(self.now)
+
+    def ended(self, slot: int, error: str | None = None) -> None:
+        self.machine.slot_ended(slot, error, self.now)
+
+    @property
+    def status(self) -> JobStatus:
+        return self.machine.status
+
+
+def at(status: JobStatus, slots: int = 2) -> Job:
+    """A job that has come to this state, with nothing left to do."""
+    job = Job(slots)
+    if status is not S.CREATED:
+        job.start()
+    if status in (S.RUNNING, S.FINISHING):
+        for slot in range(slots):
+            job.hello(slot)
+        job.all_say(Deployed())
+    if status is S.FINISHING:
+        job.all_say(SubtasksFinished([(7, b"files")]))
+    if status is S.FAILING:
+        for slot in range(slots):
+            job.hello(slot)
+        job.says(0, Failed("user", "it broke"))
+    if status is S.CANCELLING:
+        for slot in range(slots):
+            job.hello(slot)
+        job.machine.cancel(job.now)
+    assert job.status is status
+    job.actions()
+    return job
+
+
+def leaves(job: Job) -> list[int]:
+    """The slots that are told to leave."""
+    return [a.slot for a in job.actions() if isinstance(a, Send) and isinstance(a.message, Leave)]
+
+
+# The good course.
+
+
+def test_a_job_from_its_start_to_its_end() -> None:
+    job = Job(2).start()
+    assert job.actions() == [StatusChanged(S.STARTING), Launch(0), Launch(1)]
+
+    assert job.hello(1) == 1
+    assert job.actions() == [Send(1, 1, Welcome(1))]
+    assert job.hello(0) == 1
+    peers = [Peer(0, "h0", 0, 1), Peer(1, "h1", 1, 1)]
+    assert job.actions() == [Send(0, 1, Welcome(1)), *(Send(i, 1, Deploy(b"the plan", peers)) for i in range(2))]
+
+    job.says(1, Deployed())
+    assert job.actions() == []
+    job.says(0, Deployed())
+    assert job.actions() == [StatusChanged(S.RUNNING), Send(0, 1, Start()), Send(1, 1, Start())]
+
+    job.says(0, SubtasksFinished([(7, b"a"), (9, b"b")]))
+    assert job.actions() == []
+    job.says(1, SubtasksFinished([(7, b"c")]))
+    publish = Publish([(7, [b"a", b"c"]), (9, [b"b"])])
+    assert job.actions() == [StatusChanged(S.FINISHING), Send(0, 1, publish)]
+
+    job.says(0, Published())
+    assert job.actions() == [Send(i, 1, Leave("the job has finished")) for i in range(2)]
+    assert job.status is S.FINISHING
+    job.ended(0)
+    assert job.actions() == []
+    job.ended(1)
+    assert job.actions() == [StatusChanged(S.FINISHED)]
+    assert job.machine.cause is None and job.machine.left_behind == []
+
+
+def test_where_nothing_is_to_be_published_workers_leave_at_once() -> None:
+    job = at(S.RUNNING)
+    job.all_say(SubtasksFinished([]))
+    assert leaves(job) == [0, 1]
+    job.ended(0)
+    job.ended(1)
+    assert job.status is S.FINISHED
+
+
+def test_publishing_is_said_once_and_finishing_once() -> None:
+    job = at(S.FINISHING)
+    job.all_say(SubtasksFinished([(7, b"again")]))
+    assert job.actions() == []
+    job.says(0, Published())
+    assert leaves(job) == [0, 1]
+    job.says(0, Published())
+    assert job.actions() == []
+
+
+@pytest.mark.parametrize("status", [S.STARTING, S.RUNNING])
+def test_who_says_published_before_it_was_told_to_is_not_believed(status: JobStatus) -> None:
+    job = at(status)
+    if status is S.STARTING:
+        job.hello(0)
+        job.actions()
+    job.says(0, Published())
+    assert job.status is status and job.actions() == []
+
+
+# Who joins.
+
+
+def test_the_newest_hello_of_a_slot_holds_it() -> None:
+    job = Job(2).start()
+    assert job.hello(0) == 1
+    job.actions()
+    assert job.hello(0, pid=99) == 2
+    assert job.actions() == [CloseLink(0, 1), Send(0, 2, Welcome(2))]
+    # The older one is not heard any more, whatever it says and however it goes.
+    job.says(0, Failed("user", "from the dead"), epoch=1)
+    job.machine.link_lost(0, 1, "reset", job.now)
+    assert job.status is S.STARTING and job.actions() == []
+    # The peers are told where the newer one is.
+    job.hello(1)
+    deploys = [a for a in job.actions() if isinstance(a, Send) and isinstance(a.message, Deploy)]
+    assert [a.epoch for a in deploys] == [2, 1]
+    assert deploys[0].message.peers[0].epoch == 2
+
+
+def test_a_worker_replaced_after_the_deployment_fails_the_job() -> None:
+    job = Job(2).start()
+    job.hello(0)
+    job.hello(1)
+    job.actions()
+    job.hello(0, pid=99)
+    assert job.status is S.FAILING
+    assert job.machine.cause is not None and "worker 0 was replaced while the job was being deployed" in job.machine.cause.message
+
+
+@pytest.mark.parametrize(
+    "other", [{"job": "another"}, {"incarnation": 2}, {"slot": 2}, {"slot": -1}], ids=lambda other: str(other)
+)
+def test_who_does_not_belong_here_is_sent_away(other: dict[str, Any]) -> None:
+    job = Job(2).start()
+    job.actions()
+    slot = other.pop("slot", 0)
+    said = Hello(slot, "h", 1, 10, **{"job": "job", "incarnation": 1, **other})
+    assert job.machine.hello(said, job.now) is None
+    assert job.actions() == [] and job.status is S.STARTING
+
+
+@pytest.mark.parametrize("status", [s for s in S if s is not S.STARTING and not s.final])
+def test_who_comes_too_late_or_too_early_is_sent_away(status: JobStatus) -> None:
+    job = at(status)
+    assert job.hello(0, pid=99) is None
+    assert job.actions() == [] and job.status is status
+
+
+def test_what_a_worker_says_that_only_the_coordinator_may_fails_the_job() -> None:
+    job = at(S.RUNNING)
+    job.says(1, Start())
+    assert job.status is S.FAILING
+    assert job.machine.cause is not None
+    assert job.machine.cause.message == "worker 1 said Start, which is not for it to say"
+
+
+# Failures.
+
+
+@pytest.mark.parametrize("status", [S.STARTING, S.RUNNING, S.FINISHING])
+def test_the_first_failure_is_the_cause_and_everybody_leaves(status: JobStatus) -> None:
+    job = at(status)
+    if status is S.STARTING:
+        job.hello(0)
+        job.hello(1)
+        job.actions()
+    job.says(1, Failed("user", "it broke", operator="map", subtask=1, record="[1]"))
+    assert job.status is S.FAILING
+    assert leaves(job) == [0, 1]
+    cause = job.machine.cause
+    assert cause is not None
+    assert (cause.message, cause.kind, cause.operator, cause.subtask, cause.record) == ("it broke", "user", "map", 1, "[1]")
+    job.says(0, Failed("peer", "so did I"))
+    job.machine.link_lost(0, job.epochs[0], "closed", job.now)
+    job.machine.cancel(job.now)
+    assert job.machine.cause == cause and job.actions() == []
+    job.ended(0)
+    job.ended(1)
+    assert job.status is S.FAILED
+
+
+def test_a_lost_worker_fails_the_job_and_the_others_leave() -> None:
+    job = at(S.RUNNING)
+    job.machine.link_lost(0, job.epochs[0], "connection reset", job.now)
+    assert job.status is S.FAILING
+    assert leaves(job) == [1]
+    assert job.machine.cause is not None and job.machine.cause.message == "worker 0 was lost: connection reset"
+    job.ended(0, "the Python worker was killed")
+    assert job.machine.cause.message == "worker 0 was lost: connection reset; Spark says: the Python worker was killed"
+
+
+@pytest.mark.parametrize("status", [S.STARTING, S.RUNNING, S.FINISHING])
+@pytest.mark.parametrize("error", [None, "out of memory"])
+def test_a_slot_that_ends_early_fails_the_job(status: JobStatus, error: str | None) -> None:
+    job = at(status)
+    job.ended(1, error)
+    assert job.status is S.FAILING
+    told = error if error is not None else "it ended without having been told to"
+    assert job.machine.cause is not None and job.machine.cause.message == f"the Spark task of worker 1 ended: {told}"
+    job.ended(0)
+    assert job.status is S.FAILED
+
+
+def test_the_only_slot_that_ends_early_ends_the_job_at_once() -> None:
+    job = at(S.RUNNING, slots=1)
+    job.ended(0, "gone")
+    assert [a for a in job.actions() if isinstance(a, StatusChanged)] == [StatusChanged(S.FAILING), StatusChanged(S.FAILED)]
+
+
+def test_slots_that_do_not_come_in_time_fail_the_job_with_the_numbers() -> None:
+    job = Job(3).start()
+    job.hello(0)
+    for _ in range(11):
+        job.wait(5)
+        job.machine.heartbeat(0, 10, job.now)
+    assert job.status is S.STARTING
+    job.wait(5)
+    assert job.status is S.FAILING
+    cause = job.machine.cause
+    assert cause is not None and cause.kind == "slots"
+    assert cause.message == (
+        "the job needs 3 task slots, 1 came within 60 s; give Spark more free cores, or lower the parallelism"
+    )
+
+
+# Signs of life.
+
+
+def test_a_worker_without_a_sign_of_life_is_lost_after_its_lease() -> None:
+    job = at(S.RUNNING)
+    for _ in range(5):
+        job.wait(6)
+        job.machine.heartbeat(0, 10, job.now)  # one by its heartbeat
+        job.says(1, Progress([], 0))  # the other by what it says
+    job.wait(6)
+    job.machine.heartbeat(0, 10, job.now)
+    assert job.status is S.RUNNING
+    job.wait(4)
+    assert job.status is S.FAILING
+    assert job.machine.cause is not None and job.machine.cause.message == "worker 1 has given no sign of life for 10 s"
+
+
+def test_the_heartbeat_of_another_process_is_no_sign_of_life() -> None:
+    job = at(S.RUNNING)
+    job.wait(6)
+    for slot, pid in [(0, 99), (1, 10), (2, 12), (-1, 11)]:
+        job.machine.heartbeat(slot, pid, job.now)
+    job.wait(4)
+    assert job.status is S.FAILING
+
+
+def test_who_has_not_joined_cannot_be_silent() -> None:
+    job = Job(2).start()
+    job.hello(0)
+    for _ in range(9):
+        job.wait(6)
+        job.machine.heartbeat(0, 10, job.now)
+    assert job.status is S.STARTING
+
+
+def test_progress_is_kept_by_slot() -> None:
+    job = at(S.RUNNING)
+    job.says(1, Progress([SubtaskReport(0, 1, records_in=5)], 77, {"bad token": 2}))
+    slot = job.machine.roster.slots[1]
+    assert (slot.reports[0].records_in, slot.elapsed, slot.refused) == (5, 77, {"bad token": 2})
+    assert job.actions() == []
+
+
+# Cancelling.
+
+
+def test_a_job_that_was_not_started_is_cancelled_at_once() -> None:
+    job = Job()
+    job.machine.cancel(job.now)
+    assert job.actions() == [StatusChanged(S.CANCELLING), StatusChanged(S.CANCELLED)]
+
+
+@pytest.mark.parametrize("status", [S.STARTING, S.RUNNING, S.FINISHING])
+def test_a_job_may_be_cancelled_until_its_outcome_is_decided(status: JobStatus) -> None:
+    job = at(status)
+    job.machine.cancel(job.now)
+    assert job.status is S.CANCELLING
+    assert leaves(job) == ([] if status is S.STARTING else [0, 1])
+    job.machine.cancel(job.now)
+    job.all_say(Failed("peer", "lost a peer that was told to leave"))
+    assert job.machine.cause is None and job.actions() == []
+    job.ended(0)
+    job.ended(1, "killed")
+    assert job.status is S.CANCELLED and job.machine.cause is None
+
+
+def test_once_sinks_have_published_it_is_too_late_to_cancel_or_to_fail() -> None:
+    job = at(S.FINISHING)
+    job.says(0, Published())
+    job.actions()
+    job.machine.cancel(job.now)
+    job.says(1, Failed("user", "close raised"))
+    job.machine.link_lost(1, job.epochs[1], "closed", job.now)
+    assert job.status is S.FINISHING and job.actions() == []
+    job.ended(0)
+    job.ended(1)
+    assert job.status is S.FINISHED
+
+
+@pytest.mark.parametrize("final", [S.FINISHED, S.FAILED, S.CANCELLED])
+def test_after_the_end_nothing_changes_any_more(final: JobStatus) -> None:
+    job = at({S.FINISHED: S.FINISHING, S.FAILED: S.FAILING, S.CANCELLED: S.CANCELLING}[final])
+    if final is S.FINISHED:
+        job.says(0, Published())
+    job.ended(0)
+    job.ended(1)
+    job.actions()
+    assert job.status is final
+    job.machine.cancel(job.now)
+    job.says(0, Failed("user", "late"))
+    job.ended(0, "again")
+    job.machine.link_lost(1, job.epochs[1], "closed", job.now)
+    job.wait(1000)
+    assert job.hello(0) is None
+    assert (job.status, job.actions(), job.machine.next_tick(job.now)) == (final, [], None)
+
+
+# Leaving.
+
+
+@pytest.mark.parametrize("status", [S.FAILING, S.CANCELLING])
+def test_who_does_not_leave_is_killed_and_after_that_left_behind(status: JobStatus) -> None:
+    job = at(status)
+    job.ended(0)
+    job.wait(2.9)
+    assert job.actions() == []
+    job.wait(0.1)
+    assert job.actions() == [Kill(1)]
+    job.wait(8.9)
+    assert job.actions() == [] and job.status is status
+    job.wait(0.1)
+    assert job.status.final and job.machine.left_behind == [1]
+    assert [type(a) for a in job.actions()] == [StatusChanged]
+
+
+@pytest.mark.parametrize("status", [S.FAILING, S.CANCELLING])
+def test_who_was_killed_and_is_gone_ends_the_job(status: JobStatus) -> None:
+    job = at(status)
+    job.wait(3)
+    assert job.actions() == [Kill(0), Kill(1)]
+    job.ended(1, "cancelled")
+    job.ended(0, "cancelled")
+    assert job.status.final and job.machine.left_behind == []
+
+
+def test_a_job_that_has_published_ends_as_finished_though_somebody_stays() -> None:
+    job = at(S.FINISHING)
+    job.says(0, Published())
+    job.ended(0)
+    job.wait(3)
+    assert Kill(1) in job.actions()
+    job.wait(9)
+    assert job.status is S.FINISHED and job.machine.left_behind == [1]
+
+
+# The clock.
+
+
+def test_the_next_tick_is_when_the_clock_alone_gives_something_to_do() -> None:
+    job = Job(2)
+    assert job.machine.next_tick(job.now) is None
+    job.start()
+    assert job.machine.next_tick(job.now) == job.now + LIMITS.slots
+    job.hello(0)
+    assert job.machine.next_tick(job.now) == job.now + LIMITS.lease
+    job.hello(1)
+    job.all_say(Deployed())
+    job.now += 4 * SECOND
+    job.says(0, Progress([], 0))
+    assert job.machine.next_tick(job.now) == job.now + LIMITS.lease - 4 * SECOND
+    job.machine.cancel(job.now)
+    assert job.machine.next_tick(job.now) == job.now + LIMITS.leave
+    job.wait(3)
+    assert job.machine.next_tick(job.now) == job.now + LIMITS.gone - LIMITS.leave
+
+
+@pytest.mark.parametrize("status", [s for s in S if not s.final])
+def test_a_tick_when_it_is_due_changes_something(status: JobStatus) -> None:
+    job = at(status)
+    for _ in range(10):
+        tick = job.machine.next_tick(job.now)
+        if tick is None:
+            break
+        assert tick > job.now, "the driver would spin"
+        job.now = tick
+        job.machine.tick(job.now)
+    assert job.status.final or status is S.CREATED
