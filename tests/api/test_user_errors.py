@@ -435,3 +435,94 @@ def test_an_error_names_the_subtask() -> None:
 def test_a_missing_file_is_told_with_the_source() -> None:
     error = failure(lambda env: env.from_source(tr.sources.TextFiles("/nowhere/at/all"), name="guilty"))
     assert error.operator == "guilty" and "there are no files at '/nowhere/at/all'" in str(error)
+
+
+# What a source or a sink gives that it must not.
+
+
+class Odd(tr.Source):
+    """Gives what it was told to."""
+
+    def __init__(self, given: Any, form: Any = "rows", next_at: Any = 1.0) -> None:
+        self.given, self.form, self.then = given, form, next_at
+
+    def splits(self, parallelism: int) -> Any:
+        return (split for split in [0])
+
+    def reader(self, split: int, position: Any = None) -> tr.Reader:
+        return OddReader(self.given, self.then)
+
+
+class OddReader(tr.Reader):
+    position = None
+
+    def __init__(self, given: Any, then: Any) -> None:
+        self.given, self.then = given, then
+
+    def read(self, limit: int, now: float) -> Any:
+        return self.given
+
+    def next_at(self, now: float) -> float:
+        return self.then
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (Odd(5), "reading a split raised TypeError: 'int' object is not iterable"),
+        (Odd([1], form="columns"), "reading a split raised TypeError: a source of columns reads pyarrow.RecordBatch, not list"),
+        (Odd([], next_at=None), "asking a split for its next time raised TypeError: a time is seconds"),
+        (Odd([], next_at=float("nan")), "asking a split for its next time raised OverflowError"),
+    ],
+)
+def test_a_reader_that_gives_what_it_must_not_is_told(source: Any, why: str) -> None:
+    error = failure(lambda env: env.from_source(source, name="guilty"))
+    assert error.operator == "guilty" and why in str(error)
+
+
+def test_a_writer_that_prepares_what_it_must_not_is_told() -> None:
+    class Loose:
+        """Not even a tr.SinkWriter."""
+
+        def write(self, batch: Any) -> None:
+            if batch == [2]:
+                raise ValueError("two")
+
+        def prepare(self) -> Any:
+            return "a text"
+
+        def close(self) -> None: ...
+
+    class LooseSink(tr.Sink):
+        def writer(self, ctx: tr.SinkContext) -> Any:
+            return Loose()
+
+    error = failure(lambda env: env.from_collection([1]).sink_to(LooseSink(), name="guilty"))
+    assert error.operator == "guilty" and "a sink's writer prepares bytes or None, not str" in str(error)
+    error = failure(lambda env: env.from_collection([2]).sink_to(LooseSink(), name="guilty"))
+    assert error.operator == "guilty" and "the sink raised ValueError: two" in str(error)
+
+
+def test_a_side_output_of_what_has_none_is_told() -> None:
+    class Emitting(tr.MapFunction):
+        def open(self, ctx: tr.Context) -> None:
+            self.ctx = ctx
+
+        def map(self, value: Any) -> Any:
+            self.ctx.emit("aside", value)
+
+    error = failure(lambda env: env.from_collection([1]).map(Emitting(), name="guilty"))
+    assert "operator 'guilty': only process functions have side outputs; use process(...)" in str(error)
+
+
+def test_a_function_that_cannot_be_copied_is_named() -> None:
+    class Locked(tr.MapFunction):
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def map(self, value: Any) -> Any:
+            return value
+
+    error = failure(lambda env: env.from_collection([1]).map(Locked(), name="guilty"))
+    assert "operator 'guilty': its function cannot be copied for its subtasks" in str(error)
+    assert "make what it holds in open()" in str(error)

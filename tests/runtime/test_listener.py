@@ -286,6 +286,22 @@ def test_trickling_bytes_win_no_time(world: World) -> None:
     assert world.refused() == {Refusal.TIMEOUT: 1}
 
 
+def test_time_in_which_nobody_was_served_is_not_counted(world: World) -> None:
+    start = world.clock.now
+    world.connect()
+    world.clock.now += 30
+    world.listener.excuse(28.0)
+    world.listener.expire(start + 30)
+    assert world.listener.pending == 1
+    assert world.listener.next_deadline == start + 33
+    late = world.connect()
+    world.listener.expire(start + 33)
+    assert world.refused() == {Refusal.TIMEOUT: 1}
+    world.listener.expire(start + 35)
+    assert world.refused() == {Refusal.TIMEOUT: 2}
+    assert hung_up(late)
+
+
 def test_the_oldest_has_to_go_when_there_are_too_many(loop: Loop) -> None:
     world = World(loop, max_pending=3)
     strangers = [world.connect() for _ in range(5)]
@@ -373,6 +389,17 @@ def failure(server: socket.socket, timeout: float, answer: Callable[[socket.sock
 
 def test_dial_meets_silence(server: socket.socket) -> None:
     assert "no handshake within 0.05 s" in failure(server, 0.05, lambda sock: sock.recv(1000) and sock.recv(1000))
+
+
+def test_dial_has_patience_with_who_is_there_but_busy(world: World) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        dialled = pool.submit(dial, world.listener.address, TOKEN, 0.1, patience=20)
+        time.sleep(0.5)  # nobody serves the listener; the kernel has taken the connection
+        assert not dialled.done()
+        dialled.add_done_callback(lambda _: world.loop.wake())
+        world.run(dialled.done)
+    world.links.append(dialled.result())
+    assert world.refused() == {}
 
 
 def test_dial_meets_a_trickle(server: socket.socket) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,6 +84,36 @@ def test_files_that_were_prepared_go_when_another_worker_fails(jobs: Any) -> Non
     with pytest.raises(tr.JobFailed, match="boom"):
         jobs.start(env).await_termination(30)
     assert jobs.files() == []
+
+
+@pytest.mark.parametrize("how", ["finished", "cancelled"])
+def test_processes_that_user_code_has_forked_hold_no_connection(jobs: Any, tmp_path: Path, how: str) -> None:
+    # A child has a copy of every socket of its parent, and lives on.
+    class Forks(tr.MapFunction):
+        def open(self, ctx: Any) -> None:
+            pid = os.fork()
+            if not pid:
+                time.sleep(30)
+                os._exit(0)
+            (tmp_path / f"child{pid}").touch()
+
+        def map(self, value: int) -> int:
+            return value
+
+    env = jobs.env()
+    source = tr.sources.Sequence(0, 2000 if how == "finished" else None, rate=2000)
+    env.from_source(source).map(Forks()).rebalance().map(lambda x: x).sink_to(tr.sinks.TextFiles(str(jobs.out)))
+    try:
+        job = jobs.start(env)
+        asked = time.monotonic()
+        if how == "cancelled":
+            job.cancel()
+        assert job.await_termination(20)
+        assert time.monotonic() - asked < 4
+        assert str(job.status) == how.upper()
+    finally:
+        for child in tmp_path.glob("child*"):
+            os.kill(int(child.name.removeprefix("child")), signal.SIGKILL)
 
 
 def test_a_worker_that_cannot_reach_the_driver_says_so(jobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,9 +220,7 @@ def test_a_frozen_worker_loses_its_lease(jobs: Any, traces: Any, monkeypatch: py
     jobs.assert_nothing_left(before)
 
 
-def test_code_that_holds_the_interpreter_for_seconds_loses_nobody(
-    jobs: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_that_holds_the_interpreter_for_seconds_loses_nobody(jobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import re
 
     def slow(x: int) -> int:

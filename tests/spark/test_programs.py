@@ -20,9 +20,10 @@ BOUNDED = """
 import sys
 import tailrace as tr
 
-env = tr.Environment(parallelism=2)
+env = tr.Environment(parallelism=2, work_dir="work")
 numbers = env.from_source(tr.sources.Sequence(0, 4000, rate=2000)).map(lambda x: x + 1)
 numbers.sink_to(tr.sinks.TextFiles("out"))
+numbers.sink_to(tr.sinks.Collect())
 env.execute("no guard")
 print("the program is over", flush=True)
 """
@@ -131,6 +132,7 @@ def test_the_exit_waits_for_the_job_and_no_guard_is_needed(program: type[Program
     started.assert_nothing_left()
     left = [p.name for p in started.temp.iterdir() if not p.name.startswith(("liblz4", "hsperfdata", "libzstd"))]
     assert left == []
+    assert os.listdir(tmp_path / "work") == []
 
 
 @pytest.mark.parametrize(
@@ -216,7 +218,7 @@ assert sorted(tr.Environment(parallelism=1).from_collection([1, 2]).collect()) =
 def test_the_jvm_dies(program: type[Program]) -> None:
     started = program(JVM_DIES)  # type: ignore[arg-type, call-arg]
     started.wait_ready()
-    code, out, err = started.ended(40)
+    _, out, err = started.ended(40)
     assert out.splitlines() == ["failed FAILED True", "[]"], err
     started.assert_nothing_left()
 

@@ -1,6 +1,7 @@
 """Event time: per split, the minimum over splits and inputs, never backwards, and not held back by who has nothing to
 say."""
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
+from tailrace.protocol.deployment import Deploy, Start, Welcome
+from tailrace.task.worker import JobSpec, Worker
 
 INF = float("inf")
 
@@ -93,6 +96,21 @@ def seen(source: tr.Source, how: Any = "one by one", between: Any = None, **opti
         return stream.assign_timestamps(time_of, **options).rebalance().process(Seen())
 
     return records(program, how)
+
+
+def test_every_function_of_a_chain_sees_the_watermark() -> None:
+    class Telling(tr.MapFunction):
+        def open(self, ctx: tr.Context) -> None:
+            self.ctx = ctx
+
+        def map(self, value: Any) -> Any:
+            return (*value, self.ctx.watermark)
+
+    def program(env: tr.Environment) -> tr.DataStream:
+        timed = env.from_source(Script([10, ("wait", 1), 20])).assign_timestamps(time_of)
+        return timed.rebalance().map(Telling()).map(Telling())
+
+    assert records(program) == [(0, 10, -INF, -INF), (0, 20, 9.999999, 9.999999)]
 
 
 # Of one subtask.
@@ -290,3 +308,20 @@ def test_a_record_behind_the_watermark_of_its_split_is_late() -> None:
     assert [(row.start, row.count) for row in out.result()] == [(0.0, 1), (20.0, 1)]
     assert late.result() == [(0, 6)]
     assert sum(one.get("window.count.late_records", 0) for one in figures.values()) == 1
+
+
+def test_the_watermark_that_is_reported_is_that_of_the_clock_also_in_the_chain_of_a_source() -> None:
+    env = tr.Environment(parallelism=1)
+    stream = env.from_source(Script([10, 20, ("wait", 100)])).map(lambda r: r).assign_timestamps(time_of)
+    stream.map(lambda r: r).sink_to(tr.sinks.Callback(lambda record: None))
+    plan = env._plan(env._pending())
+    spec = JobSpec("job", 1, plan, env.memory)
+    worker = Worker(0, lambda data: spec, random.Random)
+    for message in (Welcome(1), Deploy(b"", [])):
+        worker.control(message)
+    worker.peers_connected()
+    worker.control(Start())
+    worker.step(worker.tasks()[0], 0, 100)
+    worker.report({}, 0, {})
+    [report] = worker.actions[-1].message.subtasks
+    assert (report.timed, report.watermark) == (True, 19_999_999)

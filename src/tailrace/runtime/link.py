@@ -233,6 +233,11 @@ class Link:
         """Close at once; what is queued is lost. May be called again. Unregister from the loop first."""
         if self._sock.fileno() < 0:
             return
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)  # a child that user code has forked would hold the connection open
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._sock.close()
         error = LinkClosed(self.peer, "closed by this side")
         self._drop_output(error)
@@ -246,7 +251,7 @@ class Link:
     def detach(self) -> socket.socket:
         """The socket itself, for an owner that goes on with it in its own way. The link is closed then."""
         sock = self._sock.dup()
-        self.close()
+        self._let_go()
         return sock
 
     def _drop_output(self, error: LinkError) -> None:

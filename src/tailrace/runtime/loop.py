@@ -7,6 +7,7 @@ Every registered file object has one callback, called with the mask of its event
 import selectors
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -34,6 +35,8 @@ class Loop:
     """
 
     def __init__(self) -> None:
+        self.looked_at = time.monotonic()
+        """When `poll` last saw what was ready. Since then nobody has been served but those."""
         self._selector = selectors.DefaultSelector()
         self._calls: deque[Callable[[], object]] = deque()
         self._lock = threading.RLock()  # guards the two below; a signal handler may call wake, too
@@ -61,7 +64,9 @@ class Loop:
         """
         served = 0
         registered = self._selector.get_map()
-        for key, mask in self._selector.select(0 if self._calls else timeout):
+        ready = self._selector.select(0 if self._calls else timeout)
+        self.looked_at = time.monotonic()
+        for key, mask in ready:
             # An earlier callback of this round may have changed or ended this registration, or reused its number.
             now = registered.get(key.fd)
             if now is None or now.fileobj is not key.fileobj:

@@ -15,8 +15,10 @@ import random
 import resource
 import selectors
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -106,8 +108,6 @@ class WorkerProcess:
         self._budgets: dict[int, Budget] = {}
         self._busy: dict[int, int] = {}
         self._started = time.monotonic_ns()
-        self._due_back = time.monotonic()
-        """When the sockets should be served again, at the latest."""
         self._next_report = self._started + REPORT_NANOS
         self._bad_peers = 0
         self._attempt = attempt
@@ -133,6 +133,7 @@ class WorkerProcess:
                 while self.exit_reason is None:
                     self._guarded_turn()
             self._say_goodbye()
+            self._tell_of_closing()
         finally:
             self.done.set()
             self._close()
@@ -166,13 +167,12 @@ class WorkerProcess:
 
     def _poll(self, timeout: float) -> None:
         """Closes on those who did not prove themselves in time, and serves the sockets."""
-        now = time.monotonic()
         if self.listener.next_deadline is not None:
-            late = now - self._due_back
-            if late > HELD_UP_SECONDS:
-                self.listener.excuse(late)
+            now = time.monotonic()
+            held_up = now - self.loop.looked_at
+            if held_up > HELD_UP_SECONDS:
+                self.listener.excuse(held_up)
             self.listener.expire(now)
-        self._due_back = now + timeout
         self.loop.poll(timeout)
 
     def _step(self) -> float | None:
@@ -271,6 +271,12 @@ class WorkerProcess:
             except LinkError:
                 return
             self.loop.poll(0.01)
+
+    def _tell_of_closing(self) -> None:
+        """What user functions raised when they were closed fails no job, but somebody should know."""
+        for error in self.machine.close_errors:
+            print(f"tailrace: closing a function of worker {self.config.slot} raised", file=sys.stderr)
+            traceback.print_exception(error)
 
     # Links.
 

@@ -6,11 +6,13 @@ one per partition with rows in it. Out: the job writes Parquet files, which beco
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import os
 import re
+import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,7 +43,7 @@ def arrow_schema(schema: Any) -> pa.Schema:
             f'a schema is DDL text such as "id long, name string", a StructType or a pyarrow.Schema, not {schema!r}'
         )
     # TIMESTAMP is a moment. PySpark wants to be told the zone it is shown in from 4.1 on, and does not ask before.
-    zone = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **zone)
 
 
@@ -108,8 +110,13 @@ class DataFrameSource(ArrowFiles):
             return
         _check_zone(self.df)
         os.makedirs(folder, exist_ok=True)
-        with _description(self.df.sparkSession, "tailrace: a DataFrame on its way in"):
-            rows = _plainly_named(self.df).mapInArrow(_writer(folder, self.columns), "path string, rows long").collect()
+        written = _plainly_named(self.df).mapInArrow(_writer(folder, self.df.columns), "path string, rows long")
+        try:
+            with _description(self.df.sparkSession, "tailrace: a DataFrame on its way in"):
+                rows = written.collect()
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # what the query wrote before it failed
+            raise
         self.paths = sorted(row.path for row in rows)
         self.materialised = True
 
@@ -150,7 +157,7 @@ def _description(spark: Any, text: str) -> Iterator[None]:
         context.setJobDescription(before)
 
 
-def _writer(folder: str, columns: Sequence[str]) -> Any:
+def _writer(folder: str, columns: list[str]) -> Any:
     def write(batches: Any) -> Any:
         import os
         import uuid
@@ -167,7 +174,7 @@ def _writer(folder: str, columns: Sequence[str]) -> Any:
             for batch in batches:
                 if not batch.num_rows:
                     continue
-                batch = batch.rename_columns(list(columns)) if columns else batch.select([])
+                batch = batch.rename_columns(columns) if columns else batch.select([])
                 if writer is None:
                     writer = pa.ipc.new_file(hidden, batch.schema)
                 for at in range(0, batch.num_rows, _BATCH_ROWS):
@@ -235,6 +242,8 @@ def work_folder(spark: Any, work_dir: str | None) -> str:
         )
     folder = os.path.join(base, f"job-{uuid.uuid4().hex}")
     os.makedirs(folder, exist_ok=True)
+    if work_dir is not None:  # Spark removes its own folder, and nobody this one
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 

@@ -73,6 +73,9 @@ class Chain:
         """How many operators have ended, in order, once the input has."""
         self._told = False
         self.generators = [op for op in operators if isinstance(op, TimestampsTask)]
+        clocks = [i for i, operator in enumerate(operators) if operator.generates_watermarks]
+        self.timed = sorted({i for clock in clocks for i in self._sharing(clock)}) or list(range(len(operators)))
+        """The operators whose event time counts: those from a clock on, or all where time comes from the input."""
 
     @property
     def root(self) -> OperatorTask:
@@ -91,13 +94,13 @@ class Chain:
             for generator in self.generators:
                 generator.splits_opened([split.index for split in self.source.splits])
 
-    def close(self) -> list[Exception]:
+    def close(self) -> list[BaseException]:
         """Closes every operator; returns what they raised."""
-        raised = []
+        raised: list[BaseException] = []
         for operator in self.operators:
             try:
                 operator.close()
-            except Exception as error:  # the others must still be closed; the caller reports it
+            except BaseException as error:  # the others must still be closed; the caller reports it
                 raised.append(error)
         return raised
 

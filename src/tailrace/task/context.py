@@ -38,7 +38,8 @@ class OperatorContext:
         self.time_domain: Literal["event", "processing"] = "event"
         self.event_timers: Timers | None = None
         self.processing_timers: Timers | None = None
-        self.side: dict[str, tuple[list[Any], list[int]]] = {}
+        self.side: dict[str, tuple[list[Any], list[int]]] | None = None
+        """What was emitted to side outputs and not yet sent on; None where there are none."""
         self._random: Any = None
 
     @property
@@ -67,6 +68,8 @@ class OperatorContext:
         return inf if time == MAX_TIME else seconds(time)
 
     def emit(self, tag: str, value: Any) -> None:
+        if self.side is None:
+            raise StateAccessError(f"operator {self.name!r}: only process functions have side outputs; use process(...)")
         found = self.side.get(tag)
         if found is None:
             found = self.side[tag] = ([], [])

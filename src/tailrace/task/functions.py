@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tailrace.api.functions import Function
+from tailrace.errors import GraphError
 from tailrace.graph.graph import Node
 from tailrace.graph.plan import Plan
 
@@ -16,17 +17,23 @@ def with_own_functions(plan: Plan, *, keep_first: bool) -> Plan:
     `keep_first` the first one keeps the object itself; else all get copies."""
     kept: set[int] = set()
 
-    def own(fn: Any) -> Any:
+    def own(fn: Any, node: Node) -> Any:
         if not isinstance(fn, Function) or (keep_first and id(fn) not in kept):
             kept.add(id(fn))
             return fn
-        return copy.deepcopy(fn)
+        try:
+            return copy.deepcopy(fn)
+        except Exception as error:
+            raise GraphError(
+                f"operator {node.name!r}: its function cannot be copied for its subtasks ({type(error).__name__}: {error}); "
+                f"make what it holds in open()"
+            ) from error
 
     def owning(node: Node) -> Node:
         given = {name: getattr(node.operator, name) for name in ("fn", "reduce") if hasattr(node.operator, name)}
-        changes = {name: own(fn) for name, fn in given.items()}
+        changes = {name: own(fn, node) for name, fn in given.items()}
         if hasattr(node.operator, "aggregates"):
-            changes["aggregates"] = tuple((name, own(fn)) for name, fn in node.operator.aggregates)
+            changes["aggregates"] = tuple((name, own(fn, node)) for name, fn in node.operator.aggregates)
         return replace(node, operator=replace(node.operator, **changes)) if changes else node
 
     return replace(plan, graph=replace(plan.graph, nodes=tuple(map(owning, plan.graph.nodes))))

@@ -64,7 +64,7 @@ class Task:
         """Opens the user's functions."""
         self.chain.open()
 
-    def close(self) -> list[Exception]:
+    def close(self) -> list[BaseException]:
         """Closes the user's functions; returns what they raised."""
         return self.chain.close()
 
@@ -187,8 +187,8 @@ class Task:
         return sum(op.records for op in self.chain.operators if isinstance(op, SinkTask))
 
     def watermark(self) -> int:
-        """The lowest event time that an operator of the task has reached."""
-        return min(self.chain.reached)
+        """The lowest event time that an operator of the task has reached: above a clock there is none to speak of."""
+        return min(self.chain.reached[i] for i in self.chain.timed)
 
     def check(self) -> None:
         """Raises `InternalError`, with the task's story, where an invariant does not hold."""

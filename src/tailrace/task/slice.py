@@ -62,7 +62,7 @@ class Slice:
         for task in self.tasks:
             task.open()
 
-    def close(self) -> list[Exception]:
+    def close(self) -> list[BaseException]:
         """Closes all user functions, whatever some of them raise."""
         return [error for task in self.tasks for error in task.close()]
 

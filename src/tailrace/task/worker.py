@@ -92,7 +92,8 @@ class Worker:
         self.slice: Slice | None = None
         self.spec: JobSpec | None = None
         self.actions: list[Action] = []
-        self.close_errors: list[Exception] = []
+        self._closed = False
+        self.close_errors: list[BaseException] = []
         """What user functions raised in `close`: reported by the driver, never the cause of a failure."""
         self._load = load
         self._random_factory = random_factory
@@ -159,17 +160,19 @@ class Worker:
         return self.slice.tasks if self.slice is not None else []
 
     def step(self, task: Task, now: int, budget: int) -> Idle | None:
-        """One step of one task; a failure of user code becomes `Failed`."""
+        """One step of one task; a failure of user code becomes `Failed`. The step after everybody's last one closes the
+        user's functions: what the tasks sent is on its way by then, and the end of the job, which is a matter of seconds,
+        need not wait for them."""
         assert self.slice is not None
+        if self.slice.finished:
+            self._finish()
+            return None
         try:
             idle = self.slice.step(task, now, budget)
         except BaseException as error:
             self._fail_by(error, task.vertex.name)
             return Idle(Reason.FINISHED)
         self._collect()
-        if task.finished and self.slice.finished and self.phase is Phase.RUNNING:
-            self.phase = Phase.FINISHED
-            self._say(SubtasksFinished([one for t in self.slice.tasks for one in t.prepared()]))
         return idle
 
     def flush(self) -> bool:
@@ -244,11 +247,21 @@ class Worker:
                 ) from error
         self._say(Published())
 
+    def _finish(self) -> None:
+        assert self.slice is not None
+        self._close()
+        self.phase = Phase.FINISHED
+        self._say(SubtasksFinished([one for task in self.slice.tasks for one in task.prepared()]))
+
     def _leave(self, reason: str) -> None:
         self.phase = Phase.LEFT
-        if self.slice is not None:
-            self.close_errors = self.slice.close()
+        self._close()
         self.actions.append(Exit(reason))
+
+    def _close(self) -> None:
+        if self.slice is not None and not self._closed:
+            self._closed = True
+            self.close_errors = self.slice.close()
 
     def _fail_by(self, error: BaseException, operator: str | None = None) -> None:
         """Sorts what was raised by whose fault it is. `operator` is what ran, where an error does not say it itself."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tailrace.api.connectors import NO_RECORD, Reader
 from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.timestamps import micros
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink, Source
 from tailrace.task.context import OperatorContext
@@ -38,7 +39,7 @@ class SourceTask(OperatorTask):
         self._next = 0
 
     def open(self) -> None:
-        splits = self.call_user(self.source.splits, self.ctx.parallelism, what="listing the splits")
+        splits = self.call_user(lambda: list(self.source.splits(self.ctx.parallelism)), what="listing the splits")
         for index in range(self.ctx.subtask, len(splits), self.ctx.parallelism):
             reader = self.call_user(self.source.reader, splits[index], what="opening a split")
             self.splits.append(_OpenSplit(index, reader))
@@ -60,19 +61,25 @@ class SourceTask(OperatorTask):
         split = self._turn(now)
         if split is None:
             return 0
-        data = self.call_user(split.reader.read, limit, now / 1_000_000, what="reading a split")
-        if data is None:
+        batch = self.call_user(lambda: self._read(split, limit, now / 1_000_000), what="reading a split")
+        if batch is None:
             self._end(split)
             return 0
-        batch: Any = Columns(data, split=split.index) if isinstance(data, pa.RecordBatch) else None
-        if batch is None:
-            batch = Rows(data if isinstance(data, list) else list(data), split=split.index)
         if not len(batch):
-            next_at = self.call_user(split.reader.next_at, now / 1_000_000, what="asking a split for its next time")
-            split.ready_at = round(next_at * 1_000_000)
+            asked = lambda: micros(split.reader.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
+            split.ready_at = self.call_user(asked, what="asking a split for its next time")
             return 0
         self.out(batch)
         return len(batch)
+
+    def _read(self, split: _OpenSplit, limit: int, now: float) -> Any:
+        """What the reader gives, as a batch of the source's form; None at the end of the split."""
+        data = split.reader.read(limit, now)
+        if isinstance(data, pa.RecordBatch):
+            return Columns(data, split=split.index)
+        if self.source.form == "columns" and data is not None and len(data):
+            raise TypeError(f"a source of columns reads pyarrow.RecordBatch, not {type(data).__name__}")
+        return None if data is None else Rows(data if isinstance(data, list) else list(data), split=split.index)
 
     def _turn(self, now: int) -> _OpenSplit | None:
         for offset in range(len(self.splits)):
@@ -119,15 +126,19 @@ class SinkTask(OperatorTask):
         try:
             self.writer.write(data)
         except Exception as error:
-            record = () if self.writer.record is NO_RECORD else (self.writer.record,)
+            record = getattr(self.writer, "record", NO_RECORD)
             what = f"the sink raised {type(error).__name__}: {error}"
-            raise self.user_error(error, *record, what=what) from error
+            raise self.user_error(error, *(() if record is NO_RECORD else (record,)), what=what) from error
         self.records += len(batch)
 
     def finish(self) -> None:
         prepared = self.call_user(self.writer.prepare, what="preparing the sink's writes")
-        if prepared is not None:
-            self.prepared.append(prepared)
+        if prepared is None:
+            return
+        if not isinstance(prepared, bytes):
+            wrong = TypeError(f"a sink's writer prepares bytes or None, not {type(prepared).__name__}")
+            raise self.user_error(wrong)
+        self.prepared.append(prepared)
 
     def close(self) -> None:
         if self.writer is not None:

@@ -32,6 +32,7 @@ class FunctionTask(OperatorTask):
     def __init__(self, node: Node, ctx: OperatorContext, fn: Any, at_end: AtEnd) -> None:
         super().__init__(node, ctx)
         self.fn = fn
+        ctx.side = {}
         self.at_end = at_end
         self.backend = MemoryBackend()
         self.copies = ctx.services.copy_records

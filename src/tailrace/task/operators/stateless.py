@@ -44,6 +44,11 @@ class FusedRows(OperatorTask):
     def contexts(self) -> list[OperatorContext]:
         return self.ctxs
 
+    def advance(self, time: int, limit: int) -> bool:
+        for ctx in self.ctxs:
+            ctx.watermark_time = time
+        return True
+
     def process(self, batch: Any, port: int) -> None:
         rows = batch.to_rows()
         try:

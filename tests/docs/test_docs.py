@@ -1,0 +1,200 @@
+"""The documentation is true: its examples run, its output is what they print, its links lead somewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from pyspark import cloudpickle
+
+import tailrace as tr
+from tailrace.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [*([README] if README.exists() else []), *DOCS]
+NOT_RUN = {"mermaid", "toml"}
+NEEDS_SPARK = "<!-- needs: spark -->"
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page. `line` is the number of its first line of text."""
+
+    language: str
+    text: str
+    line: int
+    spark: bool
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The fenced blocks of a page, in order. Raises `AssertionError` for one that is not closed."""
+    found: list[Block] = []
+    fence = language = ""
+    start = indent = 0
+    spark, before, inside = False, "", list[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        opening = re.match(r"\s*(`{3,}|~{3,})\s*(\S*)", line)
+        if fence:
+            if stripped == fence:
+                body = "\n".join(one[indent:] for one in inside)
+                found.append(Block(language, f"{body}\n" if inside else "", start, spark))
+                fence = ""
+            else:
+                inside.append(line)
+        elif opening:
+            fence, language = opening[1], opening[2]
+            start, indent = number + 1, len(line) - len(line.lstrip())
+            spark, inside = before == NEEDS_SPARK, []
+        if stripped:
+            before = stripped
+    assert not fence, f"the block at line {start} is not closed"
+    return found
+
+
+def prose_of(text: str) -> str:
+    """A page without its fenced blocks and its inline code."""
+    without = re.sub(r"^[ ]*(`{3,}|~{3,}).*?^[ ]*\1[ ]*$", "", text, flags=re.M | re.S)
+    return re.sub(r"`[^`\n]*`", "", without)
+
+
+def page_id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def run_page(path: Path, *, spark: bool) -> None:
+    """Runs the Python blocks of a page in order in one module, without those that need Spark unless it is there."""
+    module = types.ModuleType(re.sub(r"\W", "_", f"page_{page_id(path)}"))
+    sys.modules[module.__name__] = module  # classes of the page can be pickled
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        printed: str | None = None
+        for block in blocks_of(path.read_text()):
+            if block.language == "python":
+                printed = _run(block, path, module) if spark or not block.spark else None
+            elif block.language == "text" and printed is not None:
+                assert printed == block.text, f"{page_id(path)}:{block.line}: this is printed:\n{printed}"
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+        del sys.modules[module.__name__]
+
+
+def _run(block: Block, path: Path, module: types.ModuleType) -> str:
+    """What the block prints. Lines are counted as in the page, so that a traceback points into it."""
+    code = compile("\n" * (block.line - 1) + block.text, str(path), "exec")
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, vars(module))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_id)
+def test_page(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page(path, spark=False)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("path", [p for p in PAGES if any(b.spark for b in blocks_of(p.read_text()))], ids=page_id)
+def test_page_with_spark(path: Path, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page(path, spark=True)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=page_id)
+def test_blocks_are_of_known_kinds(path: Path) -> None:
+    before: Block | None = None
+    for block in blocks_of(path.read_text()):
+        where = f"{page_id(path)}:{block.line}"
+        assert block.language in {"python", "text", "console", *NOT_RUN}, f"{where}: a block of {block.language!r}"
+        if block.spark:
+            assert block.language == "python", f"{where}: only Python blocks need Spark"
+        if block.language == "console":
+            for command in _commands(block):
+                _check_command(command, where)
+        if block.language == "text":
+            assert before is not None and before.language == "python", f"{where}: output of no Python block"
+        before = block
+
+
+def _commands(block: Block) -> Iterator[list[str]]:
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            yield shlex.split(line[2:], comments=True)
+
+
+def _check_command(words: list[str], where: str) -> None:
+    program, *args = words
+    if program == "./dev":
+        assert args and args[0] in dev_commands(), f"{where}: ./dev knows no {args}"
+    elif program == "tailrace":
+        _check_tailrace(args, where)
+    else:
+        assert program in {"git", "cd", "python"}, f"{where}: {program} is not a command of a reader of these pages"
+
+
+def _check_tailrace(args: list[str], where: str) -> None:
+    """Its command exists and takes these options and arguments."""
+    group: Any = typer.main.get_command(app)
+    if args in (["--help"], ["--version"]):
+        return
+    assert args and args[0] in group.commands, f"{where}: tailrace knows no {args}"
+    group.commands[args[0]].make_context(args[0], args[1:])  # raises a usage error
+
+
+def dev_commands() -> set[str]:
+    """What `./dev help` offers."""
+    said = subprocess.run([ROOT / "dev", "help"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return set(re.findall(r"^\s*\./dev (\w+)", said, flags=re.M))
+
+
+LINKING = [README, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *DOCS]
+
+
+@pytest.mark.parametrize("path", [p for p in LINKING if p.exists()], ids=page_id)
+def test_links_lead_to_files(path: Path) -> None:
+    for target in re.findall(r"\]\(\s*<?([^)\s>]+)", prose_of(path.read_text())):
+        if re.match(r"[a-z][a-z0-9+.-]*:|#", target):
+            continue
+        assert (path.parent / target.partition("#")[0]).is_file(), f"{page_id(path)} links to {target}"
+
+
+@pytest.mark.parametrize("name", tr.__all__)
+def test_every_public_name_is_in_the_guide(name: str) -> None:
+    pages = [path for path in DOCS if path.is_relative_to(ROOT / "docs" / "guide")]
+    assert any(re.search(rf"\btr\.{name}\b", path.read_text()) for path in pages)
+
+
+def test_invariants_of_the_code_are_those_of_the_formalism() -> None:
+    stated = re.findall(r"\*\*([A-Z]\d+)\*\*", (ROOT / "docs" / "formalism.md").read_text())
+    code = [path.read_text() for path in sorted((ROOT / "src").rglob("*.py"))]
+    kept = {name for text in code for name in re.findall(r"Invariant ([A-Z]\d+)", text)}
+    assert sorted(kept - set(stated)) == [], "not in docs/formalism.md"
+    assert sorted(set(stated) - kept) == [], "not in the code"
+
+
+def test_blocks_are_found() -> None:
+    text = f"a\n```python\nx = 1\n```\n\n  ```text\n    y\n  ```\n{NEEDS_SPARK}\n\n```python\n```\n"
+    assert blocks_of(text) == [
+        Block("python", "x = 1\n", 3, False),
+        Block("text", "  y\n", 7, False),
+        Block("python", "", 12, True),
+    ]
+
+
+@pytest.mark.parametrize("line", ["ls", "./dev fly", "tailrace walk", "tailrace run a.py --conf"])
+def test_unknown_commands_are_refused(line: str) -> None:
+    with pytest.raises(Exception):
+        _check_command(["tailrace", "run", "--nothing", "a.py"] if line.endswith("--conf") else shlex.split(line), "")

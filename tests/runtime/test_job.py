@@ -1,0 +1,405 @@
+"""A coordinator and its workers over real sockets, without Spark: the workers are threads of the test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.coordinator.machine import Coordinator, Limits
+from tailrace.protocol import deployment
+from tailrace.protocol.deployment import Heartbeat, Hello, PeerHello
+from tailrace.runtime import worker as worker_module
+from tailrace.runtime.coordinator import JobRunner
+from tailrace.runtime.job import Job
+from tailrace.runtime.link import CONTROL
+from tailrace.runtime.listener import DialFailed, dial
+from tailrace.runtime.worker import WorkerConfig, WorkerProcess
+from tailrace.spark.shipping import dump_job, load_job
+from tailrace.task.slice import Slice
+from tailrace.task.worker import JobSpec
+
+
+class Threads:
+    """Gives each slot a thread. `late` is how long after its end the worker's links stay open."""
+
+    def __init__(self) -> None:
+        self.threads: list[threading.Thread] = []
+        self.configs: list[WorkerConfig] = []
+        self.killed: list[int] = []
+        self.launching = True
+
+    def listen_host(self) -> str:
+        return "127.0.0.1"
+
+    def launch(self, config: WorkerConfig, ended: Callable[[int, str | None, bool], None]) -> None:
+        self.configs.append(config)
+        thread = threading.Thread(target=self._keep, args=(config, ended), name=f"slot {config.slot}", daemon=True)
+        self.threads.append(thread)
+        if self.launching:
+            thread.start()
+
+    def _keep(self, config: WorkerConfig, ended: Callable[[int, str | None, bool], None]) -> None:
+        error = None
+        try:
+            WorkerProcess(config, load_job).run()
+        except BaseException as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        ended(config.slot, error, False)
+
+    def kill(self, slot: int) -> None:
+        self.killed.append(slot)
+
+    def close(self, timeout: float) -> None:
+        for thread in self.threads:
+            if thread.ident is not None:
+                thread.join(timeout)
+
+
+class Running:
+    """A job of an environment, on threads."""
+
+    def __init__(self, env: tr.Environment, limits: Limits | None = None, **hooks: Any) -> None:
+        plan = env._plan(env._pending())
+        self.provider = Threads()
+        spec = JobSpec("job", 1, plan, env.memory, "run")
+        limits = limits if limits is not None else Limits()
+        self.runner = JobRunner("job", "id", "run", plan, dump_job(spec), self.provider, limits, **hooks)
+        self.job = Job(self.runner, "id", "run", "job", plan)
+
+    def start(self, *, running: bool = True) -> Job:
+        self.runner.start()
+        deadline = time.monotonic() + 20
+        while running and str(self.job.status) in ("CREATED", "STARTING") and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return self.job
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., Running]]:
+    made: list[Running] = []
+
+    def make(*args: Any, **hooks: Any) -> Running:
+        made.append(Running(*args, **hooks))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.job.cancel()
+        if one.runner.ident is None:
+            one.runner._finish()
+        else:
+            one.runner.join(30)
+            assert not one.runner.is_alive()
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A worker that does not come back ends its process, which is that of the test here.
+    monkeypatch.setattr(worker_module.os, "kill", lambda *args: None)
+
+
+def endless(out: Path, parallelism: int = 2) -> tr.Environment:
+    env = tr.Environment(parallelism=parallelism)
+    numbers = env.from_source(tr.sources.Sequence(0, None, rate=1000))
+    numbers.rebalance().map(lambda x: x).sink_to(tr.sinks.TextFiles(str(out)))
+    return env
+
+
+def failure(job: Job) -> str:
+    with pytest.raises(tr.JobFailed) as caught:
+        job.await_termination(20)
+    assert str(job.status) == "FAILED"
+    return str(caught.value)
+
+
+def open_sockets() -> int:
+    found = 0
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found += os.readlink(f"/proc/self/fd/{fd}").startswith(("socket:", "anon_inode:"))
+    return found
+
+
+def test_a_job_runs_and_leaves_no_socket(started: Any, tmp_path: Path) -> None:
+    before = open_sockets()
+    ends: list[Any] = []
+    env = tr.Environment(parallelism=3)
+    numbers = env.from_source(tr.sources.Sequence(0, 30_000)).key_by(lambda x: x % 100).count()
+    numbers.sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    running = started(env, on_end=ends.append)
+    assert running.start().await_termination(30)
+    assert [str(status) for status in ends] == ["FINISHED"]
+    assert running.runner.machine.plan == b""  # the handle may be kept for long
+    assert sum(len(file.read_text().splitlines()) for file in tmp_path.iterdir()) == 30_000
+    assert open_sockets() == before
+
+
+def test_a_fault_of_ours_is_told_with_its_traceback(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def receive(self: Slice, frame: Any, peer: int) -> None:
+        raise RuntimeError("not thought of")
+
+    monkeypatch.setattr(Slice, "receive", receive)
+    text = failure(started(endless(tmp_path)).start())
+    assert "inside tailrace" in text and "RuntimeError: not thought of" in text and "in receive" in text
+
+
+def test_a_worker_that_breaks_the_protocol_is_named(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = WorkerProcess._send
+
+    def torn(self: WorkerProcess, link: Any, kind: int, data: bytes) -> None:
+        send(self, link, kind, data[:-1] if self.config.slot == 0 and kind != CONTROL else data)
+
+    monkeypatch.setattr(WorkerProcess, "_send", torn)
+    assert "worker 0 broke the protocol" in failure(started(endless(tmp_path)).start())
+
+
+@pytest.mark.parametrize(
+    "said", [b"\x00" * 5, struct.pack("<IB", 1 << 31, 2), struct.pack("<IB", 3, CONTROL) + b"abc"], ids=repr
+)
+def test_a_worker_that_talks_nonsense_to_the_coordinator_is_named(started: Any, tmp_path: Path, said: bytes) -> None:
+    running = started(endless(tmp_path, 1))
+    job = running.start()
+    link = running.runner._links[0, 1]
+    with socket.socket(fileno=os.dup(_other_end(link))) as theirs:
+        theirs.setblocking(True)
+        theirs.sendall(said)
+    assert re.search("worker 0 .*lost|lost.* worker 0", failure(job))
+
+
+def _other_end(link: Any) -> int:
+    """The worker's socket of a link to the coordinator; both are of this process."""
+    wanted = link._sock.getpeername()
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as sock:
+            if sock.getsockname() == wanted and sock.getpeername() == link._sock.getsockname():
+                return fd
+    raise AssertionError("not found")
+
+
+def test_a_fault_of_the_coordinator_fails_the_job(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = open_sockets()
+    running = started(endless(tmp_path))
+    job = running.start()
+
+    def tick(self: Coordinator, now: int) -> None:
+        raise RuntimeError("not thought of")
+
+    monkeypatch.setattr(Coordinator, "tick", tick)
+    text = failure(job)
+    assert "failed inside tailrace" in text and "RuntimeError: not thought of" in text
+    assert running.provider.killed == [0, 1]
+    assert open_sockets() == before  # the workers left when they lost it
+
+
+def test_a_display_or_a_clean_up_that_breaks_breaks_nothing(started: Any, tmp_path: Path) -> None:
+    def broken(*args: Any) -> None:
+        raise RuntimeError("broken")
+
+    env = tr.Environment(parallelism=1)
+    env.from_source(tr.sources.Sequence(0, 1500, rate=1000)).sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    assert started(env, on_progress=broken, on_end=broken).start().await_termination(20)
+
+
+def test_the_end_waits_for_processes_that_outlive_their_spark_job(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A cancelled Spark job is over at once, its process seconds later.
+    close = WorkerProcess._close
+
+    def late(self: WorkerProcess) -> None:
+        time.sleep(1.0)
+        closed.append(self.config.slot)
+        close(self)
+
+    def ends_early(self: Threads, config: WorkerConfig, ended: Any) -> None:
+        thread = threading.Thread(target=WorkerProcess(config, load_job).run)
+        self.threads.append(thread)
+        thread.start()
+        left.wait(20)
+        ended(config.slot, None, False)
+
+    closed: list[int] = []
+    left = threading.Event()
+    monkeypatch.setattr(WorkerProcess, "_close", late)
+    monkeypatch.setattr(Threads, "_keep", ends_early)
+    job = started(endless(tmp_path)).start()
+    asked = time.monotonic()
+    left.set()
+    job.cancel()
+    assert job.await_termination(20)
+    assert sorted(closed) == [0, 1]
+    assert 0.9 < time.monotonic() - asked < 4
+
+
+def test_somebody_cancels_what_runs_a_worker(started: Any, tmp_path: Path) -> None:
+    job = started(endless(tmp_path)).start()
+    runner = job._runner
+    runner._loop.call_soon_threadsafe(lambda: runner.machine.slot_ended(0, "killed in the UI", 0, cancelled=True))
+    assert job.await_termination(20)
+    assert str(job.status) == "CANCELLED"
+
+
+def test_hearts_that_beat_twice_before_they_are_looked_at(started: Any, tmp_path: Path) -> None:
+    running = started(endless(tmp_path, 1), limits=Limits(slots=3_000_000))
+    running.provider.launching = False
+    running.start(running=False)
+    while not running.provider.configs:
+        time.sleep(0.005)
+    config = running.provider.configs[0]
+    sock = dial(config.address, config.token, 5.0).detach()
+    with sock:
+        body = deployment.encode(Heartbeat(0, os.getpid()))
+        sock.sendall(2 * (struct.pack("<IB", len(body), CONTROL) + body))
+        sock.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            sock.recv(1)  # it is not hung up on
+    running.job.cancel()
+    running.provider.threads[0].start()  # comes too late, is not wanted, and leaves
+    assert running.job.await_termination(20)
+
+
+def test_a_worker_without_a_coordinator_says_where_it_looked(tmp_path: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = nobody.getsockname()
+        with pytest.raises(DialFailed, match=r"the coordinator|127\.0\.0\.1"):
+            WorkerProcess(WorkerConfig(0, "job", 1, address, bytes(32)), load_job)
+
+
+def test_worker_closes_every_connection_when_it_leaves(started: Any, tmp_path: Path) -> None:
+    before = open_sockets()
+    running = started(endless(tmp_path))
+    job = running.start()
+    token = running.provider.configs[0].token
+    held = []
+    for slot in running.runner.machine.roster.slots:
+        silent = dial((slot.hello.host, slot.hello.port), token, 5.0).detach()  # knows the token, says nothing
+        early = dial((slot.hello.host, slot.hello.port), token, 5.0).detach()
+        body = deployment.encode(PeerHello(0, 99, 1, "job"))
+        early.sendall(struct.pack("<IB", len(body), CONTROL) + body)
+        held += [silent, early]
+    time.sleep(0.3)
+    job.cancel()
+    assert job.await_termination(20)
+    for sock in held:
+        sock.close()
+    assert open_sockets() == before
+
+
+def test_a_peer_may_dial_while_user_code_opens(started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The worst moment: the peer is accepted in the same round in which the worker goes away to open its functions.
+    class Slow(tr.MapFunction):
+        def open(self, ctx: Any) -> None:
+            time.sleep(0.8 * ctx.subtask)
+
+        def map(self, value: int) -> int:
+            return value
+
+    init = worker_module.Listener.__init__
+    monkeypatch.setattr(worker_module.Listener, "__init__", lambda *a, **k: init(*a, **{**k, "handshake_seconds": 0.3}))
+    deploy = WorkerProcess._control_ready
+
+    def accepting(self: WorkerProcess) -> None:
+        self.loop.unregister(self.control)  # the round goes on without it, as if it were the last of this round
+        while self.config.slot and not self.listener.pending and self.machine.epoch and self.machine.slice is None:
+            self.loop.poll(0.01)
+        self.loop.register(self.control, 1, lambda mask: self._ready(self.control, mask))
+        deploy(self)
+
+    monkeypatch.setattr(WorkerProcess, "_control_ready", accepting)
+    env = tr.Environment(parallelism=2)
+    numbers = env.from_source(tr.sources.Sequence(0, 100)).map(Slow()).rebalance().map(lambda x: x)
+    numbers.sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    assert started(env).start().await_termination(20)
+
+
+def test_a_replaced_worker_is_closed_out(started: Any, tmp_path: Path) -> None:
+    # Before the job runs the newest hello of a slot wins; whoever held it hears no more.
+    running = started(endless(tmp_path), limits=Limits(slots=4_000_000, leave=500_000, gone=1_000_000))
+    running.provider.launching = False
+    running.start(running=False)
+    while len(running.provider.configs) < 2:
+        time.sleep(0.005)
+    config = running.provider.configs[0]
+    links = []
+    for pid in (1, 2):
+        link = dial(config.address, config.token, 5.0).detach()
+        body = deployment.encode(Hello(0, "127.0.0.1", 1, pid, "job", 1))
+        link.sendall(struct.pack("<IB", len(body), CONTROL) + body)
+        link.settimeout(5)
+        assert link.recv(100)  # welcome
+        links.append(link)
+    assert links[0].recv(1) == b""
+    links[1].settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        links[1].recv(1)
+    for link in links:
+        link.close()
+    assert "worker 0 was lost" in failure(running.job)
+
+
+def test_the_first_cause_is_completed_by_what_spark_says_of_the_same_worker() -> None:
+    machine = Coordinator("job", 1, 2, b"", Limits())
+    machine.start(0)
+    for slot in (0, 1):
+        machine.hello(Hello(slot, "h", 1, 1, "job", 1), 1)
+    machine.link_lost(1, 1, "closed the connection", 2)
+    machine.slot_ended(0, "left as it was told", 3)
+    assert machine.cause is not None and machine.cause.message == "worker 1 was lost: closed the connection"
+    machine.slot_ended(1, "Fatal Python error", 4)
+    assert machine.cause.message == "worker 1 was lost: closed the connection; Spark says: Fatal Python error"
+    assert str(machine.status) == "FAILED"
+
+
+def test_functions_are_closed_before_the_job_is_over_however_long_they_take(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[Any] = []
+    monkeypatch.setattr(worker_module, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(worker_module.os, "kill", lambda *args: killed.append(args))
+
+    class Slow(tr.MapFunction):
+        def map(self, value: int) -> int:
+            return value
+
+        def close(self) -> None:
+            time.sleep(1.5)
+            (tmp_path / f"closed{id(self)}").touch()
+
+    env = tr.Environment(parallelism=2)
+    env.from_source(tr.sources.Sequence(0, 100)).map(Slow()).sink_to(tr.sinks.TextFiles(str(tmp_path / "out")))
+    assert started(env).start().await_termination(20)
+    assert len(list(tmp_path.glob("closed*"))) == 2
+    assert not killed
+
+
+def test_what_close_raises_is_told(started: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Bad(tr.MapFunction):
+        def map(self, value: int) -> int:
+            return value
+
+        def close(self) -> None:
+            raise ValueError("cannot close")
+
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).map(Bad()).sink_to(tr.sinks.TextFiles(str(tmp_path / "out")))
+    assert started(env).start().await_termination(20)
+    assert "closing a function of worker 0 raised" in (told := capsys.readouterr().err)
+    assert "ValueError: cannot close" in told

@@ -1,0 +1,356 @@
+"""A worker as a machine: it joins, deploys its slice, steps it, reports, publishes and leaves; driven by hand."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.elements.batches import Rows
+from tailrace.elements.frames import ChannelId, encode_batch, encode_grant, encode_marker
+from tailrace.elements.markers import EndOfInput
+from tailrace.errors import ProtocolViolation
+from tailrace.protocol.deployment import (
+    Deploy,
+    Deployed,
+    Failed,
+    Leave,
+    Peer,
+    Phase,
+    Progress,
+    Publish,
+    Published,
+    Start,
+    SubtasksFinished,
+    Welcome,
+)
+from tailrace.task.idle import Idle, Reason
+from tailrace.task.slice import ToPeer
+from tailrace.task.worker import ConnectPeers, Exit, JobSpec, ToCoordinator, Worker
+
+Build = Callable[[tr.Environment], Any]
+
+
+class Driven:
+    """A worker of a job, and who drives it."""
+
+    def __init__(self, build: Build, *, slot: int = 0, parallelism: int = 1, **settings: Any) -> None:
+        env = tr.Environment(parallelism=parallelism, **settings)
+        build(env)
+        self.plan = env._plan(env._pending())
+        self.spec = JobSpec("job", 1, self.plan, env.memory, "run", 0, env.copy_records, env.debug)
+        self.machine = Worker(slot, lambda data: self.load(data), random.Random)
+        self.peers = [Peer(i, f"h{i}", i, 1) for i in range(parallelism)]
+
+    def load(self, data: bytes) -> JobSpec:
+        return self.spec
+
+    def actions(self) -> list[Any]:
+        actions, self.machine.actions = self.machine.actions, []
+        return actions
+
+    def said(self) -> list[Any]:
+        """What was said to the coordinator since this was asked last."""
+        return [action.message for action in self.actions() if isinstance(action, ToCoordinator)]
+
+    def deploy(self) -> "Driven":
+        self.machine.control(Welcome(1))
+        self.machine.control(Deploy(b"", self.peers))
+        return self
+
+    def start(self) -> "Driven":
+        self.deploy()
+        self.machine.peers_connected()
+        self.machine.control(Start())
+        self.actions()
+        return self
+
+    def steps(self, most: int = 1000) -> list[Any]:
+        """Steps the tasks until all are idle or it stops by itself; the last answers."""
+        idles: list[Any] = []
+        for _ in range(most):
+            idles = []
+            for task in self.machine.tasks():
+                if not self.machine.stepping:
+                    return idles
+                idles.append(self.machine.step(task, 0, 100))
+            if all(idle is not None for idle in idles) and not self.machine.flush():
+                return idles
+        raise AssertionError("the worker is never idle")
+
+
+def simple(env: tr.Environment) -> None:
+    env.from_source(tr.sources.Sequence(0, 10)).sink_to(tr.sinks.Callback(lambda record: None))
+
+
+def shuffled(env: tr.Environment) -> None:
+    env.from_source(tr.sources.Sequence(0, 10)).key_by(lambda x: x).count().sink_to(tr.sinks.Callback(lambda r: None))
+
+
+# The good course.
+
+
+def test_a_worker_from_its_welcome_to_its_exit() -> None:
+    d = Driven(simple)
+    assert not d.machine.stepping
+    d.deploy()
+    assert d.machine.epoch == 1
+    assert d.actions() == [ConnectPeers(())]
+    d.machine.peers_connected()
+    assert d.said() == [Deployed()]
+    assert not d.machine.stepping
+    d.machine.control(Start())
+    assert d.machine.stepping
+    d.steps()
+    assert d.said() == [SubtasksFinished([])]
+    assert d.machine.phase is Phase.FINISHED and not d.machine.stepping
+    d.machine.control(Publish([]))
+    assert d.said() == [Published()]
+    d.machine.control(Leave("the job has finished"))
+    assert d.actions() == [Exit("the job has finished")]
+    d.machine.control(Leave("again"))
+    d.machine.coordinator_lost("closed")
+    assert d.actions() == []
+
+
+def test_a_worker_connects_to_those_it_has_channels_with() -> None:
+    d = Driven(shuffled, slot=1, parallelism=3).deploy()
+    assert d.actions() == [ConnectPeers((d.peers[0], d.peers[2]))]
+    assert Driven(simple, slot=1, parallelism=3).deploy().actions() == [ConnectPeers(())]
+
+
+def test_figures_are_reported_while_it_runs() -> None:
+    d = Driven(simple)
+    d.machine.report({}, 0, {})
+    d.start()
+    d.steps()
+    d.actions()
+    d.machine.report({0: 77}, 1000, {"bad token": 1})
+    [progress] = d.said()
+    assert isinstance(progress, Progress)
+    [report] = progress.subtasks
+    assert (report.records_in, report.records_out, report.busy_micros, report.finished) == (10, 10, 77, True)
+    assert (progress.elapsed_micros, progress.refused) == (1000, {"bad token": 1})
+
+
+# What must not come.
+
+
+@pytest.mark.parametrize("message", [Start(), Publish([]), Deploy(b"", [])], ids=lambda m: type(m).__name__)
+def test_a_word_at_the_wrong_time_is_told(message: Any) -> None:
+    d = Driven(simple)
+    with pytest.raises(ProtocolViolation, match="came while the worker was joining"):
+        d.machine.control(message)
+
+
+BAD_FRAMES: dict[str, tuple[bytes, str]] = {
+    "no frame": (b"nonsense", "worker 1 broke the protocol: a frame of 8 bytes"),
+    "a channel of another worker": (
+        encode_batch(ChannelId(0, 1, 2), 1, 0, 0, Rows([1])),
+        "channel e0:1->2 is not in this worker's part of the plan",
+    ),
+    "a channel of another sender": (
+        encode_batch(ChannelId(0, 2, 0), 1, 0, 0, Rows([1])),
+        "worker 1 sent on channel e0:2->0, which it does not write",
+    ),
+    "an edge that is not there": (
+        encode_batch(ChannelId(9, 1, 0), 1, 0, 0, Rows([1])),
+        "channel e9:1->0 is not in this worker's part of the plan",
+    ),
+    "a later incarnation": (
+        encode_batch(ChannelId(0, 1, 0), 2, 0, 0, Rows([1])),
+        "a frame of incarnation 2, this is 1",
+    ),
+    "a gap": (encode_batch(ChannelId(0, 1, 0), 1, 0, 7, Rows([1])), "record 7 came where 0 was due"),
+    "more than the window": (
+        encode_batch(ChannelId(0, 1, 0), 1, 0, 1, Rows([b"x" * 3_000_000])),
+        "bytes arrived where",
+    ),
+    "a grant for another's channel": (
+        encode_grant(ChannelId(0, 0, 2), 1, 0, 5),
+        "worker 1 granted for channel e0:0->2, which it does not read",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD_FRAMES)
+def test_a_frame_that_must_not_come_fails_the_job_and_names_its_sender(what: str) -> None:
+    data, why = BAD_FRAMES[what]
+    d = Driven(shuffled, parallelism=3).start()
+    if what == "more than the window":
+        d.machine.frame(encode_batch(ChannelId(0, 1, 0), 1, 0, 0, Rows([b"x" * 3_000_000])), 1)
+        assert d.said() == []
+    d.machine.frame(data, 1)
+    [failed] = d.said()
+    assert isinstance(failed, Failed)
+    assert (failed.kind, failed.peer) == ("peer", 1)
+    assert why in failed.message
+    assert not d.machine.stepping
+
+
+def test_a_frame_of_an_older_incarnation_is_dropped_at_the_door() -> None:
+    d = Driven(shuffled, parallelism=3).start()
+    d.machine.frame(encode_batch(ChannelId(0, 1, 0), 0, 0, 5, Rows([1])), 1)
+    assert d.said() == [] and d.machine.slice is not None and d.machine.slice.stale_frames == 1
+
+
+def test_frames_may_come_before_the_start() -> None:
+    d = Driven(shuffled, parallelism=2).deploy()
+    d.machine.peers_connected()
+    d.actions()
+    d.machine.frame(encode_batch(ChannelId(0, 1, 0), 1, 0, 0, Rows([5])), 1)
+    d.machine.frame(encode_marker(ChannelId(0, 1, 0), 1, 0, 1, EndOfInput()), 1)
+    assert d.actions() == []
+    d.machine.control(Start())
+    d.steps()
+    assert d.machine.phase is Phase.FINISHED
+
+
+# Why a task does nothing.
+
+
+def test_a_task_says_why_it_does_nothing() -> None:
+    d = Driven(shuffled, parallelism=2).start()
+    d.machine.step(d.machine.tasks()[1], 0, 100)
+    assert d.machine.step(d.machine.tasks()[0], 0, 100) == Idle(Reason.NO_INPUT)
+    d.steps()
+    # The source has ended, the count waits for the other worker.
+    assert [idle.reason for idle in d.steps()] == [Reason.NO_INPUT, Reason.FINISHED]
+
+
+def test_without_credit_a_task_waits_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.task.slice.MIN_WINDOW", 64)
+    monkeypatch.setattr("tailrace.task.slice.MAX_WINDOW", 64)
+
+    def large(env: tr.Environment) -> None:
+        numbers = env.from_source(tr.sources.Generator(lambda i: b"x" * 100, count=4)).broadcast()
+        numbers.map(len).sink_to(tr.sinks.Callback(lambda record: None))
+
+    d = Driven(large, parallelism=2).start()
+    idles = d.steps()
+    assert [idle.reason for idle in idles] == [Reason.NO_INPUT, Reason.NO_CREDIT]
+    frames = [action for action in d.actions() if isinstance(action, ToPeer)]
+    assert len(frames) == 1  # larger than the window, and alone
+    d.machine.frame(encode_grant(ChannelId(0, 0, 1), 1, 0, 1_000_000), 1)
+    assert d.machine.step(d.machine.tasks()[1], 0, 100) is None
+
+
+def test_a_task_that_awaits_a_timer_is_quiet_and_says_until_when() -> None:
+    class Waits(tr.KeyedProcessFunction):
+        def process(self, value: int, ctx: tr.Context) -> None:
+            ctx.set_timer(processing_time=5.0)
+
+    def timed(env: tr.Environment) -> None:
+        env.from_collection([1]).key_by(abs).process(Waits()).sink_to(tr.sinks.Callback(lambda record: None))
+
+    d = Driven(timed).start()
+    assert d.steps()[0] == Idle(Reason.QUIET, 5_000_000)
+    assert d.machine.step(d.machine.tasks()[0], 5_000_000, 100) is None
+
+
+# Failures.
+
+
+def broken(env: tr.Environment) -> None:
+    env.from_collection([1, 0]).map(lambda x: 1 // x, name="bad").sink_to(tr.sinks.Callback(lambda record: None))
+
+
+def test_a_failure_is_said_once_and_nothing_is_stepped_after_it() -> None:
+    d = Driven(broken).start()
+    d.steps()
+    [failed] = d.said()
+    assert (failed.kind, failed.operator, failed.subtask, failed.record) == ("user", "bad", 0, "0")
+    assert not d.machine.stepping and d.machine.flush() is False
+    d.machine.peer_lost(1, "closed")
+    d.machine.cannot_connect("too late")
+    d.machine.internal_error(ValueError("late"))
+    d.machine.report({}, 0, {})
+    d.machine.frame(b"nonsense", 1)
+    d.machine.control(Publish([]))
+    assert d.actions() == []
+    d.machine.control(Leave("the job has failed"))
+    assert d.actions() == [Exit("the job has failed")]
+
+
+def test_a_lost_peer_fails_the_job_only_while_it_is_needed() -> None:
+    d = Driven(shuffled, parallelism=2).start()
+    d.machine.peer_lost(1, "connection reset")
+    [failed] = d.said()
+    assert (failed.kind, failed.peer, failed.message) == ("peer", 1, "lost the connection to worker 1: connection reset")
+    done = Driven(simple).start()
+    done.steps()
+    done.actions()
+    done.machine.peer_lost(1, "it has left")
+    assert done.actions() == []
+
+
+def test_who_cannot_connect_says_so() -> None:
+    d = Driven(shuffled, parallelism=2).deploy()
+    d.actions()
+    d.machine.cannot_connect("cannot reach worker 1")
+    assert [message.message for message in d.said()] == ["cannot reach worker 1"]
+    d.machine.peers_connected()
+    assert d.said() == []
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_lost_coordinator_is_a_reason_to_leave(started: bool) -> None:
+    d = Driven(simple)
+    if started:
+        d.start()
+    d.machine.coordinator_lost("connection reset")
+    assert d.actions() == [Exit("lost the coordinator: connection reset")]
+
+
+def test_a_plan_that_cannot_be_read_is_told() -> None:
+    d = Driven(simple)
+
+    def missing(data: bytes) -> JobSpec:
+        raise ModuleNotFoundError("No module named 'theirs'", name="theirs")
+
+    d.load = missing  # type: ignore
+    d.deploy()
+    [failed] = d.said()
+    assert failed.kind == "import"
+    assert failed.message.startswith("worker 0 cannot import theirs: install it there, or ship it with the job")
+
+    def wrong(data: bytes) -> JobSpec:
+        raise AttributeError("Can't get attribute 'Mine' on <module '__main__'>")
+
+    d = Driven(simple)
+    d.load = wrong  # type: ignore
+    d.deploy()
+    [failed] = d.said()
+    assert failed.kind == "user" and "Can't get attribute 'Mine'" in failed.message
+
+
+def test_functions_are_closed_when_it_leaves_and_their_errors_kept() -> None:
+    closed: list[str] = []
+
+    class Closing(tr.MapFunction):
+        def map(self, value: Any) -> Any:
+            return value
+
+        def close(self) -> None:
+            closed.append("once")
+            raise ValueError("will not")
+
+    def program(env: tr.Environment) -> None:
+        env.from_collection([1]).map(Closing()).sink_to(tr.sinks.Callback(lambda record: None))
+
+    d = Driven(program).start()
+    d.machine.control(Leave("the job was cancelled"))
+    d.machine.coordinator_lost("closed")
+    assert closed == ["once"]
+    assert [str(error) for error in d.machine.close_errors] == ["will not"]
+
+
+def test_a_text_that_could_not_be_sent_is_made_so() -> None:
+    def fail(value: Any) -> None:
+        raise ValueError("half a pair: \ud800")
+
+    d = Driven(lambda env: env.from_collection([1]).map(fail).sink_to(tr.sinks.Callback(lambda r: None))).start()
+    d.steps()
+    [failed] = d.said()
+    assert "half a pair: ?" in failed.message
