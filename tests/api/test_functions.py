@@ -189,7 +189,7 @@ def test_metrics_of_a_users_own_are_told_by_operator() -> None:
 
     env = tr.Environment(parallelism=1)
     env.from_collection([1, 2, 3]).map(Measuring(), name="first").map(abs).sink_to(tr.sinks.Callback(id))
-    figures = tr.testing.run(env).metrics()["0.0"]
+    figures = tr.testing.run(env).metrics()["subtasks"][0]["custom"]
     assert (figures["first.seen"], figures["first.sum"], figures["first.last"]) == (3, 6, 3)
 
 

@@ -99,7 +99,11 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
         tr.GraphError,
         "key_by: <lambda>() is called with 1 argument(s) and cannot take that; change its parameters",
     ),
-    "no function": (lambda env: ROWS(env).filter(None), tr.GraphError, "filter: expected a function, got NoneType None"),
+    "no function": (
+        lambda env: ROWS(env).filter(None),
+        tr.GraphError,
+        "filter: expected a function, got NoneType None",
+    ),
     "a class instead of an object": (
         lambda env: ROWS(env).map(Add),
         tr.GraphError,
@@ -256,7 +260,9 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
         "sum: there is no column 'x'; the stream has name, count",
     ),
     "an unknown column to aggregate in a window": (
-        lambda env: COLUMNS(env).assign_timestamps("count").key_by("name").window(tr.Tumbling(1)).aggregate(t=tr.Max("x")),
+        lambda env: (
+            COLUMNS(env).assign_timestamps("count").key_by("name").window(tr.Tumbling(1)).aggregate(t=tr.Max("x"))
+        ),
         tr.GraphError,
         "window.aggregate: there is no column 'x'; the stream has name, count",
     ),
@@ -507,7 +513,9 @@ def test_a_function_that_cannot_be_pickled_is_named() -> None:
     lock = threading.Lock()
     env = tr.Environment(parallelism=1)
     ROWS(env).map(lambda x: (lock, x)[1], name="locked").sink_to(tr.sinks.Print())
-    with pytest.raises(tr.GraphError, match="operator 'locked': its function .* cannot be pickled and sent to the workers"):
+    with pytest.raises(
+        tr.GraphError, match=r"operator 'locked': its function .* cannot be pickled and sent to the workers"
+    ):
         tr.testing.simulate(env)
 
 
@@ -517,12 +525,20 @@ SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"checkpoint": object()}, tr.ConfigError, "checkpoint: this version of tailrace has no checkpoints yet"),
     ({"standby": object()}, tr.ConfigError, "standby: this version of tailrace has no standbys yet"),
     ({"restart": object()}, tr.ConfigError, "restart: without checkpoints a job can only stay failed"),
-    ({"memory": "lots"}, tr.ConfigError, "memory must be a number of bytes or a text such as '512m' or '1g', not 'lots'"),
+    (
+        {"memory": "lots"},
+        tr.ConfigError,
+        "memory must be a number of bytes or a text such as '512m' or '1g', not 'lots'",
+    ),
     ({"memory": 100}, tr.ConfigError, "memory must be at least 1m, not 100"),
     ({"max_parallelism": 0}, tr.ConfigError, "max_parallelism must be from 1 to 32768, not 0"),
     ({"max_parallelism": 40_000}, tr.ConfigError, "max_parallelism must be from 1 to 32768, not 40000"),
     ({"slot_timeout": 0}, tr.ConfigError, "slot_timeout is a number of seconds above zero, not 0"),
-    ({"parallelism": 9, "max_parallelism": 8}, tr.GraphError, "operator 'Environment': parallelism 9 is above the maximum"),
+    (
+        {"parallelism": 9, "max_parallelism": 8},
+        tr.GraphError,
+        "operator 'Environment': parallelism 9 is above the maximum",
+    ),
     ({"parallelism": 1.5}, tr.GraphError, "operator 'Environment': parallelism must be a whole number of at least 1"),
 ]
 

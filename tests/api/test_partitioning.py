@@ -121,7 +121,10 @@ def test_columns_are_partitioned_as_rows_are() -> None:
 
 @pytest.mark.parametrize("chosen", [1.0, "1", None, float("inf"), [1]])
 def test_partition_by_wants_whole_numbers(chosen: Any) -> None:
-    with pytest.raises(tr.JobFailed, match="operator 'next', subtask 0, record 0: partition_by must return whole numbers"):
+    why = "operator 'next', subtask 0, record 0: partition_by must return whole numbers"
+    with pytest.raises(tr.JobFailed, match=why):
         env = tr.Environment(parallelism=2)
-        env.from_collection([0], parallelism=1).partition_by(lambda x: chosen).map(abs, name="next").sink_to(tr.sinks.Print())
+        env.from_collection([0], parallelism=1).partition_by(lambda x: chosen).map(abs, name="next").sink_to(
+            tr.sinks.Print()
+        )
         tr.testing.run(env)

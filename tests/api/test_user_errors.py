@@ -351,7 +351,9 @@ def test_a_window_names_the_record_that_has_no_timestamp(at: Any) -> None:
 
 def test_a_record_that_cannot_be_pickled_names_who_gave_it() -> None:
     def program(env: tr.Environment) -> tr.DataStream:
-        locks = env.from_collection([1, 2], parallelism=1).map(lambda x: threading.Lock() if x == 2 else x, name="guilty")
+        locks = env.from_collection([1, 2], parallelism=1).map(
+            lambda x: threading.Lock() if x == 2 else x, name="guilty"
+        )
         return locks.broadcast().map(id)
 
     error = failure(program, parallelism=2)
@@ -470,7 +472,7 @@ class OddReader(tr.Reader):
     ("source", "why"),
     [
         (Odd(5), "reading a split raised TypeError: 'int' object is not iterable"),
-        (Odd([1], form="columns"), "reading a split raised TypeError: a source of columns reads pyarrow.RecordBatch, not list"),
+        (Odd([1], form="columns"), "raised TypeError: a source of columns reads pyarrow.RecordBatch, not list"),
         (Odd([], next_at=None), "asking a split for its next time raised TypeError: a time is seconds"),
         (Odd([], next_at=float("nan")), "asking a split for its next time raised OverflowError"),
     ],

@@ -355,7 +355,7 @@ def test_no_sink_runs_twice() -> None:
     stream.sink_to(tr.sinks.Callback(second.append))
     tr.testing.run(env)
     assert (first, second) == ([0, 1, 2], [0, 1, 2])
-    with pytest.raises(tr.GraphError, match="nothing to run .everything written so far has run"):
+    with pytest.raises(tr.GraphError, match=r"nothing to run .everything written so far has run"):
         tr.testing.run(env)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-FLOW = '''
+FLOW = """
 import sys
 import tailrace as tr
 
@@ -33,7 +33,7 @@ if __name__ == "__main__":
     print("parallelism", env.parallelism)
     build(env, sys.argv[1])
     env.execute("script")
-'''
+"""
 
 
 @pytest.fixture

@@ -153,7 +153,7 @@ def test_text_is_one_line_per_record(tmp_path: Path) -> None:
 def test_text_that_could_not_be_read_back_is_refused_with_its_record(record: str, tmp_path: Path) -> None:
     env = tr.Environment(parallelism=1)
     env.from_collection(["fine", record]).sink_to(tr.sinks.TextFiles(str(tmp_path)), name="lines")
-    with pytest.raises(tr.JobFailed, match="operator 'lines'.*a record has a line break in it") as caught:
+    with pytest.raises(tr.JobFailed, match=r"operator 'lines'.*a record has a line break in it") as caught:
         tr.testing.run(env)
     assert caught.value.record == repr(record)
     assert names(tmp_path) == []
@@ -206,7 +206,7 @@ def test_parquet_that_cannot_be_cast_is_the_users_error(tmp_path: Path) -> None:
     env = tr.Environment(parallelism=1)
     columns = env.from_collection([(1000, "a")]).to_columns(SCHEMA)
     columns.sink_to(tr.sinks.Parquet(str(tmp_path), pa.schema([("x", pa.int8())])), name="small")
-    with pytest.raises(tr.JobFailed, match="operator 'small'.*the sink raised ArrowInvalid"):
+    with pytest.raises(tr.JobFailed, match=r"operator 'small'.*the sink raised ArrowInvalid"):
         tr.testing.run(env)
     assert names(tmp_path) == []
 

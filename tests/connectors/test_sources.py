@@ -63,7 +63,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(table, made / "table.parquet", row_group_size=33)
     pq.write_table(table.slice(0, 0), made / "none.parquet")
     with pa.ipc.new_file(str(made / "table.arrow"), table.schema) as writer:
-        for batch in [*table.to_batches(max_chunksize=70), *table.slice(0, 0).to_batches(), *table.slice(5, 3).to_batches()]:
+        for batch in [
+            *table.to_batches(max_chunksize=70),
+            *table.slice(0, 0).to_batches(),
+            *table.slice(5, 3).to_batches(),
+        ]:
             writer.write_batch(batch)
     return made
 
@@ -176,7 +180,7 @@ def test_a_rate_is_above_zero(rate: Any) -> None:
 
 
 def test_a_collection_is_shared_out_in_order() -> None:
-    assert everything(tr.sources.Collection("abcde".split() + list("xyz")), 2) == [["abcde", "x"], ["y", "z"]]
+    assert everything(tr.sources.Collection(["abcde", "x", "y", "z"]), 2) == [["abcde", "x"], ["y", "z"]]
 
 
 # Generators.

@@ -90,7 +90,15 @@ WANTED = [{"a": 1, "b": "x"}]
 
 @pytest.mark.parametrize(
     "record",
-    [{"a": 1, "b": "x"}, {"b": "x", "a": 1, "more": 2}, Pair(1, "x"), Swapped("x", 1), Thing(1, "x"), (1, "x"), [1, "x"]],
+    [
+        {"a": 1, "b": "x"},
+        {"b": "x", "a": 1, "more": 2},
+        Pair(1, "x"),
+        Swapped("x", 1),
+        Thing(1, "x"),
+        (1, "x"),
+        [1, "x"],
+    ],
     ids=repr,
 )
 def test_a_record_of_any_kind_becomes_a_row_of_the_table(record: Any) -> None:

@@ -16,7 +16,6 @@ from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.convert import row_type
 from tailrace.elements.frames import (
     COLUMNS,
-    GRANT,
     ROWS,
     ChannelId,
     decode,

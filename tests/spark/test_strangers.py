@@ -7,6 +7,8 @@ import logging
 import os
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -270,3 +272,30 @@ def test_the_token_is_nowhere_to_be_read(
     for text in told:
         for form in (token.hex(), repr(token)[2:-1], str(list(token))[1:-1]):
             assert form not in text
+
+
+FLOOD = """
+import socket, sys, time
+held, end = [], time.monotonic() + 3
+while time.monotonic() < end:
+    try:
+        held.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1))
+    except OSError:
+        break
+    if len(held) > 300:
+        held.pop(0).close()
+"""
+
+
+def test_a_flood_of_strangers_while_the_job_starts(jobs: Any) -> None:
+    env = jobs.env()
+    numbers = env.from_source(tr.sources.Sequence(0, 1000)).rebalance().map(lambda x: x)
+    numbers.sink_to(tr.sinks.TextFiles(str(jobs.out)))
+    job = jobs.start(env, running=False)
+    port = job._runner._listener.address[1]
+    flood = subprocess.Popen([sys.executable, "-c", FLOOD, str(port)])
+    try:
+        assert job.await_termination(30)
+    finally:
+        flood.kill()
+        flood.wait()

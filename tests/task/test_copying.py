@@ -78,7 +78,11 @@ def test_a_reducer_may_change_what_it_has_merged_so_far() -> None:
         a += b
         return a
 
-    assert records(lambda env: boxes(env).key_by(lambda box: 0).reduce(merge), copy_records=True) == [[0], [0, 1], [0, 1, 2]]
+    assert records(lambda env: boxes(env).key_by(lambda box: 0).reduce(merge), copy_records=True) == [
+        [0],
+        [0, 1],
+        [0, 1, 2],
+    ]
 
 
 def test_one_object_given_twice_is_two_records() -> None:
@@ -89,8 +93,10 @@ def test_one_object_given_twice_is_two_records() -> None:
 
 
 def test_a_record_that_cannot_be_copied_is_told() -> None:
-    with pytest.raises(tr.JobFailed, match="operator 'functions'.*cannot be pickled to be copied"):
-        records(lambda env: boxes(env).map(lambda box: lambda: 1, name="functions").rebalance().map(id), copy_records=True)
+    with pytest.raises(tr.JobFailed, match=r"operator 'functions'.*cannot be pickled to be copied"):
+        records(
+            lambda env: boxes(env).map(lambda box: lambda: 1, name="functions").rebalance().map(id), copy_records=True
+        )
 
 
 def test_without_it_records_are_shared() -> None:
@@ -112,7 +118,9 @@ GUILTY: dict[str, Callable[[tr.DataStream], tr.DataStream]] = {
     "reduce": lambda s: s.key_by(len).reduce(lambda a, b: [spoil(b)], name="guilty"),
     "behind a shuffle": lambda s: s.rebalance().map(spoil, name="guilty"),
     "in the middle of a chain": lambda s: s.map(lambda b: b).filter(bool).map(spoil, name="guilty").map(abs),
-    "after one that passes it on": lambda s: s.process(lambda b, ctx: [b]).process(lambda b, ctx: [spoil(b)], name="guilty"),
+    "after one that passes it on": lambda s: s.process(lambda b, ctx: [b]).process(
+        lambda b, ctx: [spoil(b)], name="guilty"
+    ),
     "in one of two branches": lambda s: s.map(lambda b: len(b)).union(s.map(spoil, name="guilty")),
 }
 
@@ -138,6 +146,11 @@ def test_who_changes_nothing_is_left_alone() -> None:
 
     def program(env: tr.Environment) -> tr.DataStream:
         stream = env.from_collection([[1], (2, [3]), {"a": {4}}, None, 5.0, Odd()]).map(lambda x: x)
-        return stream.filter(lambda x: True).key_by(lambda x: 0).process(lambda x, ctx: [x]).map(lambda x: type(x).__name__)
+        return (
+            stream.filter(lambda x: True)
+            .key_by(lambda x: 0)
+            .process(lambda x, ctx: [x])
+            .map(lambda x: type(x).__name__)
+        )
 
     assert records(program, debug=True) == ["list", "tuple", "dict", "NoneType", "float", "Odd"]

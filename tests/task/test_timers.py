@@ -31,7 +31,9 @@ def test_timers_come_in_order_of_time_and_then_of_setting() -> None:
     assert timers.next_time() is None and len(timers) == 0
 
 
-@given(st.lists(st.tuples(st.sampled_from(["set", "delete", "pop"]), st.integers(0, 3), st.integers(0, 9)), max_size=80))
+@given(
+    st.lists(st.tuples(st.sampled_from(["set", "delete", "pop"]), st.integers(0, 3), st.integers(0, 9)), max_size=80)
+)
 def test_the_heap_holds_what_a_set_would(acts: list[tuple[str, int, int]]) -> None:
     timers, model = Timers(), set[tuple[int, int]]()
     for act, key, time in acts:

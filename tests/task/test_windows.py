@@ -45,7 +45,10 @@ class Ran:
         job = tr.testing.run(env)
         self.results, self.late = out.result(), late.result()
         self.late_records = sum(
-            value for one in job.metrics().values() for name, value in one.items() if name.endswith("late_records")
+            value
+            for one in job.metrics()["subtasks"]
+            for name, value in one["custom"].items()
+            if name.endswith("late_records")
         )
 
 
@@ -151,7 +154,9 @@ def test_in_columns_a_result_has_the_names_of_the_key_columns() -> None:
     assert (windows.form, windows.columns) == ("columns", ("k", "x", "start", "end", "n", "mean"))
     out = windows.to_rows().sink_to(tr.sinks.Collect())
     tr.testing.run(env)
-    assert [row._asdict() for row in out.result()] == [{"k": "a", "x": 1, "start": 0.0, "end": 10.0, "n": 1, "mean": 1.0}]
+    assert [row._asdict() for row in out.result()] == [
+        {"k": "a", "x": 1, "start": 0.0, "end": 10.0, "n": 1, "mean": 1.0}
+    ]
 
 
 class Gather(tr.AggregateFunction):
@@ -258,12 +263,13 @@ def test_in_rows_a_window_fires_for_each_record_also_of_those_that_come_together
     batches = [at(5, 12), at(6, 7, 8)]
 
     def give() -> Any:
-        for batch in batches:
-            yield batch
+        yield from batches
 
     env = tr.Environment(parallelism=1)
     stream = env.from_source(tr.sources.Generator(give, rate=1.0)).flat_map(lambda batch: batch)
-    windows = stream.assign_timestamps(lambda r: r[1]).key_by(lambda r: r[0]).window(tr.Tumbling(10), allowed_lateness=5)
+    windows = (
+        stream.assign_timestamps(lambda r: r[1]).key_by(lambda r: r[0]).window(tr.Tumbling(10), allowed_lateness=5)
+    )
     out = windows.count().sink_to(tr.sinks.Collect())
     tr.testing.run(env)
     assert [(row.start, row.count) for row in out.result()] == [(0.0, 1), (0.0, 2), (0.0, 3), (0.0, 4), (10.0, 1)]

@@ -277,7 +277,11 @@ def test_a_lost_peer_fails_the_job_only_while_it_is_needed() -> None:
     d = Driven(shuffled, parallelism=2).start()
     d.machine.peer_lost(1, "connection reset")
     [failed] = d.said()
-    assert (failed.kind, failed.peer, failed.message) == ("peer", 1, "lost the connection to worker 1: connection reset")
+    assert (failed.kind, failed.peer, failed.message) == (
+        "peer",
+        1,
+        "lost the connection to worker 1: connection reset",
+    )
     done = Driven(simple).start()
     done.steps()
     done.actions()

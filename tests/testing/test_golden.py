@@ -130,8 +130,15 @@ def awaited(env: tr.Environment) -> tr.DataStream:
 
 def heavy(env: tr.Environment) -> tr.DataStream:
     """Records of very different sizes, some larger than a channel's window."""
-    sizes = env.from_source(tr.sources.Sequence(0, 60)).map(lambda i: (i % 9, b"x" * (120_000 if i % 20 == 0 else i * 50)))
-    return sizes.key_by(lambda r: r[0]).process(lambda r, ctx: [(ctx.key, len(r[1]), r[1])]).rebalance().map(lambda r: r[:2])
+    sizes = env.from_source(tr.sources.Sequence(0, 60)).map(
+        lambda i: (i % 9, b"x" * (120_000 if i % 20 == 0 else i * 50))
+    )
+    return (
+        sizes.key_by(lambda r: r[0])
+        .process(lambda r, ctx: [(ctx.key, len(r[1]), r[1])])
+        .rebalance()
+        .map(lambda r: r[:2])
+    )
 
 
 def reduced(env: tr.Environment) -> tr.DataStream:

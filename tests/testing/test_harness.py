@@ -137,5 +137,5 @@ def test_what_the_function_raises_is_told_as_in_a_job() -> None:
 def test_what_cannot_be_driven_is_told() -> None:
     with pytest.raises(tr.ConfigError, match="a KeyedProcessFunction needs a key: harness"):
         tr.testing.harness(Totals())
-    with pytest.raises(tr.ConfigError, match="the function declares no state 'sum'; it has .'total'."):
+    with pytest.raises(tr.ConfigError, match=r"the function declares no state 'sum'; it has \['total'\]"):
         tr.testing.harness(Totals(), key=by_name).state("sum")

@@ -48,7 +48,9 @@ def told(hash_seed: str, folder: Path) -> str:
     script = folder / "program.py"
     script.write_text(PROGRAM)
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=True, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=environment, check=True, timeout=60
+    )
     return ran.stdout
 
 

@@ -30,7 +30,8 @@ def check_callable(fn: Any, arguments: int, verb: str, kind: type[Function] | No
         return
     work = as_callable(fn)
     if not callable(work):
-        raise GraphError(f"{verb}: expected a function, got {type(fn).__name__} {fn!r}")
+        hint = f"; to take field {fn} of a tuple use lambda r: r[{fn}]" if isinstance(fn, int) else ""
+        raise GraphError(f"{verb}: expected a function, got {type(fn).__name__} {fn!r}{hint}")
     _check_arity(work, arguments, verb, _name(fn))
 
 

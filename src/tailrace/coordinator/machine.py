@@ -38,7 +38,9 @@ class Limits:
     """For a sign of life of a worker that holds a slot."""
     leave: int = 3_000_000
     """For workers to leave by themselves, before their Spark tasks are cancelled."""
-    gone: int = 12_000_000
+    finish: int = 30_000_000
+    """The same for a job that has finished: users' `close` may take its time."""
+    gone: int = 9_000_000
     """For cancelled Spark tasks to be gone, before the job ends without them."""
 
 
@@ -243,10 +245,10 @@ class Coordinator:
                     )
                     break
         if self._ending_since is not None and not self.status.final:
-            if now - self._ending_since >= self.limits.leave and not self._killed:
+            if now - self._ending_since >= self._patience and not self._killed:
                 self._killed = True
                 self.actions.extend(Kill(s.index) for s in self.roster.slots if not s.spark_ended)
-            if now - self._ending_since >= self.limits.gone:
+            if now - self._ending_since >= self._patience + self.limits.gone:
                 self.left_behind = [s.index for s in self.roster.slots if not s.spark_ended]
                 self._over()
 
@@ -256,7 +258,7 @@ class Coordinator:
             return None
         due = []
         if self._ending_since is not None:
-            due.append(self._ending_since + (self.limits.gone if self._killed else self.limits.leave))
+            due.append(self._ending_since + self._patience + (self.limits.gone if self._killed else 0))
         else:
             if self.status is JobStatus.STARTING and not self._deployed:
                 due.append(self._started_at + self.limits.slots)
@@ -268,6 +270,11 @@ class Coordinator:
     @property
     def _ending(self) -> bool:
         return self._ending_since is not None or self.status.final
+
+    @property
+    def _patience(self) -> int:
+        """How long workers may take to leave."""
+        return self.limits.finish if self.status is JobStatus.FINISHING else self.limits.leave
 
     def _publish(self, now: int) -> None:
         self._move(JobStatus.FINISHING)

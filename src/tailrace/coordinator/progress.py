@@ -130,3 +130,30 @@ def overall_watermark(reports: list[SubtaskReport]) -> int | None:
     if known:
         return min(known)
     return MAX_TIME if all(r.watermark == MAX_TIME for r in reports) else MIN_TIME
+
+
+def job_metrics(plan: Plan, reports: list[SubtaskReport]) -> dict[str, Any]:
+    """Figures of a whole job and of every subtask: records, busy time, queued bytes, users' own counters."""
+    watermark = overall_watermark(reports)
+    return {
+        "records_in": sum(r.records_in for r in reports if r.source),
+        "records_out": sum(r.records_sunk for r in reports),
+        "busy_share": 0.0,
+        "watermark": None if watermark is None else isoformat(watermark),
+        "refused_connections": {},
+        "subtasks": [
+            {
+                "vertex": plan.vertices[r.vertex].name,
+                "subtask": r.subtask,
+                "records_in": r.records_in,
+                "records_out": r.records_out,
+                "busy_seconds": r.busy_micros / 1e6,
+                "queued_bytes": r.queued_bytes,
+                "state_entries": r.state_entries,
+                "blocked": r.blocked,
+                "finished": r.finished,
+                "custom": dict(r.metrics),
+            }
+            for r in reports
+        ],
+    }

@@ -201,8 +201,9 @@ class JobRunner(threading.Thread):
             self._watch(link)
         except LinkError as error:
             self._lost(action.slot, action.epoch, error.reason)
-        if isinstance(action.message, deployment.Leave):
-            # The worker's other thread learns from this that the job is over, even while user code blocks.
+        if isinstance(action.message, deployment.Leave) and self.machine.status is not JobStatus.FINISHING:
+            # The worker's other thread learns from this that the job is over, even while user code blocks. After a good
+            # end users' `close` may take its time.
             for heart in [heart for heart, slot in self._hearts.items() if slot == action.slot]:
                 self._close(heart)
 

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any
 
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.progress import job_metrics
 from tailrace.errors import JobFailed
 from tailrace.graph.explain import as_text
 from tailrace.graph.plan import Plan
@@ -112,30 +113,10 @@ class Job:
     def metrics(self) -> dict[str, Any]:
         """Figures of the whole job and of every subtask: records, busy time, queued bytes, users' own counters."""
         reports = [report for slot in self._runner.machine.roster.slots for report in slot.reports]
-        names = {vertex.id: vertex.name for vertex in self._plan.vertices}
-        last = (self.last_progress or {}).get("tailrace", {})
-        return {
-            "records_in": sum(r.records_in for r in reports if r.source),
-            "records_out": sum(r.records_sunk for r in reports),
-            "busy_share": last.get("busyShare", 0.0),
-            "watermark": last.get("watermark"),
-            "refused_connections": self._runner.refused(),
-            "subtasks": [
-                {
-                    "vertex": names[r.vertex],
-                    "subtask": r.subtask,
-                    "records_in": r.records_in,
-                    "records_out": r.records_out,
-                    "busy_seconds": r.busy_micros / 1e6,
-                    "queued_bytes": r.queued_bytes,
-                    "state_entries": r.state_entries,
-                    "blocked": r.blocked,
-                    "finished": r.finished,
-                    "custom": dict(r.metrics),
-                }
-                for r in reports
-            ],
-        }
+        figures = job_metrics(self._plan, reports)
+        figures["busy_share"] = (self.last_progress or {}).get("tailrace", {}).get("busyShare", 0.0)
+        figures["refused_connections"] = self._runner.refused()
+        return figures
 
     def explain(self) -> str:
         """The job's plan as text."""

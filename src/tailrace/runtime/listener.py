@@ -206,6 +206,11 @@ class DialFailed(LinkError):
     """No link could be made. `peer` is the address, `reason` says what happened and what to check."""
 
 
+class HungUp(DialFailed):
+    """Who answered hung up in the middle of the handshake. Strangers in great numbers may have crowded us out, so it may
+    be worth another try."""
+
+
 def dial(
     address: tuple[str, int], token: bytes, timeout: float, *, peer: str | None = None, patience: float | None = None
 ) -> Link:
@@ -225,7 +230,8 @@ def dial(
     except BaseException as error:
         sock.close()
         if isinstance(error, (HandshakeRefused, OSError)):
-            raise DialFailed(where, _diagnosis(error, patience)) from error
+            hung_up = not isinstance(error, HandshakeRefused | TimeoutError)
+            raise (HungUp if hung_up else DialFailed)(where, _diagnosis(error, patience)) from error
         raise
 
 

@@ -15,6 +15,7 @@ import random
 import resource
 import selectors
 import signal
+import socket
 import sys
 import threading
 import time
@@ -26,7 +27,7 @@ from tailrace.errors import ProtocolViolation
 from tailrace.protocol import deployment
 from tailrace.protocol.deployment import Heartbeat, Hello, Peer, PeerHello
 from tailrace.runtime.link import CONTROL, FRAME, Link, LinkError
-from tailrace.runtime.listener import DialFailed, Listener, dial
+from tailrace.runtime.listener import DialFailed, HungUp, Listener, dial
 from tailrace.runtime.loop import Loop
 from tailrace.task.idle import Idle
 from tailrace.task.machine import Task
@@ -46,6 +47,8 @@ HEARTBEAT_SECONDS = 1.0
 GRACE_SECONDS = 3.0
 """How long user code may take to come back once the job is over."""
 DIAL_SECONDS = 20.0
+DIAL_TRIES = 8
+DIAL_PAUSE = 0.05
 OPEN_SECONDS = 3600.0
 """How much longer than this worker another one may take to open the user's functions."""
 HELD_UP_SECONDS = 0.1
@@ -112,7 +115,9 @@ class WorkerProcess:
         self._bad_peers = 0
         self._attempt = attempt
         self.done = threading.Event()
-        self.control = dial(config.address, config.token, DIAL_SECONDS, peer="the coordinator")
+        self._heart: socket.socket | None = None
+        """The socket of the thread that gives signs of life."""
+        self.control = self._dial(config.address, "the coordinator")
         self.loop = Loop()
         self.listener = Listener(config.token, self.control.local_host(), self.loop, self._incoming)
 
@@ -137,6 +142,9 @@ class WorkerProcess:
         finally:
             self.done.set()
             self._close()
+            if self._heart is not None:
+                with contextlib.suppress(OSError):
+                    self._heart.shutdown(socket.SHUT_RDWR)  # the thread need not wait for its next beat
             heart.join(timeout=GRACE_SECONDS)
         return self.exit_reason
 
@@ -351,8 +359,15 @@ class WorkerProcess:
     def _dial_peer(self, peer: Peer) -> Link:
         """A link to another worker, which may still be busy with opening the user's functions. This worker serves nobody
         meanwhile; its other thread notices when the job is over."""
-        address = (peer.host, peer.port)
-        return dial(address, self.config.token, DIAL_SECONDS, peer=f"worker {peer.slot}", patience=OPEN_SECONDS)
+        return self._dial((peer.host, peer.port), f"worker {peer.slot}", OPEN_SECONDS)
+
+    def _dial(self, address: tuple[str, int], peer: str, patience: float | None = None) -> Link:
+        """A link to somebody, also where strangers in great numbers are at the door."""
+        for attempt in range(1, DIAL_TRIES):
+            with contextlib.suppress(HungUp):
+                return dial(address, self.config.token, DIAL_SECONDS, peer=peer, patience=patience)
+            time.sleep(DIAL_PAUSE * attempt)
+        return dial(address, self.config.token, DIAL_SECONDS, peer=peer, patience=patience)
 
     def _incoming(self, link: Link) -> None:
         """Somebody knows the token; the first message must say which worker it is."""
@@ -433,10 +448,10 @@ class WorkerProcess:
         """Gives signs of life until the coordinator closes the link: then the job is over, and user code that has not
         come back after a grace period is ended with the process."""
         try:
-            link = dial(self.config.address, self.config.token, DIAL_SECONDS, peer="the coordinator")
+            link = self._dial(self.config.address, "the coordinator")
         except DialFailed:
             return
-        sock = link.detach()
+        sock = self._heart = link.detach()
         sock.settimeout(HEARTBEAT_SECONDS)
         payload = deployment.encode(Heartbeat(self.config.slot, os.getpid()))
         message = len(payload).to_bytes(4, "little") + bytes([CONTROL]) + payload

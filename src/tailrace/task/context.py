@@ -69,7 +69,9 @@ class OperatorContext:
 
     def emit(self, tag: str, value: Any) -> None:
         if self.side is None:
-            raise StateAccessError(f"operator {self.name!r}: only process functions have side outputs; use process(...)")
+            raise StateAccessError(
+                f"operator {self.name!r}: only process functions have side outputs; use process(...)"
+            )
         found = self.side.get(tag)
         if found is None:
             found = self.side[tag] = ([], [])
@@ -89,7 +91,10 @@ class OperatorContext:
             raise StateAccessError(f"operator {self.name!r}: give a timer either event_time= or processing_time=")
         timers = self.event_timers if processing_time is None else self.processing_timers
         if timers is None:
-            raise StateAccessError(f"operator {self.name!r}: timers need a keyed stream; use key_by before")
+            raise StateAccessError(
+                f"operator {self.name!r}: timers need a keyed stream; use key_by before, and a tr.KeyedProcessFunction with "
+                f"on_timer"
+            )
         return timers, micros(event_time if processing_time is None else processing_time)
 
     def now(self) -> float:

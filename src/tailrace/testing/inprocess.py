@@ -11,7 +11,8 @@ from tailrace.api.environment import Environment
 from tailrace.api.launch import launcher
 from tailrace.connectors.sinks import Result, remove_unfinished
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.graph.operators import Sink
+from tailrace.errors import GraphError
+from tailrace.graph.operators import Sink, Source
 from tailrace.task.functions import with_own_functions
 from tailrace.task.worker import JobSpec
 from tailrace.testing.simulator import Conditions, SimulatedJob, Simulation
@@ -44,6 +45,11 @@ def _simulate(
 ) -> SimulatedJob:
     sinks = env._pending()
     plan = env._plan(sinks)
+    for node in plan.graph.nodes:
+        if not pickled and isinstance(node.operator, Source) and not node.operator.source.bounded:
+            raise GraphError(
+                f"source {node.name!r} is unbounded, and a test ends only when its input does; give it an end (count=, end=)"
+            )
     for node in plan.graph.nodes:
         if isinstance(node.operator, Sink) and isinstance(node.operator.sink, Result):
             node.operator.sink.bind(_folder_of(node.operator.sink))

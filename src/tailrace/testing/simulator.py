@@ -19,6 +19,7 @@ from typing import Any
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Action as CoordinatorAction
 from tailrace.coordinator.machine import CloseLink, Coordinator, Kill, Launch, Limits, Send, StatusChanged
+from tailrace.coordinator.progress import job_metrics
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.errors import InternalError, JobFailed
 from tailrace.graph.plan import Plan
@@ -327,6 +328,5 @@ class SimulatedJob:
         )
 
     def metrics(self) -> dict[str, Any]:
-        """Figures per operator chain, as at the end."""
-        return {f"{r.vertex}.{r.subtask}": {"records_in": r.records_in, "records_out": r.records_out, **r.metrics}
-                for r in self.simulation.reports}  # fmt: skip
+        """Figures of the whole job and of every subtask, as at the end; the shape is that of a real job's."""
+        return job_metrics(self.simulation.plan, self.simulation.reports)

@@ -172,6 +172,8 @@ class KeyedProcessTask(TimedTask):
         fn = node.operator.fn
         super().__init__(node, ctx, fn if isinstance(fn, ProcessFunction) else _Plain(fn), node.operator.at_end)
         self.keys = FieldReader(node.operator.key, node.name, ctx.subtask)
+        if not hasattr(self.fn, "on_timer"):
+            ctx.event_timers = ctx.processing_timers = None  # told when a timer is set, not when nobody takes it
 
     def process(self, batch: Any, port: int) -> None:
         rows = batch.to_rows()
@@ -202,9 +204,6 @@ class _Plain(ProcessFunction):
 
     def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
         self.process = fn  # type: ignore[method-assign, assignment]
-
-    def on_timer(self, timestamp: float, ctx: Any) -> None:
-        raise TypeError("a plain function has no on_timer; use a tr.KeyedProcessFunction to set timers")
 
 
 def settled_keys(keys: list[Any]) -> list[Any]:
