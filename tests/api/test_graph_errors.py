@@ -144,6 +144,16 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
         tr.GraphError,
         "key_by: expected a function or column names, got a Add object",
     ),
+    "a rich function that partitions": (
+        lambda env: ROWS(env).partition_by(Add()),
+        tr.GraphError,
+        "partition_by: expected a function, got a Add object; use the verb that fits it",
+    ),
+    "a map function in process": (
+        lambda env: ROWS(env).process(Add()),
+        tr.GraphError,
+        "process: expected a function, got a Add object; use the verb that fits it",
+    ),
     "a map function without its method": (
         lambda env: ROWS(env).map(NoMap()),
         tr.GraphError,
@@ -338,6 +348,11 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
         lambda env: ROWS(env).map(id, name="m").side_output("late"),
         tr.GraphError,
         "side_output: operator 'm' has none; process functions and windows do",
+    ),
+    "a side output that a window has not": (
+        lambda env: ROWS(env).key_by(id).window(tr.Tumbling(1)).count(name="w").side_output("lat"),
+        tr.GraphError,
+        "side_output: window 'w' has one side output, 'late', and none 'lat'",
     ),
     "a side output of a union": (
         lambda env: ROWS(env).union(ROWS(env)).side_output("late"),

@@ -528,3 +528,35 @@ def test_a_function_that_cannot_be_copied_is_named() -> None:
     error = failure(lambda env: env.from_collection([1]).map(Locked(), name="guilty"))
     assert "operator 'guilty': its function cannot be copied for its subtasks" in str(error)
     assert "make what it holds in open()" in str(error)
+
+
+# Columns that are not there, or twice, where it was not known when the dataflow was written.
+
+COLUMN_USES: dict[str, Callable[[tr.DataStream], tr.DataStream]] = {
+    "key": lambda s: s.key_by("it").count(name="guilty"),
+    "one key of several": lambda s: s.key_by(("x", "it")).count(name="guilty"),
+    "sum": lambda s: s.key_by("x").sum("it", name="guilty"),
+    "timestamp": lambda s: s.assign_timestamps("it", name="guilty"),
+    "window": lambda s: (
+        s.assign_timestamps("x").key_by("x").window(tr.Tumbling(1)).aggregate(low=tr.Min("it"), name="guilty")
+    ),
+}
+
+
+@pytest.mark.parametrize("use", COLUMN_USES)
+@pytest.mark.parametrize(
+    ("give", "why"),
+    [
+        (lambda batch: batch, "there is no column 'it'; the batch has x"),
+        (
+            lambda batch: pa.RecordBatch.from_arrays(3 * [batch.column(0)], names=["x", "it", "it"]),
+            "there are 2 columns 'it'; the batch has x, it, it",
+        ),
+    ],
+)
+def test_a_column_that_is_not_there_or_twice_is_told(use: str, give: Any, why: str) -> None:
+    def program(env: tr.Environment) -> tr.DataStream:
+        return COLUMN_USES[use](env.from_collection([1]).map_batches(give, schema=pa.schema({"x": pa.int64()})))
+
+    error = failure(program)
+    assert error.operator == "guilty" and why in str(error)

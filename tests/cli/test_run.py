@@ -51,6 +51,11 @@ def numbers(folder: Path) -> list[int]:
     return sorted(int(line) for file in (folder / "out").glob("part-*") for line in file.read_text().split())
 
 
+def test_the_version_is_told(folder: Path) -> None:
+    done = tailrace(folder, "--version")
+    assert (done.returncode, done.stdout.strip()) == (0, "0.1.0")
+
+
 def test_help_names_the_command_and_its_options(folder: Path) -> None:
     done = tailrace(folder, "run", "--help")
     assert done.returncode == 0
@@ -80,6 +85,20 @@ def test_a_function_that_builds_nothing_exits_with_1(folder: Path) -> None:
     done = tailrace(folder, "run", "flow.py:empty")
     assert done.returncode == 1
     assert "started no job" in done.stderr
+
+
+@pytest.mark.spark
+def test_a_script_that_raises_takes_its_jobs_with_it(folder: Path) -> None:
+    (folder / "raises.py").write_text(
+        "import tailrace as tr\n"
+        "env = tr.Environment(parallelism=1)\n"
+        "env.from_source(tr.sources.Sequence(0, None, rate=100)).sink_to(tr.sinks.Print())\n"
+        "env.execute('endless')\n"
+        "raise ValueError('the script is wrong')\n"
+    )
+    done = tailrace(folder, "run", "raises.py")
+    assert done.returncode == 1
+    assert "ValueError: the script is wrong" in done.stderr
 
 
 @pytest.mark.spark

@@ -23,8 +23,9 @@ from tailrace.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [*([README] if README.exists() else []), *DOCS]
+PAGES = [README, CONTRIBUTING, *DOCS]
 NOT_RUN = {"mermaid", "toml"}
 NEEDS_SPARK = "<!-- needs: spark -->"
 
@@ -160,10 +161,10 @@ def dev_commands() -> set[str]:
     return set(re.findall(r"^\s*\./dev (\w+)", said, flags=re.M))
 
 
-LINKING = [README, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *DOCS]
+LINKING = [README, CONTRIBUTING, ROOT / "ARCHITECTURE.md", *DOCS]
 
 
-@pytest.mark.parametrize("path", [p for p in LINKING if p.exists()], ids=page_id)
+@pytest.mark.parametrize("path", LINKING, ids=page_id)
 def test_links_lead_to_files(path: Path) -> None:
     for target in re.findall(r"\]\(\s*<?([^)\s>]+)", prose_of(path.read_text())):
         if re.match(r"[a-z][a-z0-9+.-]*:|#", target):

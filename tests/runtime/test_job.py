@@ -57,7 +57,7 @@ class Threads:
             error = f"{type(failure).__name__}: {failure}"
         ended(config.slot, error, False)
 
-    def kill(self, slot: int) -> None:
+    def kill(self, slot: int, pid: int | None) -> None:
         self.killed.append(slot)
 
     def close(self, timeout: float) -> None:

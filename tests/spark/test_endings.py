@@ -23,14 +23,13 @@ def counted(jobs: Any, out: str) -> tr.Environment:
 
 
 def test_ten_jobs_in_a_row_leave_nothing_and_grow_nothing(jobs: Any, traces: Any, tmp_path: Any) -> None:
-    jobs.start(counted(jobs, str(tmp_path / "warm"))).await_termination(60)
     before, sizes = traces.now(), []
     for i in range(10):
         out = tmp_path / str(i)
         job = jobs.start(counted(jobs, str(out)), f"job {i}", running=False)
         assert job.await_termination(30)
         assert str(job.status) == "FINISHED"
-        assert jobs.running_in_spark() == []
+        assert jobs.spark_is_idle()
         assert not [name for name in os.listdir(out) if name.startswith(".")]
         jobs.assert_nothing_left(before)
         sizes.append(traces.now())
@@ -57,7 +56,7 @@ def test_all_spark_tasks_are_over_when_the_status_says_so(jobs: Any, traces: Any
     while not job.status.final:
         assert time.monotonic() - started < 15
         time.sleep(0.001)
-    assert jobs.running_in_spark() == []
+    assert jobs.spark_is_idle()
     assert str(job.status) == how.upper()
     assert [name for name in jobs.files() if name.startswith(".")] == []
     assert bool(jobs.files()) == (how == "finished")

@@ -31,7 +31,7 @@ def failure(jobs: Any, job: Any, within: float = 8.0) -> tr.JobFailed:
         job.await_termination(30)
     assert time.monotonic() - asked < within
     assert str(job.status) == "FAILED"
-    assert jobs.running_in_spark() == []
+    assert jobs.spark_is_idle()
     assert jobs.files() == []
     assert str(job.exception()) == str(caught.value)
     return caught.value
@@ -436,6 +436,7 @@ def test_slots_that_never_come(jobs: Any, tmp_path: Path) -> None:
         job = jobs.start(env, running=False)
         with pytest.raises(tr.JobFailed, match=r"needs 2 task slots, 0 came within 1 s"):
             job.await_termination(10)
+        time.sleep(0.5)
         assert len(jobs.running_in_spark()) == 1
     finally:
         stop.touch()

@@ -44,8 +44,8 @@ job = env.execute("endless")
 while str(job.status) != "RUNNING":
     time.sleep(0.05)
 time.sleep(1.5)
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     if sys.argv[1] != "leaves":
         job.await_termination()
 except KeyboardInterrupt:

@@ -1,6 +1,9 @@
 """Golden programs: dataflows whose result must be the same however they run: straight, at several parallelisms, and under
 many schedules of a simulated cluster. Records of one key from one split never pass each other."""
 
+import os
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -259,3 +262,29 @@ def test_record_by_record_the_result_is_the_same(program: Any) -> None:
     out = program(env).sink_to(tr.sinks.Collect())
     tr.testing.simulate(env, conditions=one).await_termination()
     assert Counter(out.result()) == expected(program)
+
+
+@pytest.mark.parametrize("program", [words, heavy, scattered], ids=name)
+def test_with_many_workers_and_the_least_memory_the_result_is_the_same(program: Any) -> None:
+    assert Counter(run(program, 12, 1, memory="1m", max_parallelism=16).records) == expected(program)
+
+
+HISTORIES = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("golden", sys.argv[1])
+golden = sys.modules["golden"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(golden)
+for program in golden.PROGRAMS:
+    ran = golden.run(program, 3, 11)
+    print(program.__name__, ran.digest, ran.records)
+"""
+
+
+def test_each_program_has_one_history_per_seed_in_every_process() -> None:
+    def told(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", HISTORIES, __file__]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=120).stdout
+
+    first, second = told("1"), told("2")
+    assert first == second and len(first.splitlines()) == len(PROGRAMS)

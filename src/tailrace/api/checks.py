@@ -12,7 +12,6 @@ from tailrace.api.functions import (
     Function,
     KeyedProcessFunction,
     ProcessFunction,
-    as_callable,
 )
 from tailrace.errors import GraphError
 from tailrace.graph.operators import Selector
@@ -28,11 +27,12 @@ def check_callable(fn: Any, arguments: int, verb: str, kind: type[Function] | No
     if kind is not None and isinstance(fn, kind):
         check_methods(fn, kind, {METHODS[kind]: arguments}, verb)
         return
-    work = as_callable(fn)
-    if not callable(work):
+    if isinstance(fn, Function):
+        raise GraphError(f"{verb}: expected a function, got a {type(fn).__name__} object; use the verb that fits it")
+    if not callable(fn):
         hint = f"; to take field {fn} of a tuple use lambda r: r[{fn}]" if isinstance(fn, int) else ""
         raise GraphError(f"{verb}: expected a function, got {type(fn).__name__} {fn!r}{hint}")
-    _check_arity(work, arguments, verb, _name(fn))
+    _check_arity(fn, arguments, verb, _name(fn))
 
 
 def _check_arity(work: Any, arguments: int, verb: str, name: str) -> None:

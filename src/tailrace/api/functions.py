@@ -51,7 +51,7 @@ class Context(Protocol):
         ...
 
     def now(self) -> float:
-        """The processing time of this step, in seconds. Logged, so that a replay sees the same."""
+        """The processing time, in seconds: the same in all calls of one step. Virtual in `tailrace.testing`."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class Context(Protocol):
         ...
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Calls a function whose answer may differ from time to time; the answer is logged."""
+        """Calls a function whose answer may differ from time to time, and gives its answer."""
         ...
 
     @property
@@ -98,6 +98,7 @@ class MapFunction(Function):
     """One record in, one out."""
 
     def map(self, value: Any) -> Any:
+        """The record that takes the place of `value`."""
         raise NotImplementedError
 
 
@@ -105,6 +106,7 @@ class FilterFunction(Function):
     """Keeps the records for which it returns true."""
 
     def filter(self, value: Any) -> bool:
+        """Whether `value` stays."""
         raise NotImplementedError
 
 
@@ -112,6 +114,7 @@ class FlatMapFunction(Function):
     """One record in, any number out: yields, returns an iterable, or returns None."""
 
     def flat_map(self, value: Any) -> Iterable[Any] | None:
+        """The records that take the place of `value`."""
         raise NotImplementedError
 
 
@@ -119,6 +122,7 @@ class MapBatchesFunction(Function):
     """A `pyarrow.RecordBatch` in, one or several out."""
 
     def map_batches(self, batch: Any) -> Any:
+        """What takes the place of `batch`: a `pyarrow.RecordBatch`, a `pyarrow.Table`, several of them, or None."""
         raise NotImplementedError
 
 
@@ -126,6 +130,7 @@ class ReduceFunction(Function):
     """Merges two values of one key into one."""
 
     def reduce(self, a: Any, b: Any) -> Any:
+        """`a`, what was merged so far, with the new value `b`."""
         raise NotImplementedError
 
 
@@ -133,15 +138,19 @@ class AggregateFunction(Function):
     """An incremental aggregate. Accumulators must not be changed in place: `add` and `merge` return the new one."""
 
     def create_accumulator(self) -> Any:
+        """An accumulator to which nothing was added."""
         raise NotImplementedError
 
     def add(self, value: Any, accumulator: Any) -> Any:
+        """The accumulator with one more value."""
         raise NotImplementedError
 
     def get_result(self, accumulator: Any) -> Any:
+        """What the accumulator comes to."""
         raise NotImplementedError
 
     def merge(self, a: Any, b: Any) -> Any:
+        """Two accumulators in one."""
         raise NotImplementedError
 
 
@@ -150,6 +159,7 @@ class ProcessFunction(Function):
     of the input and may still emit."""
 
     def process(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+        """Called for each record; what it yields or returns goes on."""
         raise NotImplementedError
 
     def finish(self, ctx: Context) -> Iterable[Any] | None:
@@ -169,9 +179,11 @@ class CoProcessFunction(Function):
     """Works on two connected streams; with both keyed it has state and timers."""
 
     def process1(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+        """Called for each record of the first stream."""
         raise NotImplementedError
 
     def process2(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+        """Called for each record of the second stream."""
         raise NotImplementedError
 
     def on_timer(self, timestamp: float, ctx: Context) -> Iterable[Any] | None:

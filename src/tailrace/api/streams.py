@@ -216,6 +216,8 @@ class DataStream(Stream):
         if not isinstance(node.operator, ops.Process | ops.KeyedProcess | ops.CoProcess | ops.Window):
             raise GraphError(f"side_output: operator {node.name!r} has none; process functions and windows do")
         late = isinstance(node.operator, ops.Window)
+        if late and tag != "late":
+            raise GraphError(f"side_output: window {node.name!r} has one side output, 'late', and none {tag!r}")
         return DataStream(self.env, ((node.id, tag),), self._input_form(node) if late else "rows")
 
     def _input_form(self, node: Node) -> Form:

@@ -18,12 +18,19 @@ def main() -> None:
     app()
 
 
-@app.callback()
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
-    """Stateful streaming dataflows on Spark."""
-    if version:
+def _version(wanted: bool) -> None:
+    if wanted:
         typer.echo(__version__)
         raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Stateful streaming dataflows on Spark."""
 
 
 @app.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})

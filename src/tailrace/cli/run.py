@@ -7,6 +7,7 @@ import os
 import runpy
 import shlex
 import sys
+import traceback
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -56,6 +57,10 @@ def run_file(
         return _cancel_all()
     except TailraceError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        _cancel_all()
+        return Outcome.FAILED
+    except Exception:  # the script's own; its jobs must not keep the process
+        traceback.print_exc()
         _cancel_all()
         return Outcome.FAILED
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from tailrace.coordinator.roster import Slot
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, isoformat
@@ -68,7 +68,7 @@ class ProgressMaker:
             "inputRowsPerSecond": new * 1e6 / span,
             "processedRowsPerSecond": processed,
             "durationMs": {"triggerExecution": span // 1000, "busy": worked // 1000},
-            "eventTime": {} if watermark is None else {"watermark": isoformat(watermark)},
+            "eventTime": {"watermark": isoformat(watermark)} if _is_instant(watermark) else {},
             "stateOperators": self._state(reports),
             "sources": sources,
             "sink": {"description": ", ".join(self._sinks()), "numOutputRows": sunk, "metrics": {}},
@@ -130,6 +130,11 @@ def overall_watermark(reports: list[SubtaskReport]) -> int | None:
     if known:
         return min(known)
     return MAX_TIME if all(r.watermark == MAX_TIME for r in reports) else MIN_TIME
+
+
+def _is_instant(watermark: int | None) -> TypeGuard[int]:
+    """Whether it is a moment, as readers of Spark's reports expect, and not the beginning or the end of time."""
+    return watermark is not None and MIN_TIME < watermark < MAX_TIME
 
 
 def job_metrics(plan: Plan, reports: list[SubtaskReport]) -> dict[str, Any]:

@@ -119,7 +119,11 @@ class JobRunner(threading.Thread):
     def _kill_all(self) -> None:
         for slot in self.machine.roster.slots:
             if not slot.spark_ended:
-                self._provider.kill(slot.index)
+                self._kill(slot.index)
+
+    def _kill(self, index: int) -> None:
+        hello = self.machine.roster.slots[index].hello
+        self._provider.kill(index, hello.pid if hello is not None else None)
 
     def _timeout(self) -> float:
         waits = [self._next_progress - time.monotonic()]
@@ -173,7 +177,7 @@ class JobRunner(threading.Thread):
                     if link is not None:
                         self._close(link)
                 elif isinstance(action, Kill):
-                    self._provider.kill(action.slot)
+                    self._kill(action.slot)
                 else:
                     assert isinstance(action, StatusChanged)
                     self._status(action.status)

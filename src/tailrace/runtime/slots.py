@@ -22,8 +22,8 @@ class SlotProvider(Protocol):
         """Starts a worker; `ended` is called exactly once when it is gone."""
         ...
 
-    def kill(self, slot: int) -> None:
-        """Ends the worker of a slot that did not leave by itself."""
+    def kill(self, slot: int, pid: int | None) -> None:
+        """Ends the worker of a slot that did not leave by itself. `pid` is its process, where its link is still open."""
         ...
 
     def close(self, timeout: float) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import threading
+import time
 from typing import Any
 
 import tailrace.errors
@@ -19,25 +21,39 @@ from tailrace.runtime.worker import WorkerConfig
 from tailrace.task.usercode import FUSED
 
 _PACKAGE = tailrace.errors.__file__.rpartition("errors.py")[0]
+SETTLE_SECONDS = 15.0
+"""How long the executors of a cluster may take to register before a job is told that there are too few."""
 _taken: dict[str, int] = {}
 """Slots held by running jobs of this process, by job tag."""
 _lock = threading.Lock()
 
 
+def is_local(spark: Any) -> bool:
+    """Whether Spark runs its tasks on this machine, as children of its JVM."""
+    return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master) is not None
+
+
 def total_slots(spark: Any) -> int:
-    """How many tasks the session's application can run at once."""
-    context = spark.sparkContext
-    found = re.fullmatch(r"local(?:\[([\d*]+)(?:,\s*\d+)?\])?", context.master)
-    if found is not None:
-        count = found[1] or "1"
-        return os.cpu_count() or 1 if count == "*" else int(count)
-    return int(context.defaultParallelism)
+    """How many tasks the session's application can run at once: its cores by `spark.task.cpus`. Spark itself asks this
+    before a barrier stage."""
+    context = spark.sparkContext._jsc.sc()
+    return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+
+
+def _total_slots(spark: Any, needed: int) -> int:
+    """As `total_slots`. The executors of a cluster may still be on their way: they get some time to come."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    total = total_slots(spark)
+    while total < needed and not is_local(spark) and time.monotonic() < deadline:
+        time.sleep(0.2)
+        total = total_slots(spark)
+    return total
 
 
 def take_slots(spark: Any, needed: int, name: str, tag: str) -> str | None:
     """Takes slots for a job until `give_back`. Raises `SlotsError`, with the numbers, when there are too few. Returns a
     warning when it takes the last free one, else None."""
-    total = total_slots(spark)
+    total = _total_slots(spark, needed)
     master = spark.sparkContext.master
     with _lock:  # to look and to take are one thing, for jobs that are started at once
         taken = sum(_taken.values())
@@ -47,8 +63,8 @@ def take_slots(spark: Any, needed: int, name: str, tag: str) -> str | None:
         others = f", {taken} of them taken by running jobs" if taken else ""
         raise SlotsError(
             f"job {name!r} needs {needed} task slots (its largest parallelism is {needed}), and Spark has {total}{others} "
-            f"(master {master}); lower the parallelism, or start the session with more: "
-            f'SparkSession.builder.master("local[{needed + taken + 1}]")'
+            f"(master {master}); lower the parallelism, or start the session with more"
+            + (f': SparkSession.builder.master("local[{needed + taken + 1}]")' if is_local(spark) else "")
         )
     if needed == total - taken:
         return (
@@ -89,10 +105,12 @@ class SparkSlots:
         override = os.environ.get("TAILRACE_DRIVER_HOST")
         if override:
             return override
-        if self.spark.sparkContext.master.startswith("local"):
+        if is_local(self.spark):
             return "127.0.0.1"
         conf = self.spark.sparkContext.getConf()
-        return str(conf.get("spark.driver.bindAddress") or conf.get("spark.driver.host"))
+        bind = conf.get("spark.driver.bindAddress")
+        # Spark may listen everywhere; a job listens at the one address that its workers dial.
+        return str(conf.get("spark.driver.host") if bind in (None, "", "0.0.0.0", "::") else bind)
 
     def launch(self, config: WorkerConfig, ended: SlotEnded) -> None:
         """Submits the Spark job of a slot from a thread of its own."""
@@ -105,11 +123,14 @@ class SparkSlots:
         self._threads.append(thread)
         thread.start()
 
-    def kill(self, slot: int) -> None:
-        """Cancels the Spark job of a slot. Its Python process lives on for up to four seconds; everything it still says
-        is fenced."""
+    def kill(self, slot: int, pid: int | None) -> None:
+        """Cancels the Spark job of a slot. Its Python process would live on for up to four seconds, where everything it
+        still says is fenced; on this machine it need not."""
         with contextlib.suppress(Exception):  # Spark was stopped, or its JVM is gone: then so are its jobs
             self.spark.sparkContext.cancelJobsWithTag(f"{self.tag}-{slot}")
+        if pid is not None and is_local(self.spark):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
 
     def close(self, timeout: float) -> None:
         """Waits for the threads, which end with their Spark jobs."""

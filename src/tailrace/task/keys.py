@@ -89,17 +89,8 @@ class KeyReader(FieldReader):
         """The key columns: one array, or a list of arrays for a key of several columns."""
         assert self.selector is not None and not callable(self.selector)
         if isinstance(self.selector, str):
-            return self._column(batch, self.selector)
-        return [self._column(batch, name) for name in self.selector]
-
-    def _column(self, batch: Columns, name: str) -> pa.Array:
-        if name not in batch.data.schema.names:
-            raise UserCodeError(
-                f"there is no column {name!r}; the batch has {', '.join(batch.data.schema.names)}",
-                operator=self.who,
-                subtask=self.subtask,
-            )
-        return batch.data.column(name)
+            return column_of(batch, self.selector, self.who, self.subtask)
+        return [column_of(batch, name, self.who, self.subtask) for name in self.selector]
 
     def _unsupported(self, error: UnsupportedKey, rows: Rows) -> UserCodeError:
         for key, value in zip(self.values(rows), rows.values, strict=True):
@@ -108,6 +99,16 @@ class KeyReader(FieldReader):
             except UnsupportedKey as again:
                 return user_error(again, self.who, self.subtask, value, what=str(again))
         return user_error(error, self.who, self.subtask, what=str(error))
+
+
+def column_of(batch: Columns, name: str, who: str, subtask: int) -> pa.Array:
+    """A column by its name. Raises `UserCodeError` where there is none, or more than one."""
+    names = batch.data.schema.names
+    if names.count(name) != 1:
+        how_many = f"are {names.count(name)} columns" if name in names else "is no column"
+        what = f"there {how_many} {name!r}; the batch has {', '.join(names)}"
+        raise UserCodeError(what, operator=who, subtask=subtask)
+    return batch.data.column(name)
 
 
 def settled(key: Any) -> Any:

@@ -236,8 +236,6 @@ class Worker:
             assert isinstance(node.operator, Sink)
             try:
                 node.operator.sink.publish(prepared)
-            except TailraceError:
-                raise
             except Exception as error:
                 raise UserCodeError(
                     f"publishing raised {type(error).__name__}: {error}",

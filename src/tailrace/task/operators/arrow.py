@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from tailrace.api.aggregates import BuiltinAggregate
 from tailrace.elements.batches import Columns, Times
 from tailrace.elements.convert import plain_values
+from tailrace.task.keys import column_of
 from tailrace.task.operators.base import OperatorTask
 
 _WINDOW, _TIME = "__window", "__time"
@@ -109,10 +110,7 @@ class GroupedBatch:
 
 
 def _column(task: OperatorTask, batch: Columns, name: str) -> pa.Array:
-    if name not in batch.data.schema.names:
-        known = ", ".join(batch.data.schema.names)
-        raise task.user_error(KeyError(name), what=f"there is no column {name!r}; the batch has {known}")
-    return batch.data.column(name)
+    return column_of(batch, name, task.node.name, task.ctx.subtask)
 
 
 def _may_wrap(column: pa.Array) -> bool:

@@ -14,7 +14,7 @@ from tailrace.elements.timestamps import MIN_TIME, NO_TIME, micros
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AssignTimestamps, describe_selector
 from tailrace.task.context import OperatorContext
-from tailrace.task.keys import FieldReader
+from tailrace.task.keys import FieldReader, column_of
 from tailrace.task.operators.base import OperatorTask
 
 
@@ -95,8 +95,6 @@ class TimestampsTask(OperatorTask):
 
     def _times(self, batch: Any) -> Times:
         if isinstance(batch, Columns) and isinstance(self.spec.fn, str):
-            if self.spec.fn not in batch.data.schema.names:
-                raise self.user_error(KeyError(self.spec.fn), what=f"there is no column {self.spec.fn!r}")
             return self._arrow_times(batch, self.spec.fn)
         rows = batch.to_rows()
         values = self.reader.values(rows)
@@ -106,8 +104,9 @@ class TimestampsTask(OperatorTask):
             raise self._named(rows, values) from None
 
     def _arrow_times(self, batch: Columns, name: str) -> Times:
+        column = column_of(batch, name, self.node.name, self.ctx.subtask)
         try:
-            return arrow_times(batch.data.column(name))
+            return arrow_times(column)
         except (TypeError, OverflowError, pa.ArrowInvalid) as error:
             what = f"the timestamps in column {name!r} cannot be used: {error}"
             raise self.user_error(error.with_traceback(None), what=what) from error

@@ -1,0 +1,288 @@
+"""What the pages state as tables is what the code has: numbers, messages, states, settings, options, rooms, invariants."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import typer.main
+
+import tailrace as tr
+from tailrace.api.launch import JobHandle
+from tailrace.cli.main import app
+from tailrace.coordinator.lifecycle import EDGES
+from tailrace.coordinator.machine import Limits
+from tailrace.protocol import deployment, handshake
+from tailrace.protocol.deployment import AFTER, AnyMessage
+from tailrace.runtime.coordinator import JobRunner
+from tailrace.runtime.worker import WorkerProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "tailrace"
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDE = ROOT / "docs" / "guide"
+
+UNITS = {"s": 1.0, "ms": 1e-3, "MiB": float(1 << 20), "KiB": 1024.0, "": 1.0}
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def tables(text: str) -> Iterator[list[list[str]]]:
+    """The tables of a page, as rows of cells; the first row is the heading."""
+    rows: list[list[str]] = []
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("|"):
+            rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+        elif rows:
+            yield [row for row in rows if not re.fullmatch(r"[-: ]*", "".join(row))]
+            rows = []
+
+
+def table(path: Path, *heading: str) -> list[list[str]]:
+    """The rows of the one table of a page with this heading."""
+    found = [rows[1:] for rows in tables(read(path)) if rows[0] == list(heading)]
+    assert len(found) == 1, f"{path.name} has {len(found)} tables {heading}"
+    return found[0]
+
+
+def code(cell: str) -> list[str]:
+    """What stands in inline code in a cell."""
+    return re.findall(r"`([^`]*)`", cell)
+
+
+def quantity(text: str) -> float:
+    """A value with its unit, in seconds, bytes or as it is."""
+    number, _, unit = text.partition(" ")
+    return float(number.replace(",", "")) * UNITS[unit]
+
+
+# Numbers.
+
+
+def numbers() -> list[Any]:
+    found = []
+    for page in PAGES:
+        for rows in tables(read(page)):
+            if rows[0] == ["number", "value", "in"]:
+                found += [pytest.param(value, code(place)[0], id=code(place)[0]) for _, value, place in rows[1:]]
+    return found
+
+
+@pytest.mark.parametrize(("said", "place"), numbers())
+def test_a_number_is_that_of_the_code(said: str, place: str) -> None:
+    module, _, name = place.rpartition(".")
+    real = getattr(importlib.import_module(module), name)
+    scales = (1e6, 1e9, 1.0) if said.endswith("s") else (1.0,)
+    assert any(abs(quantity(said) * scale - real) < 1e-6 * real for scale in scales), f"{place} is {real}"
+
+
+def test_the_limits_are_those_of_the_coordinator() -> None:
+    said = {code(name)[0]: quantity(value) for name, value, _ in table(DEPLOYMENT, "limit", "value", "for")}
+    assert said == {field.name: getattr(Limits(), field.name) / 1e6 for field in fields(Limits)}
+
+
+# Conversations.
+
+DEPLOYMENT = ROOT / "docs" / "protocols" / "deployment.md"
+HANDSHAKE = ROOT / "docs" / "protocols" / "handshake.md"
+
+
+def test_the_catalogue_has_every_message_with_its_sender() -> None:
+    said = {code(row[0])[0]: (row[1], row[2]) for row in table(DEPLOYMENT, "message", "from", "to", "when")}
+    assert set(said) == {kind.__name__ for kind in get_args(AnyMessage)}
+    text = inspect.getsource(deployment)
+    from_worker = text[text.index("# From a worker.") : text.index("# From the coordinator.")]
+    for name, (sender, receiver) in said.items():
+        if name == "PeerHello":
+            assert (sender, receiver) == ("worker", "worker")
+        elif f"class {name}(" in from_worker:
+            assert (sender, receiver) == ("worker", "coordinator"), name
+        else:
+            assert (sender, receiver) == ("coordinator", "worker"), name
+
+
+def test_the_phases_are_those_of_the_code() -> None:
+    said = {(row[0], code(row[1])[0], row[2]) for row in table(DEPLOYMENT, "phase", "message", "next phase")}
+    assert said == {(before.value, kind.__name__, after.value) for (before, kind), after in AFTER.items()}
+
+
+def test_the_states_are_those_of_the_code() -> None:
+    said = {state: set(after.split(", ")) for state, after in table(DEPLOYMENT, "state", "next states")}
+    assert said == {state.name: {after.name for after in edges} for state, edges in EDGES.items() if edges}
+
+
+def test_the_messages_of_the_handshake_have_these_sizes() -> None:
+    token, nonces = bytes(handshake.TOKEN_MIN), (b"d" * handshake.NONCE_SIZE, b"a" * handshake.NONCE_SIZE)
+    halves = {"dialer": handshake.Dialer(token, nonces[0]), "acceptor": handshake.Acceptor(token, nonces[1])}
+    for _, sender, _, size in table(HANDSHAKE, "", "from", "message", "bytes"):
+        [receiver] = set(halves) - {sender}
+        message = halves[sender].outgoing()  # type: ignore[attr-defined]
+        assert len(message) == int(size)
+        halves[receiver].receive(message)  # type: ignore[attr-defined]
+    assert all(half.done for half in halves.values())  # type: ignore[attr-defined]
+
+
+def test_every_reason_of_a_refusal_is_told() -> None:
+    said = {reason for reason, _ in table(HANDSHAKE, "reason", "found by")}
+    text = inspect.getsource(JobRunner) + inspect.getsource(WorkerProcess)
+    ours = set(re.findall(r'\w+\["(no \w+ of this job)"\]', text))
+    assert len(ours) == 2
+    assert said == {reason.value for reason in handshake.Refusal} | ours
+
+
+# The house.
+
+
+def test_the_rooms_are_those_of_the_source() -> None:
+    [block] = re.findall(r"```text\nsrc/tailrace/\n(.*?)```", read(ROOT / "ARCHITECTURE.md"), flags=re.S)
+    above, below = block.split("~ waterline ~")
+    said = re.findall(r"^  ([\w.]+/?)", block, flags=re.M)
+    rooms = [f"{path.name}/" for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"]
+    files = [path.name for path in SOURCE.iterdir() if path.suffix == ".py" and path.name != "__main__.py"]
+    assert sorted(said) == sorted([*rooms, *files])
+    contracts = tomllib.loads(read(ROOT / "pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    [waterline] = [one for one in contracts if one["name"].startswith("Nothing below the waterline")]
+    for part, modules in ((above, "source_modules"), (below, "forbidden_modules")):
+        assert {f"tailrace.{room}" for room in re.findall(r"^  (\w+)/", part, flags=re.M)} == set(waterline[modules])
+
+
+def test_every_contract_of_the_linter_is_an_arrow() -> None:
+    checks = {check for _, _, check in table(ROOT / "ARCHITECTURE.md", "from", "to", "checked by")}
+    contracts = tomllib.loads(read(ROOT / "pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    assert checks == {f'"{one["name"]}"' for one in contracts} | {"`tests/test_house.py`"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    """`task/gate.py`, `tests/elements/golden_keys.json`: from the root, or from the source."""
+    for name in re.findall(r"`((?:[\w.]+/)+[\w.]+\.(?:py|json|toml|md))`", read(page)):
+        assert (ROOT / name).exists() or (SOURCE / name).exists(), f"{page.name}: there is no {name}"
+
+
+# Invariants.
+
+
+def test_every_invariant_is_stated_and_watched_where_the_formalism_says() -> None:
+    for name, _, stated, watched in table(ROOT / "docs" / "formalism.md", "", "says", "stated in", "watched by"):
+        [path] = code(stated)
+        text = read(SOURCE / path)
+        assert f"Invariant {name.strip('*')}" in text, f"{path} does not state {name}"
+        assert code(watched), f"nothing watches {name}"
+        for watch in code(watched):
+            check_watch(watch, name)
+
+
+def check_watch(watch: str, name: str) -> None:
+    path, _, test = watch.partition("::")
+    if test:
+        functions = {node.name for node in ast.parse(read(ROOT / path)).body if isinstance(node, ast.FunctionDef)}
+        assert test in functions, f"{name}: there is no {watch}"
+        return
+    owner, _, method = watch.partition(".")
+    owners = [text for text in map(read, SOURCE.rglob("*.py")) if re.search(rf"^class {owner}\b", text, flags=re.M)]
+    assert owners and re.search(rf"^    def {method}\(", owners[0], flags=re.M), f"{name}: there is no {watch}"
+
+
+# The guide.
+
+
+def test_the_settings_are_those_of_an_environment() -> None:
+    said = {code(name)[0]: value for name, value, _ in table(GUIDE / "running.md", "setting", "default", "meaning")}
+    parameters = inspect.signature(tr.Environment).parameters
+    assert set(said) == set(parameters) - {"spark", "checkpoint", "standby"}  # these two are for later
+    for name, value in said.items():
+        if name != "parallelism":  # what the process says, else 2
+            assert ast.literal_eval(value.strip("`")) == parameters[name].default, name
+
+
+def test_the_members_of_a_job_are_those_of_its_handle() -> None:
+    members = [one for row in table(GUIDE / "running.md", "member", "meaning") for one in code(row[0])]
+    said = {one.partition("(")[0] for one in members}
+    assert said == {name for name in vars(JobHandle) if not name.startswith("_")}
+
+
+def test_the_errors_are_those_there_are() -> None:
+    said = {code(row[0])[0].removeprefix("tr.") for row in table(GUIDE / "running.md", "error", "means", "raised")}
+    errors = {name for name in tr.__all__ if isinstance(vars(tr)[name], type) and issubclass(vars(tr)[name], Exception)}
+    assert said == errors - {"TailraceError"}
+
+
+def test_the_options_are_those_of_the_command() -> None:
+    said = {code(row[0])[0].split()[0] for row in table(GUIDE / "running.md", "option", "meaning")}
+    command: Any = typer.main.get_command(app)
+    options = [one for one in command.commands["run"].params if one.param_type_name == "option"]
+    assert said == {(one.secondary_opts or one.opts)[-1] for one in options}
+
+
+def test_the_variables_are_those_that_are_read() -> None:
+    said = {code(row[0])[0] for row in table(GUIDE / "running.md", "variable", "meaning")}
+    used = {name for path in SOURCE.rglob("*.py") for name in re.findall(r'"(TAILRACE_\w+)"', read(path))}
+    assert said == used
+
+
+@pytest.mark.parametrize("kind", ["sources", "sinks"])
+def test_every_connector_is_in_the_guide(kind: str) -> None:
+    module = getattr(tr, kind)
+    ours = {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", "") == module.__name__
+        and name[0].isupper()
+        and name not in {"Batches", "ArrowFiles", "Result"}  # for those who write one
+    }
+    ours -= {"Collection"} if kind == "sources" else set()  # by its verb, env.from_collection
+    text = read(GUIDE / "sources-and-sinks.md")
+    assert [name for name in sorted(ours) if f"`tr.{kind}.{name}(" not in text] == []
+
+
+def verbs() -> list[str]:
+    streams = (tr.DataStream, tr.KeyedStream, tr.ConnectedStreams, tr.WindowedStream)
+    return sorted({name for kind in streams for name in vars(kind) if not name.startswith("_")})
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_every_verb_is_in_the_guide(verb: str) -> None:
+    assert any(re.search(rf"\b{verb}\(", read(page)) for page in GUIDE.glob("*.md"))
+
+
+@pytest.mark.parametrize("name", tr.__all__)
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    value = getattr(tr, name)
+    assert (value.__doc__ or "").strip(), f"tr.{name} has no docstring"
+    if isinstance(value, type) and value.__module__ == "tailrace.api.functions":
+        silent = [m for m, f in vars(value).items() if not m.startswith("_") and callable(f) and not f.__doc__]
+        assert silent == [], f"tr.{name}: {silent}"
+
+
+# Links.
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^(```|~~~).*?^\1$", "", read(path), flags=re.M | re.S)
+    titles = [re.sub(r"`", "", title) for title in re.findall(r"^#+ (.*)$", text, flags=re.M)]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_lead_to_headings(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]*#[^)\s]*)\)", read(page)):
+        if not re.match(r"[a-z]+:", target):
+            path, _, anchor = target.partition("#")
+            assert anchor in anchors((page.parent / path) if path else page), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_reader_of_a_page_has_all_it_speaks_of(page: Path) -> None:
+    assert not re.search(r"/work/|\.\./shared|/tmp/|/home/|/root/", read(page))
