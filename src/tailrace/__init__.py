@@ -6,8 +6,8 @@ The public names. Everything else is an implementation detail.
 from typing import Any
 
 from tailrace.api.aggregates import Count, Max, Mean, Min, Sum
-from tailrace.api.config import NoRestart
-from tailrace.api.connectors import Reader, Sink, SinkContext, SinkWriter, Source
+from tailrace.api.config import Checkpoint, CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from tailrace.api.connectors import Enumerator, Reader, Sink, SinkContext, SinkWriter, Source
 from tailrace.api.environment import Environment
 from tailrace.api.functions import (
     AggregateFunction,
@@ -27,8 +27,12 @@ from tailrace.api.windows import Sliding, Tumbling
 from tailrace.connectors import sinks, sources
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import (
+    CheckpointCorrupt,
+    CheckpointError,
+    CheckpointNotFound,
     ConfigError,
     GraphError,
+    IncompatibleState,
     InternalError,
     JobFailed,
     SlotsError,
@@ -39,6 +43,7 @@ from tailrace.errors import (
     UserCodeError,
 )
 from tailrace.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
+from tailrace.state.operator_state import OperatorState
 
 __version__ = "0.1.0"
 
@@ -55,17 +60,27 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "AggregateFunction",
     "AggregatingState",
+    "Checkpoint",
+    "CheckpointConfig",
+    "CheckpointCorrupt",
+    "CheckpointError",
+    "CheckpointNotFound",
     "CoProcessFunction",
     "ConfigError",
     "ConnectedStreams",
     "Context",
     "Count",
     "DataStream",
+    "Enumerator",
     "Environment",
+    "ExponentialDelay",
+    "FailureRate",
     "FilterFunction",
+    "FixedDelay",
     "FlatMapFunction",
     "Function",
     "GraphError",
+    "IncompatibleState",
     "InternalError",
     "JobFailed",
     "JobStatus",
@@ -79,6 +94,7 @@ __all__ = [
     "Mean",
     "Min",
     "NoRestart",
+    "OperatorState",
     "ProcessFunction",
     "Reader",
     "ReduceFunction",

@@ -84,6 +84,26 @@ class JobFailed(TailraceError):
         self.record = record
 
 
+class CheckpointError(TailraceError):
+    """A checkpoint could not be taken, found, read or restored."""
+
+
+class CheckpointNotFound(CheckpointError):
+    """There is no checkpoint where one was expected."""
+
+
+class CheckpointCorrupt(CheckpointError):
+    """A checkpoint is damaged, or of a version that cannot be read. Nothing of it was deleted."""
+
+
+class IncompatibleState(CheckpointError):
+    """State of a checkpoint does not fit the dataflow that is to be started from it. Names what does not fit."""
+
+
+class Fenced(CheckpointError):
+    """A newer start of the same job has taken over: this one may not write any more."""
+
+
 class StateAccessError(TailraceError):
     """Keyed state, a timer or `ctx.key` was used where there is no key."""
 

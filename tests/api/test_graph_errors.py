@@ -2,6 +2,7 @@
 what to do."""
 
 import datetime as dt
+import pathlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -537,9 +538,14 @@ def test_a_function_that_cannot_be_pickled_is_named() -> None:
 # Settings.
 
 SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"checkpoint": object()}, tr.ConfigError, "checkpoint: this version of tailrace has no checkpoints yet"),
+    ({"checkpoint": "/tmp/here"}, tr.ConfigError, "checkpoint is a tr.CheckpointConfig(dir=\"…\"), not '/tmp/here'"),
     ({"standby": object()}, tr.ConfigError, "standby: this version of tailrace has no standbys yet"),
-    ({"restart": object()}, tr.ConfigError, "restart: without checkpoints a job can only stay failed"),
+    (
+        {"restart": 3},
+        tr.ConfigError,
+        "restart is one of tr.NoRestart, tr.FixedDelay, tr.ExponentialDelay, tr.FailureRate, not 3",
+    ),
+    ({"state_backend": "rocks"}, tr.ConfigError, "state_backend is 'memory' or 'disk', not 'rocks'"),
     (
         {"memory": "lots"},
         tr.ConfigError,
@@ -570,8 +576,80 @@ def test_memory_is_bytes_or_a_text(memory: Any) -> None:
 
 
 def test_no_restart_is_a_restart_strategy() -> None:
-    tr.Environment(parallelism=1, restart=tr.NoRestart())
-    with pytest.raises(tr.ConfigError, match="from_checkpoint: this version of tailrace has no checkpoints yet"):
-        tr.Environment(parallelism=1).execute("job", from_checkpoint="latest")
-    with pytest.raises(tr.ConfigError, match="a job's name is a text, not ''"):
-        tr.Environment(parallelism=1).execute("")
+    assert tr.Environment(parallelism=1, restart=tr.NoRestart()).restart == tr.NoRestart()
+
+
+def test_a_job_is_restarted_where_it_takes_checkpoints_unless_somebody_says_otherwise() -> None:
+    def restart(**settings: Any) -> Any:
+        return tr.Environment(parallelism=1, **settings).restart
+
+    config = tr.CheckpointConfig("/tmp/here")
+    assert restart() == tr.NoRestart()
+    assert isinstance(restart(checkpoint=config), tr.FailureRate)
+    assert restart(checkpoint=config, restart=tr.NoRestart()) == tr.NoRestart()
+    assert restart(restart=tr.FixedDelay(2, 5)) == tr.FixedDelay(2, 5)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ({"from_checkpoint": 5}, "from_checkpoint is a path, a URL or 'latest', not 5"),
+        ({"from_checkpoint": ""}, "from_checkpoint is a path, a URL or 'latest', not ''"),
+        ({"name": ""}, "a job's name is a text, not ''"),
+        ({"from_checkpoint": "latest"}, 'from_checkpoint="latest" needs checkpoint=tr.CheckpointConfig(dir="…")'),
+    ],
+)
+def test_how_a_job_is_started_is_checked_before_it_is(wanted: dict[str, Any], sentence: str) -> None:
+    env = tr.Environment(parallelism=1)
+    ROWS(env).sink_to(tr.sinks.Print())
+    with pytest.raises(tr.ConfigError, match=re.escape(sentence)):
+        env.execute(**wanted)
+
+
+CHECKPOINT_SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"dir": ""}, "dir is a folder or a URL, not ''"),
+    ({"dir": 5}, "dir is a folder or a URL, not 5"),
+    ({"interval": 0}, "interval is more than zero seconds, or None, not 0"),
+    ({"interval": "1s"}, "interval is seconds or a timedelta, not '1s'"),
+    ({"interval": -1}, "interval is not negative, as -1 is"),
+    ({"interval": True}, "interval is seconds or a timedelta, not True"),
+    ({"timeout": 0}, "timeout is more than zero seconds, not 0"),
+    ({"min_pause": -1}, "min_pause is not negative, as -1 is"),
+    ({"max_concurrent": 0}, "max_concurrent is a whole number of at least 1, not 0"),
+    ({"keep": True}, "keep is a whole number of at least 1, not True"),
+    ({"keep": 1.5}, "keep is a whole number of at least 1, not 1.5"),
+    ({"tolerated_failures": -1}, "tolerated_failures is a whole number of at least 0, not -1"),
+    ({"retain": "sometimes"}, "retain is 'never', 'on-cancellation' or 'always', not 'sometimes'"),
+    ({"mode": "unaligned"}, "mode 'unaligned' is not in this version of tailrace; use 'aligned'"),
+    ({"mode": "aling"}, "mode 'aling' is unknown; there is 'aligned'"),
+    ({"alignment_timeout": 5}, "alignment_timeout is not in this version of tailrace; leave it None"),
+    ({"persist_inflight": "always"}, "persist_inflight is not in this version of tailrace; leave it 'ad-hoc'"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "sentence"), CHECKPOINT_SETTINGS)
+def test_wrong_settings_of_checkpoints_are_refused(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(tr.ConfigError, match=re.escape(f"CheckpointConfig: {sentence}")):
+        tr.CheckpointConfig(**{"dir": "/tmp/here", **wrong})
+
+
+RESTART_SETTINGS: list[tuple[Any, str]] = [
+    (lambda: tr.FixedDelay(-1), "FixedDelay: attempts is a whole number, not -1"),
+    (lambda: tr.FixedDelay(1, "5s"), "FixedDelay: delay is seconds or a timedelta, not '5s'"),
+    (lambda: tr.ExponentialDelay(multiplier=0.5), "ExponentialDelay: multiplier is a number of at least 1, not 0.5"),
+    (lambda: tr.ExponentialDelay(maximum=-1), "ExponentialDelay: maximum is not negative, as -1 is"),
+    (lambda: tr.ExponentialDelay(attempts=1.5), "ExponentialDelay: attempts is a whole number, not 1.5"),
+    (lambda: tr.FailureRate(failures=None), "FailureRate: failures is a whole number, not None"),
+    (lambda: tr.FailureRate(interval="day"), "FailureRate: interval is seconds or a timedelta, not 'day'"),
+]
+
+
+@pytest.mark.parametrize(("make", "sentence"), RESTART_SETTINGS)
+def test_wrong_settings_of_restarts_are_refused(make: Any, sentence: str) -> None:
+    with pytest.raises(tr.ConfigError, match=re.escape(sentence)):
+        make()
+
+
+def test_a_folder_may_be_a_path_and_times_may_be_timedeltas() -> None:
+    config = tr.CheckpointConfig(pathlib.Path("/tmp/here"), interval=dt.timedelta(minutes=1))
+    assert config.dir == "/tmp/here"

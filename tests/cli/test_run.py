@@ -72,7 +72,7 @@ def test_help_names_the_command_and_its_options(folder: Path) -> None:
         (["run", "--conf", "x", "flow.py"], "expected KEY=VALUE"),
         (["run", "--parallelism", "0", "flow.py"], "parallelism"),
         (["run", "flow.py:build", "1", "2", "3"], "cannot be called"),
-        (["run", "--mode", "unaligned", "flow.py"], "No such option"),
+        (["run", "--nope", "flow.py"], "No such option"),
     ],
 )
 def test_wrong_usage_is_told_and_exits_with_2(folder: Path, args: list[str], said: str) -> None:

@@ -1,6 +1,7 @@
 """Sinks: what is not finished is hidden, what is finished has a plain name, and publishing twice does no harm."""
 
 import os
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,11 @@ import pytest
 
 import tailrace as tr
 from tailrace.connectors.sinks import remove_unfinished
+from tailrace.elements.batches import Rows
+from tailrace.graph.operators import Sink as SinkNode
+from tailrace.task.context import OperatorContext
+from tailrace.task.operators.endpoints import SinkTask
+from tailrace.task.services import Services
 
 
 @dataclass
@@ -129,6 +135,205 @@ def test_sinks_subtasks_and_runs_never_take_each_others_names(kind: str, tmp_pat
         writer.write(batch)
         sink.publish([writer.prepare()])
     assert len(plain(tmp_path)) == len(places)
+
+
+# Transactions.
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_after_each_prepare_a_new_file_begins(kind: str, tmp_path: Path) -> None:
+    make, batch = FILES[kind]
+    sink = make(str(tmp_path))
+    writer = sink.writer(Place())
+    prepared = []
+    for _ in range(12):
+        assert writer.prepare() is None  # nothing was written since
+        writer.write(batch)
+        prepared.append(writer.prepare())
+    writer.write(batch)
+    sink.publish(prepared[:3])
+    assert len(plain(tmp_path)) == 3
+    writer.close()
+    assert len(names(tmp_path)) == 12, "what was prepared survives the writer, what was not does not"
+    sink.publish(prepared)
+    assert len(plain(tmp_path)) == 12 == len(names(tmp_path))
+
+
+def test_results_of_many_transactions_stay_in_order(tmp_path: Path) -> None:
+    sink = bound(tr.sinks.Collect(), str(tmp_path))
+    written = []
+    for incarnation in (1, 2, 10, 11):
+        writer = sink.writer(Place(incarnation=incarnation))
+        for i in range(12):
+            writer.write([(incarnation, i)])
+            written.append((incarnation, i))
+            sink.publish([writer.prepare()])
+    assert sink.result() == written
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_crash_between_two_renames_is_made_good_by_publishing_again(kind: str, tmp_path: Path) -> None:
+    make, batch = FILES[kind]
+    sink = make(str(tmp_path))
+    prepared = []
+    for subtask in range(3):
+        writer = sink.writer(Place(subtask=subtask))
+        writer.write(batch)
+        prepared.append(writer.prepare())
+        writer.close()
+    for published in range(4):
+        make(str(tmp_path)).publish(prepared[:published])  # whoever does it next knows nothing but the bytes
+    before = {name: (tmp_path / name).read_bytes() for name in plain(tmp_path)}
+    make(str(tmp_path)).publish(prepared)
+    assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == before and len(before) == 3
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_restart_sweeps_what_earlier_attempts_left_and_nothing_else(kind: str, tmp_path: Path) -> None:
+    make, batch = FILES[kind]
+    (tmp_path / ".part-of-something-else.inprogress").write_text("mine")
+    (tmp_path / ".part-00000-run-0001-zzzzzzzz-000000.txt.inprogress").write_text("mine")
+    stays = [Place(run_id="other"), Place(incarnation=3), Place(uid="another"), Place(run_id="run-too")]
+    goes = [Place(), Place(subtask=4), Place(incarnation=2), Place(run_id="before", incarnation=1)]
+    for place in [*stays, *goes]:
+        writer = make(str(tmp_path)).writer(place)
+        writer.write(batch)
+        writer.prepare()
+        writer.write(batch)  # and the process is killed
+    published = make(str(tmp_path)).writer(Place())
+    published._count = 100
+    published.write(batch)
+    sink = make(str(tmp_path))
+    sink.publish([published.prepare()])
+    sink.recover(["run", "before"], 3, "sink")
+    assert len(plain(tmp_path)) == 1
+    assert len(names(tmp_path)) == 1 + 2 + 2 * len(stays)
+    sink.recover(["run", "before"], 3, "sink")
+    assert len(names(tmp_path)) == 1 + 2 + 2 * len(stays)
+
+
+def test_at_the_end_of_a_run_what_a_kept_checkpoint_has_prepared_stays(tmp_path: Path) -> None:
+    sink = tr.sinks.TextFiles(str(tmp_path))
+    writer = sink.writer(Place())
+    writer.write([1])
+    kept = writer.prepare()
+    assert kept is not None
+    writer.write([2])
+    writer.prepare()
+    remove_unfinished(sink, "run", "another")
+    assert len(names(tmp_path)) == 2
+    remove_unfinished(sink, "run", "sink", [kept])
+    assert len(names(tmp_path)) == 1
+    sink.publish([kept])
+    assert lines_of(tmp_path) == ["1"]
+
+
+class Noted(tr.Sink):
+    """Says what is asked of its writer."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def writer(self, ctx: tr.SinkContext) -> tr.SinkWriter:
+        sink = self
+
+        class Writer(tr.SinkWriter):
+            waiting: list[Any] = []
+
+            def write(self, batch: list[Any]) -> None:
+                self.waiting = [*self.waiting, *batch]
+
+            def prepare(self) -> bytes | None:
+                taken, self.waiting = self.waiting, []
+                sink.told.append(("prepare", taken))
+                return repr(taken).encode() if taken else None
+
+        return Writer()
+
+
+def sink_task(sink: tr.Sink, checkpointing: bool) -> SinkTask:
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(sink, name="the sink")
+    [node] = [n for n in env._plan(env._pending()).graph.nodes if isinstance(n.operator, SinkNode)]
+    services = Services(random.Random, checkpointing=checkpointing)
+    task = SinkTask(node, OperatorContext(node.name, node.uid, 0, 1, 0, services))
+    task.open()
+    return task
+
+
+def test_what_was_prepared_is_in_every_checkpoint_until_one_is_complete() -> None:
+    task = sink_task(Noted(), checkpointing=True)
+    task.process(Rows([1]), 0)
+    assert task.snapshot(1) is None
+    task.process(Rows([2]), 0)
+    task.snapshot(2)
+    assert task.prepared(1) == [b"[1]"] and task.prepared(2) == [b"[1]", b"[2]"]
+    task.abort(1)
+    task.snapshot(3)  # nothing was written since
+    assert task.prepared(2) == task.prepared(3) == [b"[1]", b"[2]"]
+    task.process(Rows([3]), 0)
+    task.snapshot(4)
+    task.confirm(3)
+    assert task.prepared(4) == [b"[3]"]
+    task.confirm(2)  # late
+    assert task.prepared(4) == [b"[3]"]
+    task.confirm(4)
+    task.snapshot(5)
+    assert task.prepared(5) == [] == task.final_prepared
+
+
+def test_the_last_checkpoint_has_what_was_written_to_the_end() -> None:
+    sink = Noted()
+    task = sink_task(sink, checkpointing=True)
+    task.process(Rows([1]), 0)
+    task.finish()
+    assert task.final_prepared == []
+    task.snapshot(8)
+    assert task.prepared(8) == [b"[1]"]
+    task.abort(8)
+    task.snapshot(9)
+    assert task.prepared(9) == [b"[1]"]
+    assert sink.told == [("prepare", [1])], "nothing is asked of a writer that has ended"
+
+
+def test_without_checkpoints_all_is_prepared_at_the_end() -> None:
+    sink = Noted()
+    task = sink_task(sink, checkpointing=False)
+    task.process(Rows([1]), 0)
+    task.process(Rows([2]), 0)
+    task.finish()
+    assert task.final_prepared == [b"[1, 2]"] and sink.told == [("prepare", [1, 2])]
+
+
+def test_any_sequence_of_cuts_confirmations_and_aborts_publishes_each_record(tmp_path: Path) -> None:
+    """Whatever is confirmed is published; at the end nothing is missing and nothing is there twice."""
+    for seed in range(60):
+        rng = random.Random(seed)
+        folder = tmp_path / str(seed)
+        sink = tr.sinks.TextFiles(str(folder))
+        task = sink_task(sink, checkpointing=True)
+        written, checkpoint, pending = 0, 0, []
+        for _ in range(60):
+            what = rng.choice(["write", "write", "cut", "complete", "abort"])
+            if what == "write":
+                task.process(Rows([written]), 0)
+                written += 1
+            elif what == "cut":
+                checkpoint += 1
+                task.snapshot(checkpoint)
+                pending.append((checkpoint, task.prepared(checkpoint)))
+            elif pending and what == "complete":
+                n, prepared = pending.pop(rng.randrange(len(pending)))
+                sink.publish(prepared)
+                task.confirm(n)
+            elif pending:
+                task.abort(pending.pop(rng.randrange(len(pending)))[0])
+        task.finish()
+        task.snapshot(checkpoint + 1)
+        sink.publish(task.prepared(checkpoint + 1))
+        task.close()
+        assert sorted(map(int, lines_of(folder))) == list(range(written)), seed
+        assert names(folder) == plain(folder)
 
 
 # Text.

@@ -162,6 +162,23 @@ def test_a_rate_is_over_all_subtasks_and_from_the_first_read_on() -> None:
     assert readers[0].next_at(102.0) == pytest.approx(102.2)
 
 
+def test_a_rate_is_kept_after_a_restore_and_nothing_is_caught_up_on() -> None:
+    for source in (
+        tr.sources.Sequence(0, None, rate=10.0),
+        tr.sources.Generator(lambda i: i, rate=10.0),
+        tr.sources.Generator(endless, rate=10.0),
+    ):
+        [split] = source.splits(1)
+        reader = source.reader(split)
+        reader.read(1000, 100.0)
+        reader.read(1000, 101.0)
+        again = source.reader(split, reader.position)  # an hour later
+        assert plain(again.read(1000, 3700.0)) == [11]
+        assert plain(again.read(1000, 3700.0)) == []
+        assert plain(again.read(1000, 3700.35)) == [12, 13, 14]
+        assert again.next_at(3700.35) == pytest.approx(3700.4)
+
+
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_rate_that_no_float_can_hold_loses_nothing_and_does_not_spin(parallelism: int) -> None:
     env = tr.Environment(parallelism=parallelism)
@@ -291,6 +308,48 @@ def test_a_path_is_meant_from_where_the_dataflow_was_written(tmp_path: Path, mon
     assert everything(source, 1) == [["here"]]
 
 
+# Files that come and grow.
+
+
+def test_with_follow_files_that_come_later_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n")
+    source = tr.sources.TextFiles(str(tmp_path), follow=True)
+    finding = source.enumerator(2)
+    assert finding is not None
+    assert finding.discover(0.0) == [str(tmp_path / "a")]
+    assert finding.discover(1.0) == []
+    (tmp_path / "c").write_text("2\n")
+    (tmp_path / ".hidden").write_text("no\n")
+    position = finding.position
+    assert finding.discover(2.0) == [str(tmp_path / "c")]
+    (tmp_path / "b").write_text("3\n")
+    again = source.enumerator(1, position)  # it was lost before it said what it had found
+    assert again is not None
+    assert again.discover(3.0) == [str(tmp_path / "b"), str(tmp_path / "c")]
+    assert finding.next_at(5.0) == 6.0
+
+
+def test_with_follow_a_folder_may_be_empty_and_a_path_must_be_there(tmp_path: Path) -> None:
+    finding = tr.sources.TextFiles(str(tmp_path), follow=True).enumerator(1)
+    assert finding is not None and finding.discover(0.0) == []
+    nowhere = tr.sources.TextFiles(str(tmp_path / "nowhere"), follow=True).enumerator(1)
+    assert nowhere is not None
+    with pytest.raises(tr.ConfigError, match="there are no files at"):
+        nowhere.discover(0.0)
+
+
+def test_without_follow_the_files_are_those_of_the_start(tmp_path: Path) -> None:
+    assert tr.sources.TextFiles(str(tmp_path)).enumerator(1) is None
+
+
+# Arrow files.
+
+
+def test_files_of_a_dataframe_that_are_gone_are_told() -> None:
+    with pytest.raises(tr.ConfigError, match="is not there any more: the files of a DataFrame live as long as"):
+        ArrowFiles([], ("x",), "rows").reader("/nowhere/part-00000.arrow", 5)
+
+
 # Parquet.
 
 
@@ -316,19 +375,38 @@ def test_parquet_runs_in_a_job(folder: Path, form: str) -> None:
 # In a job.
 
 
-def test_a_subtask_reads_all_its_splits_in_turn() -> None:
-    class Three(tr.Source):
-        def splits(self, parallelism: int) -> list[str]:
-            return ["a", "b", "c"]
+class Three(tr.Source):
+    def splits(self, parallelism: int) -> list[str]:
+        return ["a", "b", "c"]
 
-        def reader(self, split: str, position: Any = None) -> tr.Reader:
-            return tr.sources.Collection([f"{split}{i}" for i in range(3)]).reader((0, 3))
+    def reader(self, split: str, position: Any = None) -> tr.Reader:
+        return tr.sources.Collection([f"{split}{i}" for i in range(3)]).reader((0, 3))
 
+
+def test_a_subtask_reads_one_split_after_the_other() -> None:
     one = tr.testing.Conditions(delay=(0, 0), step_cost=(1, 1), budget=(1, 1))
     env = tr.Environment(parallelism=1)
     out = env.from_source(Three()).sink_to(tr.sinks.Collect())
     tr.testing.simulate(env, conditions=one).await_termination()
+    assert out.result() == ["a0", "a1", "a2", "b0", "b1", "b2", "c0", "c1", "c2"]
+
+
+def test_with_event_time_a_subtask_reads_all_its_splits_in_turn() -> None:
+    one = tr.testing.Conditions(delay=(0, 0), step_cost=(1, 1), budget=(1, 1))
+    env = tr.Environment(parallelism=1)
+    stream = env.from_source(Three()).assign_timestamps(lambda record: 0)
+    out = stream.sink_to(tr.sinks.Collect())
+    tr.testing.simulate(env, conditions=one).await_termination()
     assert out.result() == ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2", "c2"]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 5, 8])
+def test_every_split_is_read_once_under_every_schedule(parallelism: int) -> None:
+    for seed in range(10):
+        env = tr.Environment(parallelism=parallelism)
+        out = env.from_source(Three()).rebalance().map(str).sink_to(tr.sinks.Collect())
+        tr.testing.simulate(env, seed=seed).await_termination()
+        assert sorted(out.result()) == sorted(f"{split}{i}" for split in "abc" for i in range(3))
 
 
 def test_a_subtask_without_a_split_has_ended() -> None:
@@ -366,7 +444,8 @@ def test_every_reader_is_closed_also_when_the_job_fails() -> None:
         raise ValueError("no")
 
     env = tr.Environment(parallelism=1)
-    env.from_source(Source()).map(fail).sink_to(tr.sinks.Callback(lambda record: None))
+    stream = env.from_source(Source()).map(fail).assign_timestamps(lambda record: 0)  # so that all splits are open
+    stream.sink_to(tr.sinks.Callback(lambda record: None))
     with pytest.raises(tr.JobFailed):
         tr.testing.run(env)
     assert sorted(closed) == [0, 1, 2]

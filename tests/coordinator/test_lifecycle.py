@@ -28,12 +28,17 @@ def test_three_states_are_final_and_every_other_leads_to_one() -> None:
             assert steps < len(S), "there is a loop"
 
 
-def test_a_state_once_left_never_comes_back() -> None:
+def test_only_restarts_lead_back() -> None:
     def below(status: S) -> set[S]:
-        return {status} | {s for after in EDGES[status] for s in below(after)}
+        return {status} | {s for after in EDGES[status] if after is not S.RESTARTING for s in below(after)}
 
     for status in S:
-        assert all(status not in below(after) for after in EDGES[status])
+        assert all(status not in below(after) for after in EDGES[status] if after is not S.RESTARTING)
+
+
+def test_a_job_restarts_from_wherever_workers_may_fail_and_comes_back_to_running() -> None:
+    assert {status for status in S if S.RESTARTING in EDGES[status]} == {S.STARTING, S.RUNNING, S.FINISHING}
+    assert EDGES[S.RESTARTING] == {S.RUNNING, S.FAILING, S.CANCELLING}
 
 
 @pytest.mark.parametrize("start", S)

@@ -179,9 +179,9 @@ def test_every_public_name_is_in_the_guide(name: str) -> None:
 
 
 def test_invariants_of_the_code_are_those_of_the_formalism() -> None:
-    stated = re.findall(r"\*\*([A-Z]\d+)\*\*", (ROOT / "docs" / "formalism.md").read_text())
+    stated = re.findall(r"\*\*([A-Z]+\d+)\*\*", (ROOT / "docs" / "formalism.md").read_text())
     code = [path.read_text() for path in sorted((ROOT / "src").rglob("*.py"))]
-    kept = {name for text in code for name in re.findall(r"Invariant ([A-Z]\d+)", text)}
+    kept = {name for text in code for name in re.findall(r"Invariant ([A-Z]+\d+)", text)}
     assert sorted(kept - set(stated)) == [], "not in docs/formalism.md"
     assert sorted(set(stated) - kept) == [], "not in the code"
 

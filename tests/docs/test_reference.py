@@ -16,14 +16,23 @@ import pytest
 import typer.main
 
 import tailrace as tr
+from tailrace.api import config
 from tailrace.api.launch import JobHandle
 from tailrace.cli.main import app
+from tailrace.coordinator import machine as coordinator
 from tailrace.coordinator.lifecycle import EDGES
-from tailrace.coordinator.machine import Limits
-from tailrace.protocol import deployment, handshake
-from tailrace.protocol.deployment import AFTER, AnyMessage
+from tailrace.coordinator.machine import FATAL, Limits
+from tailrace.protocol import deployment, handshake, recovery, snapshot
+from tailrace.protocol.deployment import AFTER, FailureKind
+from tailrace.protocol.message import Message
+from tailrace.protocol.wire import AnyMessage
 from tailrace.runtime.coordinator import JobRunner
+from tailrace.runtime.job import Job
 from tailrace.runtime.worker import WorkerProcess
+from tailrace.state import format as state_format
+from tailrace.state import manifest as state_manifest
+from tailrace.state.manifest import Manifest
+from tailrace.testing import faults
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "tailrace"
@@ -97,18 +106,63 @@ DEPLOYMENT = ROOT / "docs" / "protocols" / "deployment.md"
 HANDSHAKE = ROOT / "docs" / "protocols" / "handshake.md"
 
 
-def test_the_catalogue_has_every_message_with_its_sender() -> None:
-    said = {code(row[0])[0]: (row[1], row[2]) for row in table(DEPLOYMENT, "message", "from", "to", "when")}
-    assert set(said) == {kind.__name__ for kind in get_args(AnyMessage)}
+PROTOCOLS = {
+    module: DEPLOYMENT.with_name(f"{module.__name__.rpartition('.')[2]}.md")
+    for module in (deployment, snapshot, recovery)
+}
+
+
+def catalogue(page: Path) -> dict[str, tuple[str, str]]:
+    """Message -> (from, to), as a page has it."""
+    return {code(row[0])[0]: (row[1], row[2]) for row in table(page, "message", "from", "to", "when")}
+
+
+@pytest.mark.parametrize("module", PROTOCOLS, ids=lambda module: module.__name__)
+def test_the_catalogue_has_every_message_of_its_module(module: Any) -> None:
+    ours = {name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, Message)}
+    assert set(catalogue(PROTOCOLS[module])) == {n for n in ours if getattr(module, n).__module__ == module.__name__}
+
+
+def test_the_catalogues_have_every_message_that_is_sent() -> None:
+    said = [name for page in PROTOCOLS.values() for name in catalogue(page)]
+    assert sorted(said) == sorted(kind.__name__ for kind in get_args(AnyMessage))
+
+
+def test_every_message_of_a_deployment_has_its_sender() -> None:
     text = inspect.getsource(deployment)
     from_worker = text[text.index("# From a worker.") : text.index("# From the coordinator.")]
-    for name, (sender, receiver) in said.items():
-        if name == "PeerHello":
+    for name, (sender, receiver) in catalogue(DEPLOYMENT).items():
+        if name in ("PeerHello", "OperatorEvent"):
             assert (sender, receiver) == ("worker", "worker")
         elif f"class {name}(" in from_worker:
             assert (sender, receiver) == ("worker", "coordinator"), name
         else:
             assert (sender, receiver) == ("coordinator", "worker"), name
+
+
+@pytest.mark.parametrize("module", [snapshot, recovery], ids=lambda module: module.__name__)
+def test_every_message_goes_the_way_that_its_module_draws(module: Any) -> None:
+    drawn: dict[str, tuple[str, str]] = {}
+    for line in (module.__doc__ or "").splitlines():
+        if found := re.match(r"\s*(\w+)(?:\([^)]*\))?\s+->", line):
+            drawn[found[1]] = ("worker", "coordinator")
+        elif found := re.search(r"<-\s+(\w+)", line):
+            drawn[found[1]] = ("coordinator", "worker")
+    for name, way in catalogue(PROTOCOLS[module]).items():
+        assert drawn[name] == way, name
+
+
+RECOVERY = DEPLOYMENT.with_name("recovery.md")
+
+
+def test_what_a_failure_leads_to_is_what_the_coordinator_does() -> None:
+    rows = table(RECOVERY, "kind", "what has failed", "what follows")
+    said = {code(kind)[0]: follows for kind, _, follows in rows}
+    text = inspect.getsource(coordinator)
+    assert set(said) >= {kind.value for kind in FailureKind} | FATAL
+    for kind, follows in said.items():
+        assert f'"{kind}"' in text or kind in {one.value for one in FailureKind}, f"nobody fails as {kind!r}"
+        assert follows == ("the job fails" if kind in FATAL else "a restart"), kind
 
 
 def test_the_phases_are_those_of_the_code() -> None:
@@ -138,6 +192,40 @@ def test_every_reason_of_a_refusal_is_told() -> None:
     ours = set(re.findall(r'\w+\["(no \w+ of this job)"\]', text))
     assert len(ours) == 2
     assert said == {reason.value for reason in handshake.Refusal} | ours
+
+
+# Formats.
+
+FORMATS = ROOT / "docs" / "formats" / "checkpoints.md"
+
+
+def test_the_fields_of_the_formats_are_those_of_the_code() -> None:
+    kinds = {
+        "field of the index": state_format.Index,
+        "field of an operator": state_format.OperatorPart,
+        "field of a block": state_format.BlockRef,
+        "field of the manifest": Manifest,
+    }
+    for heading, kind in kinds.items():
+        said = [name for row in table(FORMATS, heading, "what it is") for name in code(row[0])]
+        assert said == list(kind.__struct_fields__), heading
+
+
+def test_the_versions_and_marks_of_the_formats_are_those_of_the_code() -> None:
+    rows = {name: code(mark) for name, mark, _ in table(FORMATS, "file", "mark", "version")}
+    versions = {name: int(version) for name, _, version in table(FORMATS, "file", "mark", "version")}
+    assert versions == {
+        "state file": state_format.VERSION,
+        "block of state": importlib.import_module("tailrace.state.codecs").VERSION,
+        "manifest": state_manifest.VERSION,
+    }
+    assert rows["state file"] == [state_format.header()[:4].decode(), state_format.tail(_EMPTY, 0)[-4:].decode()]
+    assert rows["manifest"] == ["tailrace-manifest"]
+    sizes = {name: int(size) for name, size, _ in table(FORMATS, "part", "bytes", "what it holds") if size.isdecimal()}
+    assert sizes == {"header": state_format.HEADER_SIZE, "footer": state_format.FOOTER_SIZE}
+
+
+_EMPTY = state_format.Index("", 0, 0, 0, 0)
 
 
 # The house.
@@ -173,13 +261,19 @@ def test_files_that_are_named_are_there(page: Path) -> None:
 
 
 def test_every_invariant_is_stated_and_watched_where_the_formalism_says() -> None:
+    said = []
     for name, _, stated, watched in table(ROOT / "docs" / "formalism.md", "", "says", "stated in", "watched by"):
         [path] = code(stated)
-        text = read(SOURCE / path)
-        assert f"Invariant {name.strip('*')}" in text, f"{path} does not state {name}"
+        said.append((name.strip("*"), path))
         assert code(watched), f"nothing watches {name}"
         for watch in code(watched):
             check_watch(watch, name)
+    stated_there = {
+        (name, path.relative_to(SOURCE).as_posix())
+        for path in SOURCE.rglob("*.py")
+        for name in re.findall(r"Invariant ([A-Z]+\d+)", read(path))
+    }
+    assert sorted(said) == sorted(stated_there)
 
 
 def check_watch(watch: str, name: str) -> None:
@@ -199,7 +293,7 @@ def check_watch(watch: str, name: str) -> None:
 def test_the_settings_are_those_of_an_environment() -> None:
     said = {code(name)[0]: value for name, value, _ in table(GUIDE / "running.md", "setting", "default", "meaning")}
     parameters = inspect.signature(tr.Environment).parameters
-    assert set(said) == set(parameters) - {"spark", "checkpoint", "standby"}  # these two are for later
+    assert set(said) == set(parameters) - {"spark", "standby"}  # standbys are for later
     for name, value in said.items():
         if name != "parallelism":  # what the process says, else 2
             assert ast.literal_eval(value.strip("`")) == parameters[name].default, name
@@ -208,7 +302,8 @@ def test_the_settings_are_those_of_an_environment() -> None:
 def test_the_members_of_a_job_are_those_of_its_handle() -> None:
     members = [one for row in table(GUIDE / "running.md", "member", "meaning") for one in code(row[0])]
     said = {one.partition("(")[0] for one in members}
-    assert said == {name for name in vars(JobHandle) if not name.startswith("_")}
+    promised = {name for name in vars(JobHandle) if not name.startswith("_")}
+    assert said == promised | {name for name in vars(Job) if not name.startswith("_")}
 
 
 def test_the_errors_are_those_there_are() -> None:
@@ -222,6 +317,44 @@ def test_the_options_are_those_of_the_command() -> None:
     command: Any = typer.main.get_command(app)
     options = [one for one in command.commands["run"].params if one.param_type_name == "option"]
     assert said == {(one.secondary_opts or one.opts)[-1] for one in options}
+
+
+def test_the_settings_of_checkpoints_are_those_of_the_code() -> None:
+    rows = table(GUIDE / "fault-tolerance.md", "setting", "default", "meaning")
+    said = {name: default for cell, default, _ in rows for name in code(cell)}
+    defaults = {field.name: field.default for field in fields(tr.CheckpointConfig)}
+    assert set(said) == set(defaults)
+    for name, default in said.items():
+        assert default == "" or ast.literal_eval(default.strip("`")) == defaults[name], name
+
+
+def test_the_restart_strategies_are_those_of_the_code() -> None:
+    said = [code(row[0])[0] for row in table(GUIDE / "fault-tolerance.md", "strategy", "the job is started again")]
+    for one in config.RESTARTS:
+        given = ", ".join(f"{field.name}={field.default!r}" for field in fields(one))
+        assert f"tr.{one.__name__}({given})" in said
+    assert len(said) == len(config.RESTARTS)
+    default = config.DEFAULT_RESTART
+    given = ", ".join(f"{field.name}={getattr(default, field.name)!r}" for field in fields(default))
+    assert f"`tr.{type(default).__name__}({given})`" in read(GUIDE / "fault-tolerance.md")
+
+
+def test_the_parts_of_a_checkpoint_are_in_the_guide() -> None:
+    text = read(GUIDE / "fault-tolerance.md")
+    assert [field.name for field in fields(tr.Checkpoint) if f"`{field.name}`" not in text] == []
+
+
+def test_the_kinds_of_faults_are_those_of_the_simulator() -> None:
+    rows = table(GUIDE / "fault-tolerance.md", "kind", "what happens at that turn")
+    assert [code(row[0])[0].strip('"') for row in rows] == list(get_args(faults.Kind))
+
+
+@pytest.mark.parametrize("command", ["checkpoint", "inspect"])
+def test_the_options_of_other_commands_are_in_the_guide(command: str) -> None:
+    group: Any = typer.main.get_command(app)
+    text = read(GUIDE / "fault-tolerance.md")
+    options = [one.opts[-1] for one in group.commands[command].params if one.param_type_name == "option"]
+    assert [one for one in options if one not in text] == []
 
 
 def test_the_variables_are_those_that_are_read() -> None:

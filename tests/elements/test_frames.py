@@ -24,7 +24,7 @@ from tailrace.elements.frames import (
     encode_marker,
     encoded_size,
 )
-from tailrace.elements.markers import EndOfInput, Idle, Watermark
+from tailrace.elements.markers import Barrier, EndOfInput, Idle, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation
 
@@ -52,6 +52,10 @@ GOLDEN = {
     "end": (
         encode_marker(CHANNEL, 9, 4, 100, EndOfInput()),
         "54524652 01 05 0000 09000000 0300 0100 0200 0400 6400000000000000 00000000 0000000000000000",
+    ),
+    "barrier": (
+        encode_marker(CHANNEL, 9, 4, 100, Barrier(1 << 33)),
+        "54524652 01 07 0000 09000000 0300 0100 0200 0400 6400000000000000 00000000 0000000002000000",
     ),
     "grant": (
         encode_grant(CHANNEL, 9, 4, 1 << 33),
@@ -174,7 +178,7 @@ def test_the_magic_the_version_and_the_kind_are_checked() -> None:
         (b"XXXX" + good[4:], "no frame: starts with b'XXXX'"),
         (good[:4] + b"\x02" + good[5:], "version 2; this side reads version 1"),
         (good[:5] + b"\x00" + good[6:], "unknown kind 0"),
-        (good[:5] + b"\x07" + good[6:], "unknown kind 7"),
+        (good[:5] + b"\x08" + good[6:], "unknown kind 8"),
     ]:
         with pytest.raises(ProtocolViolation, match=why):
             decode(data)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import ProtocolViolation
-from tailrace.protocol import deployment
 from tailrace.protocol.deployment import (
     AFTER,
     Deploy,
@@ -18,7 +17,7 @@ from tailrace.protocol.deployment import (
     Heartbeat,
     Hello,
     Leave,
-    Message,
+    OperatorEvent,
     Peer,
     PeerHello,
     Phase,
@@ -29,25 +28,44 @@ from tailrace.protocol.deployment import (
     SubtaskReport,
     SubtasksFinished,
     Welcome,
-    decode,
-    encode,
     next_phase,
 )
+from tailrace.protocol.message import Message
+from tailrace.protocol.recovery import Reset, WasReset
+from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, OperatorAck, SubtaskAck, Trigger
+from tailrace.protocol.wire import AnyMessage, decode, encode
+from tailrace.state.format import TableInfo
 
 SAID: list[Any] = [
     Hello(1, "host", 4711, 99, "job", 1, 2),
     Heartbeat(1, 99),
     Deployed(),
     Progress([SubtaskReport(0, 1, records_in=5, watermark=-3, metrics={"a.b": 1.5})], 77, {"bad token": 2}),
-    SubtasksFinished([(3, b"\x00prepared")]),
-    Published(),
+    SubtasksFinished([("files", b"\x00prepared")]),
+    Published(4),
+    OperatorEvent(0, 1, 2, b"asks for a split"),
     Failed("user", "it broke", operator="map", subtask=1, record="[1]"),
     Welcome(7),
-    Deploy(b"plan", [Peer(0, "host", 1, 2)]),
+    Deploy(b"plan", [Peer(0, "host", 1, 2)], 3, 1, b"manifest", "s3a://bucket/other", True),
     Start(),
-    Publish([(3, [b"a", b"b"])]),
+    Publish([("files", [b"a", b"b"])], 4, ["run", "run-before"]),
     Leave("the job has finished"),
     PeerHello(1, 2, 3, "job"),
+    Trigger(5, True),
+    Ack(
+        5,
+        "1/chk-5/w0-1.state",
+        1234,
+        ["1/chk-4/w0-1.state"],
+        [SubtaskAck(0, 1, 10, 20, 30, 1000, [OperatorAck("uid", "name", 2, True, True, [TableInfo("counts")])])],
+        [("files", b"\x00prepared")],
+        77,
+    ),
+    Declined(5, "the disk is full"),
+    Abort(5),
+    Complete(5),
+    Reset(2),
+    WasReset(2),
 ]
 
 
@@ -91,7 +109,7 @@ def test_a_field_of_a_later_version_is_passed_over() -> None:
 
 
 def test_every_kind_of_failure_has_its_word() -> None:
-    assert {kind.value for kind in FailureKind} == {"user", "peer", "import", "internal"}
+    assert {kind.value for kind in FailureKind} == {"user", "peer", "import", "state", "store", "internal"}
 
 
 # The order of a worker's life.
@@ -107,7 +125,7 @@ def test_a_worker_joins_deploys_runs_publishes_and_leaves() -> None:
         phase = next_phase(phase, message)
         assert phase is then
     phase = Phase.FINISHED  # by itself, when its subtasks have ended
-    assert next_phase(phase, Publish([])) is Phase.FINISHED
+    assert next_phase(phase, Publish([])) is Phase.FINISHED  # at the end, or what a checkpoint has made final
     assert next_phase(phase, Leave("")) is Phase.LEFT
 
 
@@ -126,5 +144,16 @@ def test_what_is_not_in_the_table_is_illegal(phase: Phase, message: Any) -> None
         next_phase(phase, message)
 
 
-def test_the_words_of_the_module_are_all_of_one_union() -> None:
-    assert set(deployment.AnyMessage.__args__) == set(Message.__subclasses__())
+@pytest.mark.parametrize("phase", [Phase.DEPLOYED, Phase.RUNNING, Phase.FINISHED])
+@pytest.mark.parametrize("message", [Publish([]), OperatorEvent(0, 0, 0, b"")], ids=lambda m: type(m).__name__)
+def test_a_worker_that_has_its_part_publishes_and_hears_its_fellows(phase: Phase, message: Any) -> None:
+    assert next_phase(phase, message) is phase
+
+
+def test_a_plain_message_is_short() -> None:
+    assert encode(Start()) == b"\x81\xa4type\xa5Start"
+    assert len(encode(Deploy(b"", []))) < 40, "fields at their defaults do not travel"
+
+
+def test_every_conversation_is_in_the_one_union() -> None:
+    assert set(AnyMessage.__args__) == set(Message.__subclasses__())

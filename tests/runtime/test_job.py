@@ -17,7 +17,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.coordinator.machine import Coordinator, Limits
-from tailrace.protocol import deployment
+from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello, PeerHello
 from tailrace.runtime import worker as worker_module
 from tailrace.runtime.coordinator import JobRunner
@@ -57,7 +57,7 @@ class Threads:
             error = f"{type(failure).__name__}: {failure}"
         ended(config.slot, error, False)
 
-    def kill(self, slot: int, pid: int | None) -> None:
+    def kill(self, slot: int, launch: int, pid: int | None) -> None:
         self.killed.append(slot)
 
     def close(self, timeout: float) -> None:
@@ -73,8 +73,8 @@ class Running:
         plan = env._plan(env._pending())
         self.provider = Threads()
         spec = JobSpec("job", 1, plan, env.memory, "run")
-        limits = limits if limits is not None else Limits()
-        self.runner = JobRunner("job", "id", "run", plan, dump_job(spec), self.provider, limits, **hooks)
+        machine = Coordinator("job", 1, plan.slots, dump_job(spec), limits, run_id="run")
+        self.runner = JobRunner("job", "id", "run", plan, machine, self.provider, **hooks)
         self.job = Job(self.runner, "id", "run", "job", plan)
 
     def start(self, *, running: bool = True) -> Job:
@@ -137,9 +137,9 @@ def test_a_job_runs_and_leaves_no_socket(started: Any, tmp_path: Path) -> None:
     env = tr.Environment(parallelism=3)
     numbers = env.from_source(tr.sources.Sequence(0, 30_000)).key_by(lambda x: x % 100).count()
     numbers.sink_to(tr.sinks.TextFiles(str(tmp_path)))
-    running = started(env, on_end=ends.append)
+    running = started(env, on_end=lambda status, kept: ends.append((status, kept)))
     assert running.start().await_termination(30)
-    assert [str(status) for status in ends] == ["FINISHED"]
+    assert [(str(status), kept) for status, kept in ends] == [("FINISHED", {})]
     assert running.runner.machine.plan == b""  # the handle may be kept for long
     assert sum(len(file.read_text().splitlines()) for file in tmp_path.iterdir()) == 30_000
     assert open_sockets() == before
@@ -265,7 +265,7 @@ def test_hearts_that_beat_twice_before_they_are_looked_at(started: Any, tmp_path
     config = running.provider.configs[0]
     sock = dial(config.address, config.token, 5.0).detach()
     with sock:
-        body = deployment.encode(Heartbeat(0, os.getpid()))
+        body = wire.encode(Heartbeat(0, os.getpid()))
         sock.sendall(2 * (struct.pack("<IB", len(body), CONTROL) + body))
         sock.settimeout(0.5)
         with pytest.raises(TimeoutError):
@@ -292,7 +292,7 @@ def test_worker_closes_every_connection_when_it_leaves(started: Any, tmp_path: P
     for slot in running.runner.machine.roster.slots:
         silent = dial((slot.hello.host, slot.hello.port), token, 5.0).detach()  # knows the token, says nothing
         early = dial((slot.hello.host, slot.hello.port), token, 5.0).detach()
-        body = deployment.encode(PeerHello(0, 99, 1, "job"))
+        body = wire.encode(PeerHello(0, 99, 1, "job"))
         early.sendall(struct.pack("<IB", len(body), CONTROL) + body)
         held += [silent, early]
     time.sleep(0.3)
@@ -341,7 +341,7 @@ def test_a_replaced_worker_is_closed_out(started: Any, tmp_path: Path) -> None:
     links = []
     for pid in (1, 2):
         link = dial(config.address, config.token, 5.0).detach()
-        body = deployment.encode(Hello(0, "127.0.0.1", 1, pid, "job", 1))
+        body = wire.encode(Hello(0, "127.0.0.1", 1, pid, "job", 1))
         link.sendall(struct.pack("<IB", len(body), CONTROL) + body)
         link.settimeout(5)
         assert link.recv(100)  # welcome

@@ -9,7 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
+from tailrace.elements.keys import NAN, plain_key
+from tailrace.state.memory import MemoryBackend
+from tailrace.task.operators.process import timers_of
 from tailrace.task.timers import Timers
+from tailrace.testing.backends import Files
 
 # The heap.
 
@@ -361,3 +365,59 @@ def test_where_timers_are_dropped_those_set_at_the_end_are_too(how: str) -> None
         return env.from_collection(["a"]).key_by(str).process(SetsAnother(), at_end="drop")
 
     assert records(program, how) == ["event"]
+
+
+# Timers are state.
+
+
+def test_timers_come_back_from_a_checkpoint_in_their_order() -> None:
+    def made() -> tuple[MemoryBackend, Timers]:
+        backend = MemoryBackend()
+        return backend, timers_of(backend, "event", lambda entry: entry[0])
+
+    (old, timers), files = made(), Files()
+    for key, time in [("b", 5), ("a", 5), ("c", 3), ("gone", 4), (float("nan"), 6)]:
+        timers.set(plain_key(key), time)
+    timers.delete("gone", 4)
+    files.take(old, 1)
+    timers.set("a", 1)
+    new, restored = made()
+    files.restore(new, 1, True)
+    assert len(restored) == 4
+    restored.set("z", 5)
+    restored.set("b", 5)
+    restored.delete(NAN, 6)
+    assert due(restored, 100) == [("c", 3), ("b", 5), ("a", 5), ("z", 5)]
+
+
+def test_timers_of_two_old_subtasks_come_together() -> None:
+    """They were numbered in each of them, so some have one time and one number."""
+    new = MemoryBackend()
+    restored = timers_of(new, "event", lambda entry: entry[0])
+    for name in "ab":
+        old, files = MemoryBackend(), Files()
+        timers = timers_of(old, "event", lambda entry: entry[0])
+        for i in range(50):
+            timers.set(f"{name}{i}", 7)
+        files.take(old, 1)
+        files.restore(new, 1, False)
+    assert len(due(restored, 7)) == 100
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=200))
+def test_timers_are_the_same_with_checkpoints_under_way(acts: list[tuple[int, int]]) -> None:
+    backend = MemoryBackend()
+    busy, plain, number, going = timers_of(backend, "event", lambda entry: entry[0]), Timers(), 0, False
+    for act, n in acts:
+        if act == 0 and going:
+            going = not backend.encode(1)[1]
+        elif act == 0:
+            (backend.confirm if n % 2 else backend.abort)(number)
+            number, going = number + 1, True
+            backend.freeze(number)
+        else:
+            for timers in (busy, plain):
+                (timers.set if act > 1 else timers.delete)(n % 3, n)
+            if act == 3:
+                assert busy.pop_due(n) == plain.pop_due(n)
+        assert (len(busy), busy.next_time()) == (len(plain), plain.next_time())

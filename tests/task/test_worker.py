@@ -115,9 +115,12 @@ def test_a_worker_from_its_welcome_to_its_exit() -> None:
 
 
 def test_a_worker_connects_to_those_it_has_channels_with() -> None:
-    d = Driven(shuffled, slot=1, parallelism=3).deploy()
-    assert d.actions() == [ConnectPeers((d.peers[0], d.peers[2]))]
-    assert Driven(simple, slot=1, parallelism=3).deploy().actions() == [ConnectPeers(())]
+    def connects(d: Driven) -> list[Any]:
+        return [action for action in d.deploy().actions() if isinstance(action, ConnectPeers)]
+
+    d = Driven(shuffled, slot=1, parallelism=3)
+    assert connects(d) == [ConnectPeers((d.peers[0], d.peers[2]))]
+    assert connects(Driven(simple, slot=1, parallelism=3)) == [ConnectPeers(())]
 
 
 def test_figures_are_reported_while_it_runs() -> None:

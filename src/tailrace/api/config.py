@@ -3,17 +3,164 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import Any
 
+from tailrace.elements.timestamps import micros
 from tailrace.errors import ConfigError
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 
 
+def span(value: Any, what: str) -> int:
+    """A duration in seconds or as a `timedelta`, as int microseconds. Raises `ConfigError`."""
+    try:
+        if isinstance(value, bool | datetime | date):
+            raise TypeError(f"a {type(value).__name__} is no duration")
+        found = micros(value)
+    except (TypeError, OverflowError) as error:
+        raise ConfigError(f"{what} is seconds or a timedelta, not {value!r}") from error
+    if found < 0:
+        raise ConfigError(f"{what} is not negative, as {value!r} is")
+    return found
+
+
+def _whole(value: Any, what: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ConfigError(f"{what} is a whole number, not {value!r}")
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """When a job takes checkpoints, where they are, and how many are kept.
+
+    `dir` is a folder or a URL (`s3a://…`, `hdfs://…`, `gs://…`, `abfss://…`) that the driver and every executor reach.
+    `interval` is seconds or a `timedelta` from one trigger to the next; None takes checkpoints only on request.
+    `timeout`: one that takes longer is aborted. `min_pause`: from the end of one to the trigger of the next. Of
+    `max_concurrent` several may be under way. `keep` complete ones are kept while the job runs. `retain` says whether
+    they outlive it: "on-cancellation" (also after a failure, not after a good end), "never" or "always".
+    `tolerated_failures` checkpoints in a row may fail before the job counts as failed. `storage_options` go to the
+    filesystem (fsspec).
+
+    Raises `ConfigError` for a setting that is wrong or not in this version.
+    """
+
+    dir: str
+    interval: Any = 1.0
+    mode: str = "aligned"
+    max_inflight_bytes: int = 64 << 20
+    alignment_timeout: Any = None
+    timeout: Any = 600.0
+    min_pause: Any = 0.0
+    max_concurrent: int = 1
+    keep: int = 3
+    retain: str = "on-cancellation"
+    persist_inflight: str = "ad-hoc"
+    tolerated_failures: int = 10
+    storage_options: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if hasattr(self.dir, "__fspath__"):
+            object.__setattr__(self, "dir", self.dir.__fspath__())
+        if not isinstance(self.dir, str) or not self.dir:
+            raise ConfigError(f"CheckpointConfig: dir is a folder or a URL, not {self.dir!r}")
+        if self.interval is not None and span(self.interval, "CheckpointConfig: interval") <= 0:
+            raise ConfigError(f"CheckpointConfig: interval is more than zero seconds, or None, not {self.interval!r}")
+        if span(self.timeout, "CheckpointConfig: timeout") <= 0:
+            raise ConfigError(f"CheckpointConfig: timeout is more than zero seconds, not {self.timeout!r}")
+        span(self.min_pause, "CheckpointConfig: min_pause")
+        for name, least in (("max_concurrent", 1), ("keep", 1), ("tolerated_failures", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigError(f"CheckpointConfig: {name} is a whole number of at least {least}, not {value!r}")
+        if self.retain not in ("never", "on-cancellation", "always"):
+            raise ConfigError(
+                f"CheckpointConfig: retain is 'never', 'on-cancellation' or 'always', not {self.retain!r}"
+            )
+        if self.mode != "aligned":
+            known = ("unaligned", "unaligned-max-inflight")
+            what = "is not in this version of tailrace; use" if self.mode in known else "is unknown; there is"
+            raise ConfigError(f"CheckpointConfig: mode {self.mode!r} {what} 'aligned'")
+        if self.alignment_timeout is not None:
+            raise ConfigError("CheckpointConfig: alignment_timeout is not in this version of tailrace; leave it None")
+        if self.persist_inflight != "ad-hoc":
+            raise ConfigError(
+                "CheckpointConfig: persist_inflight is not in this version of tailrace; leave it 'ad-hoc'"
+            )
+
+
 @dataclass(frozen=True)
 class NoRestart:
     """A job that fails stays failed."""
+
+
+@dataclass(frozen=True)
+class FixedDelay:
+    """At most `attempts` restarts over the life of the job, each after `delay` seconds (or a `timedelta`)."""
+
+    attempts: int = 3
+    delay: Any = 1.0
+
+    def __post_init__(self) -> None:
+        _whole(self.attempts, "FixedDelay: attempts")
+        span(self.delay, "FixedDelay: delay")
+
+
+@dataclass(frozen=True)
+class ExponentialDelay:
+    """Restarts after a pause that grows from `initial` by `multiplier` to at most `maximum` seconds, and is `initial`
+    again once the job ran for `reset_after` seconds without a failure. At most `attempts` in such a row; None: without
+    end."""
+
+    initial: Any = 1.0
+    maximum: Any = 60.0
+    multiplier: float = 2.0
+    reset_after: Any = 3600.0
+    attempts: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("initial", "maximum", "reset_after"):
+            span(getattr(self, name), f"ExponentialDelay: {name}")
+        if not isinstance(self.multiplier, int | float) or self.multiplier < 1:
+            raise ConfigError(f"ExponentialDelay: multiplier is a number of at least 1, not {self.multiplier!r}")
+        if self.attempts is not None:
+            _whole(self.attempts, "ExponentialDelay: attempts")
+
+
+@dataclass(frozen=True)
+class FailureRate:
+    """Restarts, each after `delay` seconds, as long as there are at most `failures` failures within `interval` seconds."""
+
+    failures: int = 3
+    interval: Any = 300.0
+    delay: Any = 1.0
+
+    def __post_init__(self) -> None:
+        _whole(self.failures, "FailureRate: failures")
+        span(self.interval, "FailureRate: interval")
+        span(self.delay, "FailureRate: delay")
+
+
+RESTARTS = (NoRestart, FixedDelay, ExponentialDelay, FailureRate)
+DEFAULT_RESTART = FailureRate(failures=3, interval=300.0, delay=0.1)
+"""For a job with checkpoints that says nothing about restarts: losses now and then are survived, and an error that comes
+again and again is told soon."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint: its number, the path by which a job can be started from it, how many seconds it took, and
+    the bytes that were written for it. `details` has the parts of the duration in seconds (trigger, alignment, freeze,
+    write), and the bytes with what earlier checkpoints hold of it."""
+
+    id: int
+    path: str
+    duration: float
+    bytes: int
+    inflight_bytes: int = 0
+    timestamp: float = 0.0
+    details: dict[str, float] = field(default_factory=dict)
 
 
 def memory_bytes(value: int | str) -> int:
@@ -30,13 +177,16 @@ def memory_bytes(value: int | str) -> int:
     return size
 
 
-def refuse_what_is_not_there(checkpoint: Any, restart: Any, standby: Any) -> None:
-    """Raises `ConfigError` for a setting of a part that this version does not have."""
-    if checkpoint is not None:
-        raise ConfigError("checkpoint: this version of tailrace has no checkpoints yet; leave it None")
+def checked_settings(checkpoint: Any, restart: Any, standby: Any) -> tuple[CheckpointConfig | None, Any]:
+    """The checkpoint settings and the restart strategy of an environment. Raises `ConfigError` for wrong ones, and for
+    those of a part that this version does not have."""
+    if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
+        raise ConfigError(f'checkpoint is a tr.CheckpointConfig(dir="…"), not {checkpoint!r}')
     if standby is not None:
         raise ConfigError("standby: this version of tailrace has no standbys yet; leave it None")
-    if restart is not None and not isinstance(restart, NoRestart):
-        raise ConfigError(
-            f"restart: without checkpoints a job can only stay failed; leave it None or use tr.NoRestart(), not {restart!r}"
-        )
+    if restart is not None and not isinstance(restart, RESTARTS):
+        names = ", ".join(f"tr.{one.__name__}" for one in RESTARTS)
+        raise ConfigError(f"restart is one of {names}, not {restart!r}")
+    if restart is None:
+        restart = NoRestart() if checkpoint is None else DEFAULT_RESTART
+    return checkpoint, restart

@@ -32,6 +32,27 @@ class Reader:
         """Gives back what the reader holds."""
 
 
+class Enumerator:
+    """Finds the splits of a source while the job runs. Lives in subtask 0 of the source and is called in bounded steps."""
+
+    def discover(self, now: float) -> Sequence[Any] | None:
+        """The splits that were found since the last call, maybe none; None when there will be no more. `now` is the time
+        of this step in seconds. What was given counts as found: it is in `position`."""
+        raise NotImplementedError
+
+    def next_at(self, now: float) -> float:
+        """When to look again, in seconds."""
+        return now + 1.0
+
+    @property
+    def position(self) -> Any:
+        """What was found so far: an enumerator made from it finds the others and none of these. A small picklable value."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Gives back what the enumerator holds."""
+
+
 class Source:
     """Lists splits and makes a reader for each."""
 
@@ -42,8 +63,14 @@ class Source:
     description: ClassVar[str] = "source"
 
     def splits(self, parallelism: int) -> Sequence[Any]:
-        """The splits of the source, the same ones each time; called in a task. Subtask i reads splits i, i + p, …"""
+        """The splits of the source, picklable. Called once, in subtask 0: a job that is restored reads the splits of its
+        checkpoint."""
         raise NotImplementedError
+
+    def enumerator(self, parallelism: int, position: Any = None) -> Enumerator | None:
+        """For a source that finds splits while it runs, instead of `splits`: what finds them, from the start or from a
+        position that an enumerator of it gave."""
+        return None
 
     def reader(self, split: Any, position: Any = None) -> Reader:
         """A reader of one split, from its beginning or from a position that a reader of it gave."""
@@ -81,12 +108,14 @@ class SinkWriter:
         raise NotImplementedError
 
     def prepare(self) -> bytes | None:
-        """Makes everything written so far durable but not visible, and says how to publish it. None: nothing to
-        publish."""
+        """The end of a transaction: makes everything written since the last `prepare` durable but not visible, and says
+        how to publish it. None: nothing to publish. Called at the cut of each checkpoint and at the end of the input;
+        what is written from here on belongs to the next transaction."""
         return None
 
     def close(self) -> None:
-        """Gives back what the writer holds. Without a `prepare` before, what was written is given up."""
+        """Gives back what the writer holds. What was written since the last `prepare` is given up; what was prepared
+        stays, because a checkpoint may have it."""
 
 
 class Sink:
@@ -101,5 +130,12 @@ class Sink:
         raise NotImplementedError
 
     def publish(self, prepared: Sequence[bytes]) -> None:
-        """Makes prepared writes visible; called in a task after the job's other end of the transaction is safe.
-        Publishing twice must be harmless."""
+        """Makes prepared writes visible; called in a task once the checkpoint that has them is complete, or, without
+        checkpoints, once every subtask has prepared. Publishing twice must be harmless, whole or in part."""
+
+    def recover(self, run_ids: Sequence[str], incarnation: int, uid: str) -> None:
+        """After a restart, and after publishing what the checkpoint had prepared: removes what writers of this sink
+        (`uid`) in these runs and in lower incarnations left unpublished. Nothing needs it any more. Called in a task."""
+
+    def published(self) -> None:
+        """Something of this sink was published; called on the object that the user has, in the driver."""

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.api.checks import check_object
-from tailrace.api.config import memory_bytes, refuse_what_is_not_there
+from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.launch import JobHandle, launcher
 from tailrace.api.streams import DataStream
@@ -26,7 +26,10 @@ class Environment:
     `spark` is a `SparkSession`; without one the active session is used when the job starts, or a local one with enough
     slots is made. `parallelism` is that of operators that are given none (default 2). `max_parallelism` is the number of
     key groups. `memory` bounds what each worker holds in its channels (bytes or a text such as "512m"). With
-    `copy_records` each consumer of a record gets its own copy. `debug` checks invariants and that no operator changes
+    `copy_records` each consumer of a record gets its own copy. `checkpoint` is a `tr.CheckpointConfig`; without one no
+    checkpoints are taken, and a restart begins anew. `restart` is a `tr.FixedDelay`, `tr.ExponentialDelay`,
+    `tr.FailureRate` or `tr.NoRestart`. `state_backend` is "memory", or "disk" for keyed state that is larger than memory
+    (needs `tailrace[disk]`). `debug` checks invariants and that no operator changes
     a record it was handed; it is slow. `work_dir` is a folder that driver and executors share, for DataFrames and
     results on their way in and out; local Spark needs none. `slot_timeout` is how many seconds the job waits for Spark
     to give it its task slots. `progress` prints a line on standard error each second while a job runs.
@@ -45,12 +48,20 @@ class Environment:
         checkpoint: Any = None,
         restart: Any = None,
         standby: Any = None,
+        state_backend: str = "memory",
         debug: bool = False,
         work_dir: str | None = None,
         slot_timeout: float = 60.0,
         progress: bool | None = None,
     ) -> None:
-        refuse_what_is_not_there(checkpoint, restart, standby)
+        self.checkpoint, self.restart = checked_settings(checkpoint, restart, standby)
+        if self.checkpoint is None:
+            self.checkpoint = launcher_checkpoint()
+            if self.checkpoint is not None and restart is None:
+                self.restart = DEFAULT_RESTART
+        if state_backend not in ("memory", "disk"):
+            raise ConfigError(f"state_backend is 'memory' or 'disk', not {state_backend!r}")
+        self.state_backend = state_backend
         if not isinstance(max_parallelism, int) or not 1 <= max_parallelism <= MAX_SUBTASKS:
             raise ConfigError(f"max_parallelism must be from 1 to {MAX_SUBTASKS}, not {max_parallelism!r}")
         if not isinstance(slot_timeout, int | float) or slot_timeout <= 0:
@@ -107,19 +118,33 @@ class Environment:
 
     # Running.
 
-    def execute(self, name: str = "tailrace", *, from_checkpoint: str | None = None) -> JobHandle:
+    def execute(
+        self,
+        name: str = "tailrace",
+        *,
+        from_checkpoint: str | None = None,
+        allow_dropped_state: bool | Iterable[str] = False,
+    ) -> JobHandle:
         """Starts everything that has not run yet as one job and returns its handle at once.
 
-        Raises `GraphError` when there is nothing to run or the dataflow cannot run as written, and `ConfigError` for
-        settings. What goes wrong later is told by the handle.
+        `from_checkpoint` is the path of a checkpoint to go on from, or "latest" for the newest of this job's name in the
+        environment's checkpoint folder. `allow_dropped_state` names the operators (uids) whose state may be dropped where
+        it does not fit the dataflow any more; True allows it for all.
+
+        Raises `GraphError` when there is nothing to run or the dataflow cannot run as written, `ConfigError` for settings,
+        and `CheckpointNotFound`, `CheckpointCorrupt` or `IncompatibleState` for a checkpoint it cannot start from. What goes
+        wrong later is told by the handle.
         """
-        if from_checkpoint is not None:
-            raise ConfigError("from_checkpoint: this version of tailrace has no checkpoints yet; leave it None")
+        from_checkpoint = getattr(from_checkpoint, "__fspath__", lambda: from_checkpoint)()
+        if from_checkpoint is not None and (not isinstance(from_checkpoint, str) or not from_checkpoint):
+            raise ConfigError(f"from_checkpoint is a path, a URL or 'latest', not {from_checkpoint!r}")
+        if not isinstance(allow_dropped_state, bool):
+            allow_dropped_state = tuple(allow_dropped_state)
         if not isinstance(name, str) or not name:
             raise ConfigError(f"a job's name is a text, not {name!r}")
         sinks = self._pending()
         plan = self._plan(sinks)
-        job = launcher().submit(self, plan, name)
+        job = launcher().submit(self, plan, name, from_checkpoint, allow_dropped_state)
         self._executed |= sinks
         return job
 
@@ -181,3 +206,8 @@ class Environment:
 def launcher_default(max_parallelism: int) -> int:
     """The parallelism of an environment that was given none."""
     return min(launcher().default_parallelism(), max_parallelism)
+
+
+def launcher_checkpoint() -> Any:
+    """The checkpoint settings of an environment that was given none: those of the command line, or None."""
+    return launcher().default_checkpoint()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tailrace.graph.plan import Plan
 
 if TYPE_CHECKING:
+    from tailrace.api.config import Checkpoint, CheckpointConfig
     from tailrace.api.environment import Environment
 
 LAUNCHER = "tailrace.spark.launcher"
@@ -36,6 +37,9 @@ class JobHandle(Protocol):
     def recent_progress(self) -> list[dict[str, Any]]: ...
     def await_termination(self, timeout: float | None = None) -> bool: ...
     def cancel(self) -> None: ...
+    def checkpoint(self, timeout: float | None = None) -> Checkpoint: ...
+    @property
+    def checkpoints(self) -> list[Checkpoint]: ...
     def exception(self) -> Exception | None: ...
     def metrics(self) -> Mapping[str, Any]: ...
     def explain(self) -> str: ...
@@ -44,8 +48,16 @@ class JobHandle(Protocol):
 class Launcher(Protocol):
     """What `tailrace.spark.launcher` offers. All names are module-level functions."""
 
-    def submit(self, env: Environment, plan: Plan, name: str) -> JobHandle:
-        """Starts a job and returns at once. Raises `GraphError` or `ConfigError` for what can be known before."""
+    def submit(
+        self,
+        env: Environment,
+        plan: Plan,
+        name: str,
+        from_checkpoint: str | None,
+        allow_dropped_state: bool | tuple[str, ...],
+    ) -> JobHandle:
+        """Starts a job and returns at once. Raises `GraphError`, `ConfigError` or `CheckpointError` for what can be known
+        before."""
         ...
 
     def session(self, slots: int) -> Any:
@@ -78,6 +90,10 @@ class Launcher(Protocol):
 
     def load_job(self, data: bytes) -> Any:
         """What `dump_job` made, unpickled."""
+        ...
+
+    def default_checkpoint(self) -> CheckpointConfig | None:
+        """The checkpoint settings of an environment that was given none."""
         ...
 
     def default_parallelism(self) -> int:

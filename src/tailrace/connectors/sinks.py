@@ -1,14 +1,12 @@
 """Built-in sinks (`tr.sinks`).
 
-File sinks write under a name that starts with `.` and rename when the job publishes; a finished file has a plain name.
-Renaming twice is harmless: what is not there any more was published before.
+File sinks write under cover (`connectors.folders`) and begin a new file after each `prepare`; a published file has a plain
+name. Names never repeat, so publishing twice is harmless, and a file tells whose it is.
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
-import hashlib
 import os
 import pickle
 import sys
@@ -19,129 +17,130 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
+from tailrace.connectors import folders
+from tailrace.connectors.folders import Hidden, Origin
 from tailrace.errors import ConfigError, GraphError
 
 
 class _FileWriter(SinkWriter):
-    """One hidden file per subtask, made with the first record."""
+    """A file under cover per transaction, made with its first record."""
 
     suffix = ""
 
-    def __init__(self, directory: str, ctx: SinkContext) -> None:
-        # Two sinks of one job may write into one folder: the digest tells whose file it is.
-        whose = hashlib.sha256(ctx.uid.encode()).hexdigest()[:8]
-        name = f"part-{ctx.subtask:05d}-{ctx.run_id}-{ctx.incarnation}-{whose}{self.suffix}"
-        self.final = os.path.join(directory, name)
-        self.hidden = os.path.join(directory, f".{name}.inprogress")
-        self.prepared = False
-        self.file: Any = None
+    def __init__(self, path: str, ctx: SinkContext) -> None:
+        self.folder = folders.folder_at(path)
+        self.hidden: Hidden | None = None
+        self._ctx = ctx
+        self._count = 0
 
-    def _open(self) -> Any:
-        """Opens the hidden file."""
-        os.makedirs(os.path.dirname(self.hidden), exist_ok=True)
-        return open(self.hidden, "wb")
+    def _begin(self) -> Any:
+        """The file of the running transaction: takes bytes."""
+        if self.hidden is None:
+            ctx = self._ctx
+            name = folders.name_of(ctx.subtask, ctx.run_id, ctx.incarnation, ctx.uid, self._count, self.suffix)
+            self._count += 1
+            self.hidden = self.folder.create(name)
+        return self.hidden.stream
 
-    def _finish(self) -> None:
-        """Closes the file so that all of it is on disk."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self.file.close()
+    def _flush(self) -> None:
+        """The last writes of a transaction."""
 
     def prepare(self) -> bytes | None:
-        if self.file is None:
+        if self.hidden is None:
             return None
-        self._finish()
-        self.file = None
-        self.prepared = True
-        return pickle.dumps((self.hidden, self.final), 5)
+        self._flush()
+        token, self.hidden = self.hidden.finish(), None
+        return token
 
     def close(self) -> None:
-        if self.file is not None:
-            self.file.close()
-            self.file = None
-        if not self.prepared and os.path.exists(self.hidden):
-            os.unlink(self.hidden)
+        if self.hidden is not None:
+            self.hidden.discard()
+            self.hidden = None
 
 
-def publish_files(prepared: Sequence[bytes]) -> None:
-    """Gives prepared files their plain names. Raises `FileNotFoundError` where neither name exists."""
-    for one in prepared:
-        hidden, final = pickle.loads(one)
-        try:
-            os.replace(hidden, final)
-        except FileNotFoundError:
-            if not os.path.exists(final):
-                raise
+class _FileSink(Sink):
+    """A sink whose writers are `_FileWriter`s."""
+
+    path: str | None = None
+    """The folder, a path or URL; None until it is known."""
+
+    def publish(self, prepared: Sequence[bytes]) -> None:
+        folders.publish_files(prepared)
+
+    def recover(self, run_ids: Sequence[str], incarnation: int, uid: str) -> None:
+        whose = folders.whose(uid)
+        self._sweep(lambda of: of.run_id in run_ids and of.incarnation < incarnation and of.whose == whose)
+
+    def _sweep(self, wanted: Callable[[Origin], bool], keep: Sequence[bytes] = ()) -> None:
+        if self.path is not None:
+            folders.folder_at(self.path).sweep(wanted, {folders.cover_of(one) for one in keep})
 
 
-def remove_unfinished(sink: Sink, run_id: str) -> None:
-    """Removes the hidden files of a run that did not finish: those of workers that were killed, and those that were
-    prepared and will never be published."""
-    directory = getattr(sink, "path", None) or getattr(sink, "directory", None)
-    if directory is None or not isinstance(sink, TextFiles | Parquet | Result):
-        return
-    for path in glob.glob(os.path.join(glob.escape(directory), f".part-*-{run_id}-*.inprogress")):
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+def remove_unfinished(sink: Sink, run_id: str, uid: str | None = None, keep: Sequence[bytes] = ()) -> None:
+    """Removes what a run that has ended left under cover: the files of workers that were killed, and what was prepared and
+    will never be published. `keep` is what sinks prepared for a checkpoint that stays: a later start publishes it. Without
+    a `uid` the files of all sinks of the run in that folder are meant."""
+    if isinstance(sink, _FileSink):
+        whose = None if uid is None else folders.whose(uid)
+        sink._sweep(lambda of: of.run_id == run_id and whose in (None, of.whose), keep)
 
 
-class TextFiles(Sink):
-    """One line of text per record (`str(record)`) in files of the folder `path`. A record with a line break in it is
-    refused, because it could not be read back."""
+class TextFiles(_FileSink):
+    """One line of text per record (`str(record)`) in files of the folder `path`, a path or URL. A record with a line break
+    in it is refused, because it could not be read back."""
 
     description = "text files"
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = folders.normal(path)
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
+        assert self.path is not None
         return _TextWriter(self.path, ctx)
-
-    def publish(self, prepared: Sequence[bytes]) -> None:
-        publish_files(prepared)
 
 
 class _TextWriter(_FileWriter):
     suffix = ".txt"
 
     def write(self, batch: list[Any]) -> None:
-        if self.file is None:
-            self.file = self._open()
         lines = list(map(str, batch))
         text = "\n".join(lines) + "\n"
         if text.count("\n") != len(lines) or "\r\n" in text:
             at = next(i for i, line in enumerate(lines) if "\n" in line or line.endswith("\r"))
             self.record = batch[at]
             raise ValueError("a record has a line break in it and cannot be one line")
-        self.file.write(text.encode())
+        self._begin().write(text.encode())
 
 
-class Parquet(Sink):
-    """Parquet files of `schema` in the folder `path`. A stream in columns may leave the schema out."""
+class Parquet(_FileSink):
+    """Parquet files of `schema` in the folder `path`, a path or URL. A stream in columns may leave the schema out."""
 
     description = "parquet"
     form = "columns"
 
     def __init__(self, path: str, schema: Any = None) -> None:
-        from tailrace.api.launch import launcher
-
-        self.path = os.path.abspath(os.fspath(path))
-        self.schema = schema if schema is None or isinstance(schema, pa.Schema) else launcher().arrow_schema(schema)
+        self.path = folders.normal(path)
+        self.schema = _arrow_schema(schema)
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
+        assert self.path is not None
         return _ParquetWriter(self.path, ctx, self.schema)
 
-    def publish(self, prepared: Sequence[bytes]) -> None:
-        publish_files(prepared)
+
+def _arrow_schema(schema: Any) -> pa.Schema | None:
+    from tailrace.api.launch import launcher
+
+    return schema if schema is None or isinstance(schema, pa.Schema) else launcher().arrow_schema(schema)
 
 
 class _ParquetWriter(_FileWriter):
     suffix = ".parquet"
     group_rows = 65_536
 
-    def __init__(self, directory: str, ctx: SinkContext, schema: pa.Schema | None) -> None:
-        super().__init__(directory, ctx)
+    def __init__(self, path: str, ctx: SinkContext, schema: pa.Schema | None) -> None:
+        super().__init__(path, ctx)
         self.schema = schema
+        self.file: pq.ParquetWriter | None = None
         self.waiting: list[pa.RecordBatch] = []
         self.rows = 0
 
@@ -155,48 +154,86 @@ class _ParquetWriter(_FileWriter):
             self.waiting.append(batch)
         self.rows += batch.num_rows
         if self.file is None:
-            os.makedirs(os.path.dirname(self.hidden), exist_ok=True)
-            self.file = pq.ParquetWriter(self.hidden, self.schema, compression="zstd")
+            self.file = pq.ParquetWriter(self._begin(), self.schema, compression="zstd")
         if self.rows >= self.group_rows:
             self._write_group()
 
     def _write_group(self) -> None:
         if self.waiting:
+            assert self.file is not None
             self.file.write_table(pa.Table.from_batches(self.waiting, self.schema))
         self.waiting, self.rows = [], 0
 
-    def _finish(self) -> None:
+    def _flush(self) -> None:
+        assert self.file is not None
         self._write_group()
         self.file.close()
-        with open(self.hidden, "rb+") as file:
-            os.fsync(file.fileno())
+        self.file = None
+
+    def close(self) -> None:
+        if self.file is not None:
+            with contextlib.suppress(Exception):  # its last words go into a file that is given up
+                self.file.close()
+        self.file, self.waiting, self.rows = None, [], 0
+        super().close()
 
 
-class Result(Sink):
+class Table(_FileSink):
+    """Rows of a Spark table: a Parquet table that is not partitioned. `name` is as Spark knows it. A table that is not
+    there is created with `schema`; the columns of one that is there must be those of `schema`, where it is given."""
+
+    description = "table"
+    form = "columns"
+
+    def __init__(self, name: str, schema: Any = None) -> None:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"Table takes the name of a table, not {name!r}")
+        self.name = name
+        self.schema = _arrow_schema(schema)
+        self._refresh: Callable[[], object] | None = None
+
+    def bind(self, path: str, schema: pa.Schema, refresh: Callable[[], object]) -> None:
+        """The launcher has found the table: where it is, its columns, and how Spark is told that there are more rows."""
+        self.path, self.schema, self._refresh = folders.normal(path), schema, refresh
+
+    def writer(self, ctx: SinkContext) -> SinkWriter:
+        if self.path is None:
+            raise ConfigError(f"table {self.name!r}: tables are Spark's, so the job must run on Spark: env.execute()")
+        return _ParquetWriter(self.path, ctx, self.schema)
+
+    def published(self) -> None:
+        if self._refresh is not None:
+            self._refresh()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_refresh": None}  # Spark stays in the driver
+
+
+class Result(_FileSink):
     """A sink whose files live in a folder that the launcher gives, until the Spark session ends."""
-
-    directory: str | None = None
 
     def bind(self, directory: str) -> None:
         """The launcher says where; called once before the job starts."""
-        self.directory = directory
+        self.path = directory
 
-    def publish(self, prepared: Sequence[bytes]) -> None:
-        publish_files(prepared)
+    @property
+    def directory(self) -> str | None:
+        """The folder; None before the job started."""
+        return self.path
 
     def _bound(self) -> str:
-        if self.directory is None:
+        if self.path is None:
             raise ConfigError(f"the {self.description} sink has no folder: it was not started by a job")
-        return self.directory
+        return self.path
 
     def files(self) -> list[str]:
         """The published files, in the order of subtasks. Raises `GraphError` before the job has run."""
-        if self.directory is None:
+        if self.path is None:
             raise GraphError("there is no result yet: the job of this sink has not run")
-        if not os.path.isdir(self.directory):
+        if not os.path.isdir(self.path):
             return []
-        names = sorted(name for name in os.listdir(self.directory) if not name.startswith((".", "_")))
-        return [os.path.join(self.directory, name) for name in names]
+        names = sorted(name for name in os.listdir(self.path) if not name.startswith((".", "_")))
+        return [os.path.join(self.path, name) for name in names]
 
 
 class Collect(Result):
@@ -222,15 +259,13 @@ class _PickleWriter(_FileWriter):
     suffix = ".pickle"
 
     def write(self, batch: list[Any]) -> None:
-        if self.file is None:
-            self.file = self._open()
         try:
             data = pickle.dumps(batch, 5)
         except Exception:
             for self.record in batch:
                 pickle.dumps(self.record, 5)  # raises for the one that it was
             raise
-        self.file.write(data)
+        self._begin().write(data)
 
 
 def DataFrame(schema: Any = None) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrace.api.connectors import NOTHING_YET, Reader, Source
+from tailrace.api.connectors import NOTHING_YET, Enumerator, Reader, Source
 from tailrace.elements.batches import Form
 from tailrace.elements.convert import rows_of
 from tailrace.errors import ConfigError, GraphError
@@ -22,7 +22,8 @@ _CHUNK = 1 << 18
 
 
 class _Pace:
-    """How many records may have been read by now, at `rate` per second from the first read on."""
+    """How many records may have been read by now, at `rate` per second from the first read on: of this reader, so after a
+    restore nothing is caught up on."""
 
     def __init__(self, rate: float | None) -> None:
         self.rate = rate
@@ -225,7 +226,7 @@ def files_at(path: str, suffix: str = "") -> list[str]:
 
 class TextFiles(Source):
     """The lines of text files (UTF-8), without their line ends. `path` is a file, a folder or a glob pattern. With
-    `follow` the files that are there at the start are read on as they grow, without end."""
+    `follow` files are read on as they grow, without end, and files that come later are read as well."""
 
     description = "text files"
 
@@ -236,8 +237,36 @@ class TextFiles(Source):
     def splits(self, parallelism: int) -> abc.Sequence[str]:
         return files_at(self.path)
 
+    def enumerator(self, parallelism: int, position: list[str] | None = None) -> Enumerator | None:
+        return _Following(self.path, position) if self.follow else None
+
     def reader(self, split: str, position: int | None = None) -> Reader:
         return _Lines(split, position or 0, self.follow)
+
+
+class _Following(Enumerator):
+    """Finds the files that come to a path."""
+
+    def __init__(self, path: str, found: list[str] | None) -> None:
+        self.path = path
+        self.found = dict.fromkeys(found or [])
+        self.must_exist = found is None and not os.path.isdir(path)
+
+    def discover(self, now: float) -> list[str]:
+        try:
+            there = files_at(self.path)
+        except ConfigError:
+            if self.must_exist:
+                raise
+            return []
+        self.must_exist = False
+        new = [path for path in there if path not in self.found]
+        self.found.update(dict.fromkeys(new))
+        return new
+
+    @property
+    def position(self) -> list[str]:
+        return list(self.found)
 
 
 class _Lines(Reader):
@@ -361,9 +390,13 @@ class ArrowFiles(Source):
         return self.paths
 
     def reader(self, split: str, position: int | None = None) -> Reader:
-        with pa.memory_map(
-            split
-        ) as mapped:  # what was read stays mapped; the file need not stay open, there may be many
+        if not os.path.exists(split):
+            raise ConfigError(
+                f"{split} is not there any more: the files of a DataFrame live as long as the job's checkpoint folder, or, "
+                f"where that is no local or shared path, as long as work_dir or the Spark session; start the job anew"
+            )
+        # What was read stays mapped; the file need not stay open, there may be many.
+        with pa.memory_map(split) as mapped:
             file = pa.ipc.open_file(mapped.read_buffer())
         batches = (file.get_batch(i) for i in range(file.num_record_batches))
         return Batches(batches, position or 0, self.form, lambda: None)

@@ -1,11 +1,15 @@
 """The states of a job and every legal edge between them.
 
     CREATED -> STARTING -> RUNNING -> FINISHING -> FINISHED
+                   |        ^ |           |
+                   |        | v           |
+                   +-> RESTARTING <-------+
                    |          |           |
                    +----------+-----------+--> FAILING ----> FAILED
                    +----------+-----------+--> CANCELLING -> CANCELLED
 
-The three states in the middle of an edge's end (FINISHING, FAILING, CANCELLING) last until every worker has left; the
+RESTARTING lasts from a failure until every worker runs again from the last checkpoint, or the strategy gives up. The
+three states in the middle of an edge's end (FINISHING, FAILING, CANCELLING) last until every worker has left; the
 three final ones are reached only then, or when the workers did not leave in time.
 """
 
@@ -22,6 +26,7 @@ class JobStatus(Enum):
     CREATED = "CREATED"
     STARTING = "STARTING"
     RUNNING = "RUNNING"
+    RESTARTING = "RESTARTING"
     FINISHING = "FINISHING"
     FINISHED = "FINISHED"
     FAILING = "FAILING"
@@ -40,9 +45,10 @@ class JobStatus(Enum):
 
 EDGES: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.CREATED: frozenset({JobStatus.STARTING, JobStatus.CANCELLING}),
-    JobStatus.STARTING: frozenset({JobStatus.RUNNING, JobStatus.FAILING, JobStatus.CANCELLING}),
-    JobStatus.RUNNING: frozenset({JobStatus.FINISHING, JobStatus.FAILING, JobStatus.CANCELLING}),
-    JobStatus.FINISHING: frozenset({JobStatus.FINISHED, JobStatus.FAILING, JobStatus.CANCELLING}),
+    JobStatus.STARTING: frozenset({JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.CANCELLING}),
+    JobStatus.RUNNING: frozenset({JobStatus.FINISHING, JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.CANCELLING}),
+    JobStatus.RESTARTING: frozenset({JobStatus.RUNNING, JobStatus.FAILING, JobStatus.CANCELLING}),
+    JobStatus.FINISHING: frozenset({JobStatus.FINISHED, JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.CANCELLING}),
     JobStatus.FAILING: frozenset({JobStatus.FAILED}),
     JobStatus.CANCELLING: frozenset({JobStatus.CANCELLED}),
     JobStatus.FINISHED: frozenset(),

@@ -1,24 +1,28 @@
 """The coordinator of one job. Its drivers are `runtime.coordinator` and the simulator.
 
-Events come as method calls with the clock reading where one is needed; what is to be done collects in `actions`. The
-outcome is decided once: the first cause wins, and from then on the only thing awaited is that the workers leave.
+Events come as method calls with the clock reading where one is needed; what is to be done collects in `actions`. A failure
+starts an attempt anew, as long as the restart strategy allows it. The outcome is decided once: the first cause wins, and
+from then on the only thing awaited is that the workers leave.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from typing import Any
 
+from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings, CheckpointStats
 from tailrace.coordinator.lifecycle import ENDS, JobStatus, moved
+from tailrace.coordinator.restarts import Never, Strategy
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import (
-    AnyMessage,
     Deploy,
     Deployed,
     Failed,
     Hello,
     Leave,
+    OperatorEvent,
     Progress,
     Publish,
     Published,
@@ -26,6 +30,10 @@ from tailrace.protocol.deployment import (
     SubtasksFinished,
     Welcome,
 )
+from tailrace.protocol.recovery import Reset, WasReset
+from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
+from tailrace.protocol.wire import AnyMessage
+from tailrace.state.manifest import Manifest, Prepared, encode_manifest
 
 
 @dataclass(frozen=True)
@@ -45,10 +53,25 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Cause:
+    """Why a job failed."""
+
+    message: str
+    kind: str = "internal"
+    operator: str | None = None
+    subtask: int | None = None
+    record: str | None = None
+    slot: int | None = None
+    """The slot whose worker was lost, where that was the cause."""
+
+
+@dataclass(frozen=True)
 class Launch:
-    """An action: start the Spark job of a slot."""
+    """An action: start a Spark job for a slot."""
 
     slot: int
+    launch: int = 1
+    """Which start of the slot it is."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +93,10 @@ class CloseLink:
 
 @dataclass(frozen=True)
 class Kill:
-    """An action: cancel the Spark job of a slot; its worker did not leave by itself."""
+    """An action: cancel a Spark job of a slot; its worker did not leave by itself, or is not wanted any more."""
 
     slot: int
+    launch: int = 1
 
 
 @dataclass(frozen=True)
@@ -82,33 +106,107 @@ class StatusChanged:
     status: JobStatus
 
 
-Action = Launch | Send | CloseLink | Kill | StatusChanged
+@dataclass(frozen=True)
+class Claim:
+    """An action: claim a new incarnation, so that nobody can commit under an older one. `claimed` or `claim_failed`."""
 
 
 @dataclass(frozen=True)
-class Cause:
-    """Why a job failed."""
+class Commit:
+    """An action: create the manifest `number` of an incarnation. `committed` or `not_committed`."""
 
-    message: str
-    kind: str = "internal"
-    operator: str | None = None
-    subtask: int | None = None
-    record: str | None = None
-    slot: int | None = None
-    """The slot whose worker was lost, where that was the cause."""
+    checkpoint: int
+    incarnation: int
+    number: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Delete:
+    """An action: these files (relative to the checkpoint folder of the job) are not needed any more."""
+
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """An action: what this run has written under incarnations before this one, and is not among `needed`, goes."""
+
+    incarnation: int
+    needed: list[str]
+
+
+@dataclass(frozen=True)
+class CheckpointEnded:
+    """An action: tell whoever waits for a checkpoint that it is complete (`stats`), or why it never will be."""
+
+    checkpoint: int
+    waiting: tuple[Any, ...]
+    stats: CheckpointStats | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class WasPublished:
+    """An action: sinks have made something visible; on the driver's side something may be left to do (a table's cache)."""
+
+
+@dataclass(frozen=True)
+class Restarting:
+    """An action: tell whoever watches."""
+
+    attempt: int
+    cause: Cause
+
+
+Action = (
+    Launch
+    | Send
+    | CloseLink
+    | Kill
+    | StatusChanged
+    | Claim
+    | Commit
+    | Delete
+    | Sweep
+    | CheckpointEnded
+    | WasPublished
+    | Restarting
+)
+
+FATAL = frozenset({"import", "slots", "state", "fenced", "internal"})
+"""Kinds of failure that a restart does not mend."""
 
 
 class Coordinator:
     """One job.
 
-    Invariant J1: `cause` is set at most once, and exactly when the job is FAILING or FAILED. Its text is completed by
-    what Spark says about the worker that was lost, which comes a moment later.
-    Invariant J2: `Publish` is said at most once, and only after every slice has finished.
-    Invariant J3: in a final state every slot's Spark job has ended, or the limit `gone` has passed.
+    Invariant J1: `cause` is set exactly when the job is FAILING or FAILED, and then never changes but for what Spark says
+    about the worker that was lost, which comes a moment later and completes its text.
+    Invariant J2: what sinks prepared is published only after a manifest with it was committed, or, where there are no
+    checkpoints, once and after every slice has finished.
+    Invariant J3: in a final state every slot's Spark jobs have ended, or the limit `gone` has passed.
+    Invariant J4: `incarnation` grows with every attempt that is deployed, and an attempt restores the newest manifest
+    that could be committed before it.
     """
 
-    def __init__(self, job: str, incarnation: int, slots: int, plan: bytes, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        job: str,
+        incarnation: int,
+        slots: int,
+        plan: bytes,
+        limits: Limits | None = None,
+        *,
+        run_id: str = "",
+        max_parallelism: int = 128,
+        checkpoints: CheckpointSettings | None = None,
+        restarts: Strategy | None = None,
+        origin: Manifest | None = None,
+        origin_folder: str = "",
+    ) -> None:
         self.job = job
+        self.run_id = run_id
         self.incarnation = incarnation
         self.plan = plan
         self.limits = limits if limits is not None else Limits()
@@ -118,11 +216,38 @@ class Coordinator:
         self.actions: list[Action] = []
         self.left_behind: list[int] = []
         """Slots whose Spark job had not ended when the job did."""
+        self.checkpoints: Checkpoints | None = None
+        if checkpoints is not None:
+            self.checkpoints = Checkpoints(checkpoints, job, run_id, slots, max_parallelism)
+            self.checkpoints.next_id = 1 if origin is None else origin.checkpoint + 1
+        self.restarts: Strategy = restarts if restarts is not None else Never()
+        self.attempt = 0
+        """How many times the job was restarted."""
+        self.last_failure: Cause | None = None
+        """Why it was restarted last."""
+        self._origin = origin
+        self._origin_folder = origin_folder
+        self._restore: Manifest | None = origin
+        """What the next deployment restores."""
         self._story: deque[str] = deque(maxlen=64)
         self._started_at = 0
+        """When the slots began to be filled, at the start or at a restart."""
         self._ending_since: int | None = None
         self._killed = False
         self._deployed = False
+        """Whether the plan of this attempt was sent to the workers."""
+        self._used = False
+        """Whether anything was deployed under the incarnation that we hold."""
+        self._claiming = False
+        self._claim_at: int | None = None
+        """When to claim, where that has failed before."""
+        self._resume_at: int | None = None
+        """While restarting: not before this time."""
+        self._to_publish: set[int] = set()
+        """Numbers of `Publish` that were said and not answered."""
+        self._beginning = False
+        """All have deployed, and what the restored checkpoint had prepared is being published before the start."""
+        self._committing: Manifest | None = None
         self._published = False
         """Whether sinks have published, or had nothing to publish."""
 
@@ -132,25 +257,25 @@ class Coordinator:
         """The job is to run."""
         self._move(JobStatus.STARTING)
         self._started_at = now
-        self.actions.extend(Launch(slot.index) for slot in self.roster.slots)
+        for slot in self.roster.slots:
+            self._launch(slot)
 
     def hello(self, hello: Hello, now: int) -> int | None:
         """A worker joins. Its epoch, or None when it is not wanted (its link is then to be closed)."""
         self._story.append(f"{now} hello {hello.slot} pid {hello.pid}")
-        wanted = hello.job == self.job and hello.incarnation == self.incarnation
-        if not wanted or not 0 <= hello.slot < len(self.roster.slots) or self.status is not JobStatus.STARTING:
+        if hello.job != self.job or not 0 <= hello.slot < len(self.roster.slots) or self._ending:
+            return None
+        slot = self.roster.slots[hello.slot]
+        if self.status is JobStatus.CREATED or hello.launch != slot.launches:
             return None
         epoch, replaced = self.roster.admit(hello, now)
         if replaced is not None:
             self.actions.append(CloseLink(hello.slot, replaced))
-        self._send(self.roster.slots[hello.slot], Welcome(epoch))
+        self._send(slot, Welcome(epoch))
         if self._deployed:
-            self._fail(now, Cause(f"worker {hello.slot} was replaced while the job was being deployed", "worker"))
-        elif self.roster.complete:
-            self._deployed = True
-            peers = self.roster.peers()
-            for slot in self.roster.slots:
-                self._send(slot, Deploy(self.plan, peers))
+            # Spark has started the worker again by itself; the one before is gone, with all that it held.
+            self._fail(now, Cause(f"worker {hello.slot} was replaced", "worker"))
+        self._maybe_deploy(now)
         return epoch
 
     def message(self, index: int, epoch: int, message: AnyMessage, now: int) -> None:
@@ -159,6 +284,12 @@ class Coordinator:
             return
         slot = self.roster.slots[index]
         slot.heard_at = now
+        if not slot.clean:
+            # It speaks of the attempt that is over, until it says that nothing of it is left.
+            if isinstance(message, WasReset) and message.attempt == self.attempt:
+                slot.clean = True
+                self._maybe_deploy(now)
+            return
         if isinstance(message, Progress):
             slot.reports, slot.elapsed, slot.refused = message.subtasks, message.elapsed_micros, message.refused
             return
@@ -168,17 +299,26 @@ class Coordinator:
             self._fail(now, Cause(message.message, message.kind, *where))
         elif isinstance(message, Deployed):
             slot.deployed = True
-            if self.status is JobStatus.STARTING and all(s.deployed for s in self.roster.slots):
-                self._move(JobStatus.RUNNING)
-                for each in self.roster.slots:
-                    self._send(each, Start())
+            if self._filling and all(s.deployed for s in self.roster.slots):
+                self._begin(now)
         elif isinstance(message, SubtasksFinished):
             slot.finished = True
             slot.prepared = message.prepared
             if self.status is JobStatus.RUNNING and all(s.finished for s in self.roster.slots):
-                self._publish(now)
+                self._all_finished(now)
         elif isinstance(message, Published):
-            self._finish(now)
+            self._was_published(message.number, now)
+        elif isinstance(message, OperatorEvent):
+            self._relay(message, index, now)
+        elif isinstance(message, Ack):
+            if self._ending:
+                self.actions.append(Delete([message.file]))  # it was said before the worker knew
+            else:
+                self._ack(index, message, now)
+        elif isinstance(message, Declined):
+            self._abort(message.checkpoint, f"worker {index}: {message.reason}", now)
+        elif isinstance(message, WasReset):
+            pass  # of a restart that another one overtook
         else:
             self._fail(now, Cause(f"worker {index} said {type(message).__name__}, which is not for it to say"))
 
@@ -194,23 +334,105 @@ class Coordinator:
         if not self.roster.holds(index, epoch):
             return
         self._story.append(f"{now} link of {index} lost: {reason}")
-        self.roster.lose(index)
-        if not self._ending:
-            self._fail(now, Cause(f"worker {index} was lost: {reason}", "worker", slot=index))
+        slot = self.roster.slots[index]
+        if self._ending:
+            self.roster.lose(index)
+        else:
+            self._lost(slot, f"worker {index} was lost: {reason}", now)
 
-    def slot_ended(self, index: int, error: str | None, now: int, cancelled: bool = False) -> None:
-        """The Spark job of a slot ended, by itself or because it was told to. Whoever cancels a worker's Spark job (Ctrl-C
-        does, in a program with a Spark session) wants the job to end."""
-        self._story.append(f"{now} spark job of {index} ended: {error}")
-        self.roster.slots[index].spark_ended = True
-        if cancelled:
+    def slot_ended(
+        self, index: int, error: str | None, now: int, cancelled: bool = False, launch: int | None = None
+    ) -> None:
+        """A Spark job of a slot ended, by itself or because it was told to. Whoever else cancels a worker's Spark job
+        (Ctrl-C does, in a program with a Spark session) wants the job to end."""
+        slot = self.roster.slots[index]
+        number = slot.launches if launch is None else launch
+        self._story.append(f"{now} spark job {number} of {index} ended: {error}")
+        slot.running.discard(number)
+        told = number in slot.unwanted
+        slot.unwanted.discard(number)
+        if cancelled and not told:
             self.cancel(now)
-        elif not self._ending:
-            told = error if error is not None else "it ended without having been told to"
-            self._fail(now, Cause(f"the Spark task of worker {index} ended: {told}", "worker"))
-        elif error is not None and self.cause is not None and self.cause.slot == index:
+        elif error is not None and not told and self.cause is not None and self.cause.slot == index:
             self.cause = replace(self.cause, message=f"{self.cause.message}; Spark says: {error}")
+        elif not self._ending and not told and number == slot.launches:
+            said = error if error is not None else "it ended without having been told to"
+            self._lost(slot, f"the Spark task of worker {index} ended: {said}", now)
         self._maybe_over(now)
+
+    def claimed(self, incarnation: int, manifest: Manifest | None, path: str, now: int) -> None:
+        """A new incarnation is ours, and nobody can commit under an older one any more. `manifest` is the newest that was
+        committed under this job's name."""
+        self._claiming = False
+        if manifest is not None and manifest.incarnation > self.incarnation and manifest.run_id != self.run_id:
+            what = f"another start of job {self.job!r} (run {manifest.run_id}) has taken over"
+            self._fail(now, Cause(what, "fenced"))
+            return
+        self.incarnation = incarnation
+        self._used = False
+        self._restore = self._origin
+        if manifest is not None and manifest.run_id == self.run_id and self.checkpoints is not None:
+            self._restore = manifest
+            self.checkpoints.adopt(manifest, path)
+            self.checkpoints.next_id = max(self.checkpoints.next_id, manifest.checkpoint + 1)
+        if self.checkpoints is not None:
+            self.checkpoints.commits = 0
+            self.actions.append(Sweep(incarnation, self.checkpoints.needed))
+        self._maybe_deploy(now)
+
+    def claim_failed(self, reason: str, now: int, kind: str = "store") -> None:
+        """The storage of checkpoints did not give us a new incarnation. `kind` says whether it is asked again: not where
+        another start has taken the job over ("fenced"), or where what is there cannot be read ("state")."""
+        self._claiming = False
+        if not self._ending:
+            self._fail(now, Cause(f"no new incarnation could be claimed in the storage of checkpoints: {reason}", kind))
+
+    def committed(self, checkpoint: int, path: str, url: str, now: int) -> None:
+        """The manifest of a checkpoint exists; `path` is its name relative to the checkpoint folder of the job."""
+        manifest, self._committing = self._committing, None
+        checkpoints = self.checkpoints
+        if checkpoints is None or manifest is None or checkpoint not in checkpoints.pending:
+            return  # the job was restarted meanwhile: the claim has found it, or will
+        for older in [number for number in checkpoints.pending if number < checkpoint]:
+            self._abort(older, f"checkpoint {checkpoint}, which is newer, is complete", now, failure=False)
+        pending = checkpoints.pending[checkpoint]
+        carried = {id(one) for _, one in checkpoints.unpublished}
+        stats = checkpoints.committed(checkpoint, manifest, path, url, now)
+        self.actions.append(CheckpointEnded(checkpoint, tuple(pending.waiting), stats, None))
+        for slot in self.roster.connected:
+            self._send(slot, Complete(checkpoint))
+        self._publish(checkpoint, [one for one in manifest.prepared if id(one) not in carried])
+        surplus = checkpoints.surplus()
+        if surplus:
+            self.actions.append(Delete(surplus))
+        if stats.final and self.status is JobStatus.RUNNING:
+            self._move(JobStatus.FINISHING)
+            self._maybe_finish(now)
+        else:
+            self._commit_next()
+
+    def not_committed(self, checkpoint: int, reason: str, fenced: bool, now: int) -> None:
+        """The manifest of a checkpoint could not be written, or nobody knows whether it was. What the storage holds is
+        found out under a new incarnation, which is a restart; a job that was overtaken by another start has ended."""
+        self._committing = None
+        if self.checkpoints is None or checkpoint not in self.checkpoints.pending or self._ending:
+            return
+        kind = "fenced" if fenced else "store"
+        self._fail(now, Cause(f"checkpoint {checkpoint} could not be committed: {reason}", kind))
+
+    def checkpoint(self, who: Any, now: int) -> None:
+        """Somebody wants a checkpoint now; `CheckpointEnded` will carry `who`."""
+        refused = None
+        if self.checkpoints is None:
+            refused = "the job takes no checkpoints: give its Environment checkpoint=CheckpointConfig(...)"
+        elif self._ending or self.status is JobStatus.FINISHING:
+            refused = f"the job is {self.status}"
+        if refused is not None:
+            self.actions.append(CheckpointEnded(0, (who,), None, refused))
+            return
+        assert self.checkpoints is not None
+        self.checkpoints.requests.append(who)
+        self._trigger_due(now)
 
     def cancel(self, now: int) -> None:
         """The user wants the job to end at once. Legal at any moment; after the end it changes nothing."""
@@ -226,7 +448,7 @@ class Coordinator:
 
     def tick(self, now: int) -> None:
         """The clock moved: looks at everything that waits for someone else."""
-        if self.status is JobStatus.STARTING and now - self._started_at >= self.limits.slots and not self._deployed:
+        if self._filling and now - self._started_at >= self.limits.slots and not self._deployed and not self._claiming:
             here, wanted = len(self.roster.connected), len(self.roster.slots)
             self._fail(
                 now,
@@ -237,17 +459,20 @@ class Coordinator:
                 ),
             )
         if not self._ending:
-            for slot in self.roster.connected:
-                if now - slot.heard_at >= self.limits.lease:
-                    silent = (now - slot.heard_at) / 1e6
-                    self._fail(
-                        now, Cause(f"worker {slot.index} has given no sign of life for {silent:.0f} s", "worker")
-                    )
-                    break
+            self._look_for_the_silent(now)
+        if self.status is JobStatus.RESTARTING:
+            self._reset_overdue(now)
+            self._claim_due(now)
+            self._maybe_deploy(now)
+        if self.checkpoints is not None and self.status is JobStatus.RUNNING:
+            for number in self.checkpoints.timed_out(now):
+                self._abort(number, f"it took longer than {self.checkpoints.settings.timeout / 1e6:g} s", now)
+            self._trigger_due(now)
         if self._ending_since is not None and not self.status.final:
             if now - self._ending_since >= self._patience and not self._killed:
                 self._killed = True
-                self.actions.extend(Kill(s.index) for s in self.roster.slots if not s.spark_ended)
+                for slot in self.roster.slots:
+                    self._kill(slot)
             if now - self._ending_since >= self._patience + self.limits.gone:
                 self.left_behind = [s.index for s in self.roster.slots if not s.spark_ended]
                 self._over()
@@ -260,9 +485,14 @@ class Coordinator:
         if self._ending_since is not None:
             due.append(self._ending_since + self._patience + (self.limits.gone if self._killed else 0))
         else:
-            if self.status is JobStatus.STARTING and not self._deployed:
+            if self._filling and not self._deployed and not self._claiming:
                 due.append(self._started_at + self.limits.slots)
             due.extend(slot.heard_at + self.limits.lease for slot in self.roster.connected)
+            if self.status is JobStatus.RESTARTING:
+                due.extend(self._reset_by(slot) for slot in self.roster.connected if not slot.clean)
+                due.extend(t for t in (self._resume_at, self._claim_at) if t is not None and t > now)
+            if self.checkpoints is not None and self.status is JobStatus.RUNNING:
+                due.extend(t for t in (self.checkpoints.due_at(), self.checkpoints.timeout_at()) if t is not None)
         return min(due, default=None)
 
     # Inside.
@@ -276,30 +506,278 @@ class Coordinator:
         """How long workers may take to leave."""
         return self.limits.finish if self.status is JobStatus.FINISHING else self.limits.leave
 
-    def _publish(self, now: int) -> None:
-        self._move(JobStatus.FINISHING)
-        by_node: dict[int, list[bytes]] = {}
-        for slot in self.roster.slots:
-            for node, prepared in slot.prepared:
-                by_node.setdefault(node, []).append(prepared)
-        if by_node:
-            self._send(self.roster.slots[0], Publish(sorted(by_node.items())))
-        else:
-            self._finish(now)
+    @property
+    def _filling(self) -> bool:
+        """Whether the job waits for its slots to be filled and deployed."""
+        return self.status in (JobStatus.STARTING, JobStatus.RESTARTING)
 
-    def _finish(self, now: int) -> None:
-        if self._published or self.status is not JobStatus.FINISHING:
+    def _launch(self, slot: Slot) -> None:
+        self.actions.append(Launch(slot.index, slot.launch()))
+
+    def _kill(self, slot: Slot) -> None:
+        """Whatever runs for the slot is to end."""
+        for launch in sorted(slot.running - slot.unwanted):
+            slot.unwanted.add(launch)
+            self.actions.append(Kill(slot.index, launch))
+
+    def _relaunch(self, slot: Slot) -> None:
+        """The worker of a slot is lost: another one is started; what may be left of the old one is ended."""
+        self._kill(slot)
+        self._launch(slot)
+
+    def _look_for_the_silent(self, now: int) -> None:
+        for slot in self.roster.connected:
+            if now - slot.heard_at >= self.limits.lease:
+                silent = (now - slot.heard_at) / 1e6
+                self.actions.append(CloseLink(slot.index, slot.epoch))
+                self._lost(slot, f"worker {slot.index} has given no sign of life for {silent:.0f} s", now)
+                return
+
+    def _lost(self, slot: Slot, what: str, now: int) -> None:
+        """A worker is gone. While it was to drop what it ran, that is the failure that we restart from, or a part of it:
+        it does not count again."""
+        known = self.status is JobStatus.RESTARTING and slot.connected and not slot.clean
+        self.roster.lose(slot.index)
+        if known:
+            self._relaunch(slot)
+        else:
+            self._fail(now, Cause(what, "worker", slot=slot.index))
+
+    # The beginning of an attempt.
+
+    def _maybe_deploy(self, now: int) -> None:
+        """Sends the plan when every slot has a worker that runs nothing, and nobody can commit under an older one of our
+        incarnations."""
+        if not self._filling or self._deployed or self._claiming or not self.roster.complete:
+            return
+        if not all(slot.clean for slot in self.roster.slots):
+            return
+        if self._resume_at is not None and now < self._resume_at:
+            return
+        self._deployed = self._used = True
+        peers = self.roster.peers()
+        manifest = b"" if self._restore is None else encode_manifest(self._restore)
+        own = self._restore is not None and self._restore.run_id == self.run_id
+        folder = "" if own else self._origin_folder
+        for slot in self.roster.slots:
+            self._send(slot, Deploy(self.plan, peers, self.incarnation, self.attempt, manifest, folder, own))
+
+    def _begin(self, now: int) -> None:
+        """All have deployed. What the restored checkpoint had prepared may not be published yet, and what was prepared
+        after it never will be: both is seen to before anything else happens."""
+        restored = self._restore
+        runs = {self.run_id} if self.attempt else set()
+        if restored is not None and self._fenced(restored):
+            runs.add(restored.run_id)
+        self._beginning = True
+        if runs or (restored is not None and restored.prepared):
+            self._publish(0, [] if restored is None else restored.prepared, sorted(runs))
+        self._maybe_start(now)
+
+    def _fenced(self, manifest: Manifest) -> bool:
+        """Whether the run that wrote a manifest cannot commit any more because of us: it is ours, or one of this job in
+        this folder. Another job may live on; what it has not published is not ours to remove."""
+        folder = self.checkpoints.settings.origin if self.checkpoints is not None else ""
+        here = manifest.job == self.job and self._origin_folder == folder
+        return manifest.run_id == self.run_id or here
+
+    def _maybe_start(self, now: int) -> None:
+        if self._beginning and self._filling and not self._to_publish:  # else it was cancelled, or has failed, meanwhile
+            self._beginning = False
+            self._move(JobStatus.RUNNING)
+            if self.checkpoints is not None:
+                self.checkpoints.start(now)
+            for slot in self.roster.slots:
+                self._send(slot, Start())
+
+    # Checkpoints.
+
+    def _trigger_due(self, now: int) -> None:
+        if self.checkpoints is None or self.status is not JobStatus.RUNNING:
+            return
+        due = self.checkpoints.due_at()
+        if due is not None and due <= now:
+            self._trigger(now, all(slot.finished for slot in self.roster.slots))
+
+    def _trigger(self, now: int, final: bool) -> None:
+        assert self.checkpoints is not None
+        number = self.checkpoints.trigger(now, now + self.clock_offset, final)
+        self._story.append(f"{now} checkpoint {number} triggered")
+        for slot in self.roster.slots:
+            self._send(slot, Trigger(number, final))
+
+    clock_offset = 0
+    """What to add to the coordinator's clock to get microseconds since 1970. Set by the driver."""
+
+    def _ack(self, index: int, ack: Ack, now: int) -> None:
+        checkpoints = self.checkpoints
+        if checkpoints is None or ack.checkpoint not in checkpoints.pending:
+            return
+        gone = checkpoints.gone(ack)
+        if gone:
+            # A marker from another worker came to it before our word that a newer checkpoint is complete.
+            self._abort(ack.checkpoint, f"worker {index} builds on {gone[0]}, which is deleted", now, failure=False)
+        elif checkpoints.ack(index, ack):
+            self._commit_next()
+
+    def _commit_next(self) -> None:
+        checkpoints = self.checkpoints
+        ready = checkpoints.ready() if checkpoints is not None else None
+        if checkpoints is None or ready is None or self.status is not JobStatus.RUNNING:
+            return
+        ready.committing = True
+        self._committing = checkpoints.manifest(ready, self.incarnation)
+        self.actions.append(Commit(ready.id, self.incarnation, checkpoints.commits, encode_manifest(self._committing)))
+
+    def _abort(self, number: int, reason: str, now: int, failure: bool = True) -> None:
+        """A checkpoint will never be complete. Too many in a row are a failure of the job."""
+        checkpoints = self.checkpoints
+        if checkpoints is None or number not in checkpoints.pending or checkpoints.pending[number].committing:
+            return
+        pending = checkpoints.abort(number, now)
+        assert pending is not None
+        self._story.append(f"{now} checkpoint {number} aborted: {reason}")
+        self.actions.append(CheckpointEnded(number, tuple(pending.waiting), None, reason))
+        for slot in self.roster.connected:
+            self._send(slot, Abort(number))
+        if failure:
+            checkpoints.failures += 1
+            if checkpoints.failures > checkpoints.settings.tolerated_failures:
+                checkpoints.failures = 0
+                self._fail(now, Cause(f"checkpoint {number} failed, as did those before it: {reason}", "checkpoint"))
+                return
+        if pending.final and self.status is JobStatus.RUNNING:
+            self._trigger(now, True)
+
+    def _abort_all(self, reason: str, now: int) -> None:
+        """The attempt is over, and so is every checkpoint of it. One whose manifest is on its way may yet be complete:
+        nobody waits for it any more, and the next claim finds it."""
+        checkpoints = self.checkpoints
+        if checkpoints is None:
+            return
+        self._committing = None
+        for pending in list(checkpoints.pending.values()):
+            checkpoints.abort(pending.id, now)
+            self.actions.append(CheckpointEnded(pending.id, tuple(pending.waiting), None, reason))
+            if pending.acks and not pending.committing:  # whoever has acked thinks no more of its file
+                self.actions.append(Delete([ack.file for ack in pending.acks.values()]))
+        checkpoints.unpublished = []
+
+    def _publish(self, number: int, prepared: list[Prepared], recover: list[str] | None = None) -> None:
+        """Has one worker make visible what sinks prepared."""
+        by_sink: dict[str, list[bytes]] = {}
+        for one in prepared:
+            by_sink.setdefault(one.uid, []).append(one.data)
+        if by_sink or recover:
+            self._to_publish.add(number)
+            self._send(self.roster.slots[0], Publish(sorted(by_sink.items()), number, recover or []))
+        elif self.checkpoints is not None:
+            self._settle_published(number)
+
+    def _settle_published(self, number: int) -> None:
+        """Nothing of this checkpoint, nor of those before it, waits to be published."""
+        if self.checkpoints is not None and not any(one < number for one in self._to_publish):
+            self.checkpoints.published(number)
+
+    def _was_published(self, number: int, now: int) -> None:
+        if number not in self._to_publish:
+            return
+        self._to_publish.discard(number)
+        self._settle_published(number)
+        self.actions.append(WasPublished())
+        self._maybe_start(now)
+        self._maybe_finish(now)
+
+    # The end.
+
+    def _relay(self, event: OperatorEvent, index: int, now: int) -> None:
+        if event.source != index or not 0 <= event.target < len(self.roster.slots):
+            self._fail(now, Cause(f"worker {index} sent an operator event that is not its to send"))
+        elif self.roster.slots[event.target].connected:
+            self._send(self.roster.slots[event.target], event)
+
+    def _all_finished(self, now: int) -> None:
+        """Every subtask has ended."""
+        if self.checkpoints is None:
+            self._move(JobStatus.FINISHING)
+            prepared = [Prepared(uid, data) for slot in self.roster.slots for uid, data in slot.prepared]
+            self._publish(0, prepared)
+            self._maybe_finish(now)
+        elif not any(pending.final for pending in self.checkpoints.pending.values()):
+            self._trigger(now, True)
+
+    def _maybe_finish(self, now: int) -> None:
+        if self._published or self.status is not JobStatus.FINISHING or self._to_publish:
             return
         self._published = True
         self._leave("the job has finished", now)
 
     def _fail(self, now: int, cause: Cause) -> None:
+        """Something failed: the job starts again where its strategy allows it, or ends."""
         if self._ending:
             return
-        self.cause = cause
-        self._end(JobStatus.FAILING, "the job has failed", now)
+        hopeless = cause.kind in FATAL
+        if self.checkpoints is None and self.status is JobStatus.FINISHING:
+            # What is published cannot be told from what is not, and starting from nothing would write it all again.
+            hopeless = True
+            cause = replace(cause, message=f"{cause.message}; of what the job has written all, a part or nothing is visible")
+        delay = None if hopeless else self.restarts.delay(now)
+        if delay is None:
+            self.cause = cause
+            self._end(JobStatus.FAILING, "the job has failed", now)
+        else:
+            self._restart(now, cause, delay)
+
+    def _restart(self, now: int, cause: Cause, delay: int) -> None:
+        """Everybody drops what they run and waits for the plan; lost workers are started anew."""
+        self.attempt += 1
+        self.last_failure = cause
+        self._story.append(f"{now} restart {self.attempt}: {cause.message}")
+        if self.status is not JobStatus.RESTARTING:
+            self._move(JobStatus.RESTARTING)
+        self.actions.append(Restarting(self.attempt, cause))
+        self._abort_all("the job was restarted", now)
+        self._resume_at = now + delay
+        self._started_at = now + delay
+        self._deployed = self._beginning = False
+        self._to_publish.clear()
+        for slot in self.roster.slots:
+            slot.anew()
+            if slot.connected:
+                slot.clean = False
+                slot.reset_at = now
+                self._send(slot, Reset(self.attempt))
+            elif slot.launches not in slot.running or slot.launches in slot.unwanted or slot.index == cause.slot:
+                self._relaunch(slot)
+        if self.checkpoints is None:
+            self.incarnation += int(self._used)
+            self._used = False
+        elif not self._claiming and self._used:
+            self._claiming = True
+            self._claim_at = self._resume_at if cause.kind == "store" else now
+            self._claim_due(now)
+
+    def _claim_due(self, now: int) -> None:
+        """At once: who waits for a pause, or for workers to drop what they run, need not wait for this as well. But where
+        the storage is what failed, it gets the pause."""
+        if self._claim_at is not None and now >= self._claim_at:
+            self._claim_at = None
+            self.actions.append(Claim())
+
+    def _reset_by(self, slot: Slot) -> int:
+        return slot.reset_at + self.limits.leave
+
+    def _reset_overdue(self, now: int) -> None:
+        """User code holds a worker up: its process is ended, and another one started."""
+        for slot in self.roster.connected:
+            if not slot.clean and now >= self._reset_by(slot):
+                self._story.append(f"{now} worker {slot.index} does not drop what it runs")
+                self.actions.append(CloseLink(slot.index, slot.epoch))
+                self.roster.lose(slot.index)
+                self._relaunch(slot)
 
     def _end(self, status: JobStatus, reason: str, now: int) -> None:
+        self._abort_all(reason, now)
         self._move(status)
         self._leave(reason, now)
 

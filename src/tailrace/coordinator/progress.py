@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
+from tailrace.coordinator.checkpoints import Checkpoints
 from tailrace.coordinator.roster import Slot
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, isoformat
 from tailrace.graph.operators import Sink, Source
@@ -40,8 +41,10 @@ class ProgressMaker:
         roots = {vertex.id: plan.graph.node(vertex.nodes[0]).operator for vertex in plan.vertices}
         self._source_vertices = {ident: root for ident, root in roots.items() if isinstance(root, Source)}
 
-    def make(self, slots: list[Slot], now: int) -> dict[str, Any]:
-        """A report at `now` (int64 microseconds since 1970)."""
+    def make(
+        self, slots: list[Slot], now: int, checkpoints: Checkpoints | None = None, restarts: int = 0
+    ) -> dict[str, Any]:
+        """A report at `now` (int64 microseconds since 1970). Counts begin anew with each restart."""
         reports = [report for slot in slots for report in slot.reports]
         by_source = {
             vertex: sum(r.records_in for r in reports if r.vertex == vertex) for vertex in self._source_vertices
@@ -49,6 +52,8 @@ class ProgressMaker:
         rows_in = sum(by_source.values())
         rows_out = sum(r.records_sunk for r in reports)
         busy = sum(r.busy_micros for r in reports)
+        if rows_in < sum(self._last_in.values()) or busy < self._last_busy:
+            self._last_in, self._last_out, self._last_busy = {}, 0, 0  # the job was restarted, and counts anew
         span = max(1, now - self._last_at)
         new, worked = rows_in - sum(self._last_in.values()), busy - self._last_busy
         processed = new * 1e6 / worked * len(slots) if worked else 0.0
@@ -78,6 +83,8 @@ class ProgressMaker:
                 "totalOutputRows": rows_out,
                 "busyShare": min(1.0, worked / (span * max(1, len(slots)))),
                 "watermark": None if watermark is None else isoformat(watermark),
+                "restarts": restarts,
+                "checkpoints": None if checkpoints is None else checkpoint_figures(checkpoints),
             },
         }
 
@@ -120,6 +127,30 @@ class ProgressMaker:
                 }
             )
         return found
+
+
+def checkpoint_figures(checkpoints: Checkpoints) -> dict[str, Any]:
+    """How checkpoints go: counts, and the last complete one with its parts in milliseconds."""
+    last = checkpoints.history[-1] if checkpoints.history else None
+    return {
+        "completed": checkpoints.completed,
+        "aborted": checkpoints.aborted,
+        "pending": len(checkpoints.pending),
+        "last": None
+        if last is None
+        else {
+            "id": last.id,
+            "path": last.path,
+            "timestamp": isoformat(last.timestamp),
+            "durationMs": last.duration / 1000,
+            "triggerMs": last.trigger / 1000,
+            "alignmentMs": last.alignment / 1000,
+            "freezeMs": last.freeze / 1000,
+            "writeMs": last.write / 1000,
+            "bytes": last.size,
+            "fullBytes": last.full_size,
+        },
+    }
 
 
 def overall_watermark(reports: list[SubtaskReport]) -> int | None:

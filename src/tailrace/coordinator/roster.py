@@ -20,11 +20,19 @@ class Slot:
     """The worker that holds the slot now, or None."""
     deployed: bool = False
     finished: bool = False
-    spark_ended: bool = False
-    """Whether the Spark job of the slot has ended."""
+    launches: int = 0
+    """How many times a Spark job was started for the slot; the last one is the one that is wanted."""
+    running: set[int] = field(default_factory=set)
+    """Starts whose Spark job has not ended."""
+    unwanted: set[int] = field(default_factory=set)
+    """Starts whose Spark job was told to end."""
+    clean: bool = True
+    """Whether the worker runs nothing of an attempt that is over."""
+    reset_at: int = 0
+    """When it was told to drop what it runs."""
     heard_at: int = 0
     """When the worker was last heard (int64 microseconds of the coordinator's clock)."""
-    prepared: list[tuple[int, bytes]] = field(default_factory=list)
+    prepared: list[tuple[str, bytes]] = field(default_factory=list)
     reports: list[SubtaskReport] = field(default_factory=list)
     elapsed: int = 0
     refused: dict[str, int] = field(default_factory=dict)
@@ -32,6 +40,22 @@ class Slot:
     @property
     def connected(self) -> bool:
         return self.hello is not None
+
+    @property
+    def spark_ended(self) -> bool:
+        """Whether no Spark job of the slot is left."""
+        return not self.running
+
+    def launch(self) -> int:
+        """A Spark job is started for the slot: the number of the start."""
+        self.launches += 1
+        self.running.add(self.launches)
+        return self.launches
+
+    def anew(self) -> None:
+        """The job starts anew: what was known of the attempt before does not count."""
+        self.deployed = self.finished = False
+        self.prepared, self.reports = [], []
 
 
 class Roster:
@@ -47,6 +71,7 @@ class Roster:
         slot.epoch += 1
         slot.hello = hello
         slot.deployed = slot.finished = False
+        slot.clean = True
         slot.heard_at = now
         return slot.epoch, replaced
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.convert import row_type
-from tailrace.elements.markers import EndOfInput, Idle, Marker, Watermark
+from tailrace.elements.markers import Barrier, EndOfInput, Idle, Marker, Watermark
 from tailrace.errors import ProtocolViolation
 
 VERSION = 1
@@ -28,7 +28,7 @@ _MAGIC = b"TRFR"
 _HEADER = struct.Struct("<4sBBHIHHHHQIq")
 _SECTION = struct.Struct("<HHI")
 
-ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT = 1, 2, 3, 4, 5, 6
+ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER = 1, 2, 3, 4, 5, 6, 7
 _VALUES, _TIMES, _GROUPS, _ROW_NAMES = 1, 2, 3, 4
 _SKIPPABLE = 1
 
@@ -71,13 +71,15 @@ class Frame:
         return batch
 
     def marker(self) -> Marker:
-        """The marker of a WATERMARK, IDLE or END frame."""
+        """The marker of a WATERMARK, IDLE, END or BARRIER frame."""
         if self.kind == WATERMARK:
             return Watermark(self.number)
         if self.kind == IDLE:
             return Idle()
         if self.kind == END:
             return EndOfInput()
+        if self.kind == BARRIER:
+            return Barrier(self.number)
         raise ProtocolViolation(f"channel {self.channel}: frame kind {self.kind} is no marker")
 
     def _section(self, ident: int) -> memoryview:
@@ -124,6 +126,8 @@ def encode_marker(channel: ChannelId, incarnation: int, attempt: int, seq: int, 
     """A marker as one frame; `seq` is that of the next record."""
     if isinstance(marker, Watermark):
         return _frame(WATERMARK, channel, incarnation, attempt, seq, 0, marker.time, [])
+    if isinstance(marker, Barrier):
+        return _frame(BARRIER, channel, incarnation, attempt, seq, 0, marker.checkpoint, [])
     return _frame(IDLE if isinstance(marker, Idle) else END, channel, incarnation, attempt, seq, 0, 0, [])
 
 
@@ -143,7 +147,7 @@ def decode(data: bytes) -> Frame:
         raise ProtocolViolation(f"no frame: starts with {magic!r}")
     if version != VERSION:
         raise ProtocolViolation(f"a frame of version {version}; this side reads version {VERSION}")
-    if not ROWS <= kind <= GRANT:
+    if not ROWS <= kind <= BARRIER:
         raise ProtocolViolation(f"a frame of unknown kind {kind}")
     found = _find_sections(data, sections)
     channel = ChannelId(edge, source, target)

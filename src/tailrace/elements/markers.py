@@ -23,4 +23,11 @@ class EndOfInput:
     """Nothing comes on this channel any more. Implies the maximum watermark."""
 
 
-Marker = Watermark | Idle | EndOfInput
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """The cut of checkpoint `checkpoint`: what came before it on this channel belongs to it, what comes after does not."""
+
+    checkpoint: int
+
+
+Marker = Watermark | Idle | EndOfInput | Barrier

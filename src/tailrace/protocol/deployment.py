@@ -24,11 +24,7 @@ from enum import Enum
 import msgspec
 
 from tailrace.errors import ProtocolViolation
-
-
-class Message(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The root of all control messages."""
-
+from tailrace.protocol.message import Message
 
 # From a worker.
 
@@ -42,7 +38,8 @@ class Hello(Message, frozen=True):
     pid: int
     job: str
     incarnation: int
-    task_attempt: int = 0
+    launch: int = 1
+    """Which start of the slot's Spark job this is; an older one is not wanted any more."""
 
 
 class Heartbeat(Message, frozen=True):
@@ -86,13 +83,26 @@ class Progress(Message, frozen=True):
 
 
 class SubtasksFinished(Message, frozen=True):
-    """All subtasks of the slice ended. `prepared` is what is to be published: (node id, bytes)."""
+    """All subtasks of the slice ended. `prepared` is what is to be published, where there are no checkpoints: (uid of the
+    sink, bytes)."""
 
-    prepared: list[tuple[int, bytes]]
+    prepared: list[tuple[str, bytes]]
 
 
 class Published(Message, frozen=True):
     """Everything of a `Publish` is visible."""
+
+    number: int = 0
+    """That of the `Publish`."""
+
+
+class OperatorEvent(Message, frozen=True):
+    """From one subtask of an operator to another, over the coordinator, which does not look inside."""
+
+    vertex: int
+    source: int
+    target: int
+    payload: bytes
 
 
 class Failed(Message, frozen=True):
@@ -130,6 +140,16 @@ class Deploy(Message, frozen=True):
 
     plan: bytes
     peers: list[Peer]
+    incarnation: int = 1
+    """What every frame, file and commit of this attempt carries."""
+    attempt: int = 0
+    """How many times the job was restarted before."""
+    manifest: bytes = b""
+    """The checkpoint to restore, as its manifest's bytes; empty for a fresh start."""
+    folder: str = ""
+    """The URL of the job's folder that it lies in; empty for this job's own."""
+    own: bool = False
+    """Whether its files are this run's own, so that the next checkpoint may refer to them."""
 
 
 class Start(Message, frozen=True):
@@ -137,9 +157,12 @@ class Start(Message, frozen=True):
 
 
 class Publish(Message, frozen=True):
-    """Make these visible: (node id, prepared bytes of all its subtasks)."""
+    """Make these visible: (uid of the sink, what its subtasks prepared)."""
 
-    prepared: list[tuple[int, list[bytes]]]
+    prepared: list[tuple[str, list[bytes]]]
+    number: int = 0
+    recover: list[str] = []
+    """After a restart: the runs whose unpublished leftovers are to be removed; empty where nothing is."""
 
 
 class Leave(Message, frozen=True):
@@ -157,40 +180,6 @@ class PeerHello(Message, frozen=True):
     job: str
 
 
-AnyMessage = (
-    Hello
-    | Heartbeat
-    | Deployed
-    | Progress
-    | SubtasksFinished
-    | Published
-    | Failed
-    | Welcome
-    | Deploy
-    | Start
-    | Publish
-    | Leave
-    | PeerHello
-)
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(AnyMessage)
-
-
-def encode(message: AnyMessage) -> bytes:
-    """A message as bytes."""
-    return _encoder.encode(message)
-
-
-def decode(data: bytes) -> AnyMessage:
-    """A message from bytes. Raises `ProtocolViolation` for anything that is none."""
-    try:
-        message: AnyMessage = _decoder.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolViolation(f"no control message: {error}") from error
-    return message
-
-
 class FailureKind(Enum):
     """Who erred, for `Failed.kind`."""
 
@@ -200,6 +189,10 @@ class FailureKind(Enum):
     """Another worker: its link was lost, or it broke the protocol."""
     IMPORT = "import"
     """The worker cannot import something that the plan needs."""
+    STATE = "state"
+    """The checkpoint that was to be restored: it is damaged, or does not fit. Trying again does not help."""
+    STORE = "store"
+    """The storage of checkpoints did not answer."""
     INTERNAL = "internal"
     """We did."""
 
@@ -219,9 +212,15 @@ AFTER: dict[tuple[Phase, type[Message]], Phase] = {
     (Phase.JOINING, Welcome): Phase.JOINED,
     (Phase.JOINED, Deploy): Phase.DEPLOYED,
     (Phase.DEPLOYED, Start): Phase.RUNNING,
+    (Phase.DEPLOYED, Publish): Phase.DEPLOYED,
+    (Phase.RUNNING, Publish): Phase.RUNNING,
     (Phase.FINISHED, Publish): Phase.FINISHED,
+    (Phase.DEPLOYED, OperatorEvent): Phase.DEPLOYED,
+    (Phase.RUNNING, OperatorEvent): Phase.RUNNING,
+    (Phase.FINISHED, OperatorEvent): Phase.FINISHED,
 }
-"""Which message is legal in which phase of a worker, and the phase after it. `Leave` is legal in all of them."""
+"""Which message of this conversation is legal in which phase of a worker, and the phase after it. `Leave` is legal in all
+of them."""
 
 
 def next_phase(phase: Phase, message: Message) -> Phase:

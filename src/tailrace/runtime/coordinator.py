@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
+import os
 import secrets
 import selectors
 import threading
@@ -11,25 +13,45 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
+from tailrace.coordinator.checkpoints import CheckpointStats
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import CloseLink, Coordinator, Kill, Launch, Limits, Send, StatusChanged
+from tailrace.coordinator.machine import (
+    CheckpointEnded,
+    Claim,
+    CloseLink,
+    Commit,
+    Coordinator,
+    Delete,
+    Kill,
+    Launch,
+    Restarting,
+    Send,
+    StatusChanged,
+    Sweep,
+    WasPublished,
+)
 from tailrace.coordinator.progress import ProgressMaker
-from tailrace.errors import ProtocolViolation
+from tailrace.errors import CheckpointCorrupt, CheckpointError, Fenced, ProtocolViolation
 from tailrace.graph.plan import Plan
-from tailrace.protocol import deployment
+from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Heartbeat, Hello
+from tailrace.runtime.control import ControlDoor, Reply
 from tailrace.runtime.link import CONTROL, Link, LinkError
 from tailrace.runtime.listener import Listener
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.slots import SlotProvider
+from tailrace.runtime.storing import StorageThread
 from tailrace.runtime.worker import WorkerConfig
 
 PROGRESS_SECONDS = 1.0
 OUTLIVE_SECONDS = 6.0
 """How long the end of a job waits for the processes of its workers, once their Spark jobs have ended."""
 RECENT = 100
+CheckpointFuture = Future[CheckpointStats]
+_log = logging.getLogger("tailrace")
 
 
 class JobRunner(threading.Thread):
@@ -41,15 +63,21 @@ class JobRunner(threading.Thread):
         job_id: str,
         run_id: str,
         plan: Plan,
-        plan_bytes: bytes,
+        machine: Coordinator,
         provider: SlotProvider,
-        limits: Limits,
+        store: Any = None,
         on_progress: Callable[[dict[str, Any], JobStatus], None] | None = None,
-        on_end: Callable[[JobStatus], None] | None = None,
+        on_end: Callable[..., None] | None = None,
+        on_published: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(name=f"tailrace-coordinator-{name}")
         self.job_name = name
-        self.machine = Coordinator(name, 1, plan.slots, plan_bytes, limits)
+        self.job_id = job_id
+        self.run_id = machine.run_id
+        self.retain = "on-cancellation"
+        """Whether checkpoints outlive the job: "never", "on-cancellation" (and after a failure) or "always"."""
+        self.machine = machine
+        machine.clock_offset = _micros() - _now()
         self.status = JobStatus.CREATED
         self.ended = threading.Event()
         self.progress: deque[dict[str, Any]] = deque(maxlen=RECENT)
@@ -57,13 +85,21 @@ class JobRunner(threading.Thread):
         """The traceback of this thread, where it broke; the job has failed then."""
         self._on_progress = on_progress
         self._on_end = on_end
+        self._on_published = on_published
         self._provider = provider
+        self._store = store
+        """Where checkpoints are, or None for a job that takes none."""
         self._token = secrets.token_bytes(32)
         self._loop = Loop()
         self._listener = Listener(self._token, provider.listen_host(), self._loop, self._incoming)
+        self._storage = StorageThread(self._loop, f"tailrace-storage-{name}") if store is not None else None
+        self._door = ControlDoor(self._loop, self._asked)
         self._links: dict[tuple[int, int], Link] = {}
+        self._pids: dict[tuple[int, int], int] = {}
+        """The process of each start of a slot."""
         self._hearts: dict[Link, int] = {}
         self._strangers: set[Link] = set()
+        self._waiting: set[CheckpointFuture] = set()
         self._no_workers = 0
         """Connections that knew the token and were of no worker that is wanted."""
         self._maker = ProgressMaker(job_id, run_id, name, plan, _micros())
@@ -74,6 +110,42 @@ class JobRunner(threading.Thread):
     def cancel(self) -> None:
         """Ends the job at once. After its end this does nothing."""
         self._loop.call_soon_threadsafe(lambda: self.machine.cancel(_now()))
+
+    def checkpoint(self) -> CheckpointFuture:
+        """Asks for a checkpoint now."""
+        future: CheckpointFuture = Future()
+
+        def ask() -> None:
+            self.machine.checkpoint(future, _now())
+            self._carry_out()
+
+        if self.ended.is_set() or not self._loop.call_soon_threadsafe(ask):
+            future.set_exception(CheckpointError(f"job {self.job_name!r} has ended"))
+        else:
+            self._waiting.add(future)
+            if self.ended.is_set():
+                self._disappoint()
+        return future
+
+    def _asked(self, request: dict[str, Any], reply: Reply) -> None:
+        """Another process of this user wants something."""
+        verb = request.get("verb")
+        if verb == "who":
+            reply({"name": self.job_name, "id": self.job_id, "status": str(self.status), "pid": os.getpid()})
+        elif verb == "checkpoint":
+            future: CheckpointFuture = Future()
+            future.add_done_callback(lambda done: reply(_told(done)))
+            self._waiting.add(future)
+            self.machine.checkpoint(future, _now())
+            self._carry_out()
+        else:
+            reply({"error": f"unknown verb {verb!r}"})
+
+    def _disappoint(self) -> None:
+        """Nobody will answer those who still wait for a checkpoint."""
+        for future in list(self._waiting):
+            if not future.done():
+                future.set_exception(CheckpointError(f"job {self.job_name!r} has ended"))
 
     def refused(self) -> dict[str, int]:
         """Connections refused at the coordinator's and the workers' ports, by reason."""
@@ -118,12 +190,8 @@ class JobRunner(threading.Thread):
 
     def _kill_all(self) -> None:
         for slot in self.machine.roster.slots:
-            if not slot.spark_ended:
-                self._kill(slot.index)
-
-    def _kill(self, index: int) -> None:
-        hello = self.machine.roster.slots[index].hello
-        self._provider.kill(index, hello.pid if hello is not None else None)
+            for launch in slot.running:
+                self._provider.kill(slot.index, launch, self._pids.get((slot.index, launch)))
 
     def _timeout(self) -> float:
         waits = [self._next_progress - time.monotonic()]
@@ -135,31 +203,81 @@ class JobRunner(threading.Thread):
         return max(0.0, min(waits))
 
     def _report(self) -> None:
-        if self.machine.status in (JobStatus.RUNNING, JobStatus.FINISHING):
-            made = self._maker.make(self.machine.roster.slots, _micros())
+        if self.machine.status in (JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.FINISHING):
+            made = self._make_report()
             self.progress.append(made)
             if self._on_progress is not None:
                 with contextlib.suppress(Exception):  # a broken display must not break the job
                     self._on_progress(made, self.machine.status)
 
+    def _make_report(self) -> dict[str, Any]:
+        machine = self.machine
+        return self._maker.make(machine.roster.slots, _micros(), machine.checkpoints, machine.attempt)
+
     def _finish(self) -> None:
         if self.machine.roster.slots[0].reports:
-            self.progress.append(self._maker.make(self.machine.roster.slots, _micros()))
+            self.progress.append(self._make_report())
         for link in [*self._links.values(), *self._hearts, *self._strangers]:
             self._close(link)
         self._listener.close()
+        self._door.close()
         self._provider.close(timeout=5.0)
+        kept = self._end_storage()
         self._loop.close()
         self.machine.plan = b""  # it may be large, and the handle of the job may be kept
         status = JobStatus.FAILED if self.crash is not None else self.machine.status
-        if self._on_end is not None:
+        if self._on_end is not None and kept is not None:
             with contextlib.suppress(Exception):  # tidying up changes nothing about how the job ended
-                self._on_end(status)
+                self._on_end(status, kept)
         self.status = status
         if self._on_progress is not None and self.progress:
             with contextlib.suppress(Exception):
                 self._on_progress(self.progress[-1], self.status)
         self.ended.set()
+        self._disappoint()
+
+    def _end_storage(self) -> dict[str, list[bytes]] | None:
+        """Checkpoints that are not to outlive the job go. What those that stay have prepared and nobody may have published,
+        by the uid of the sink; None where that is not known."""
+        if self._storage is None:
+            return {}
+        checkpoints = self.machine.checkpoints
+        kept: list[dict[str, list[bytes]] | None] = [{}]
+        assert checkpoints is not None
+        ended_well = self.crash is None and self.machine.status is JobStatus.FINISHED
+        fenced = self.machine.cause is not None and self.machine.cause.kind == "fenced"
+        if (self.retain == "never" or (self.retain == "on-cancellation" and ended_well)) and not fenced:
+            names = checkpoints.give_up_all()
+            self._storage.do(lambda: self._remove(names))
+            gone = self.machine.incarnation + 1
+            self._storage.do(lambda: self._sweep(Sweep(gone, [])))
+        else:
+            kept[0] = None
+
+            def look() -> None:
+                kept[0] = self._prepared()
+
+            self._storage.do(look)
+        self._storage.do(self._release)
+        self._storage.close(timeout=30.0)
+        return kept[0]
+
+    def _prepared(self) -> dict[str, list[bytes]] | None:
+        """In the thread of the storage, when no commit is on its way any more: what the newest checkpoint has prepared, ours
+        or that of who has taken over. Whoever starts from it publishes it. None where it cannot be read."""
+        try:
+            newest = self._store.latest()
+        except Exception:
+            _log.warning("job %r: its last checkpoint cannot be read; nothing is removed", self.job_name, exc_info=True)
+            return None
+        kept: dict[str, list[bytes]] = {}
+        for one in [] if newest is None else newest[1].prepared:
+            kept.setdefault(one.uid, []).append(one.data)
+        return kept
+
+    def _release(self) -> None:
+        with contextlib.suppress(Exception):  # the next start finds that our process is gone
+            self._store.release(self.machine.incarnation)
 
     # Actions.
 
@@ -169,7 +287,7 @@ class JobRunner(threading.Thread):
             actions, machine.actions = machine.actions, []
             for action in actions:
                 if isinstance(action, Launch):
-                    self._launch(action.slot)
+                    self._launch(action)
                 elif isinstance(action, Send):
                     self._send(action)
                 elif isinstance(action, CloseLink):
@@ -177,30 +295,122 @@ class JobRunner(threading.Thread):
                     if link is not None:
                         self._close(link)
                 elif isinstance(action, Kill):
-                    self._kill(action.slot)
-                else:
-                    assert isinstance(action, StatusChanged)
+                    self._provider.kill(action.slot, action.launch, self._pids.get((action.slot, action.launch)))
+                elif isinstance(action, StatusChanged):
                     self._status(action.status)
+                elif isinstance(action, CheckpointEnded):
+                    self._checkpoint_ended(action)
+                elif isinstance(action, WasPublished):
+                    self._was_published()
+                elif isinstance(action, Restarting):
+                    self._restarting(action)
+                else:
+                    self._store_action(action)
 
     def _status(self, status: JobStatus) -> None:
         if not status.final:  # a final status is told once everything is cleaned up
             self.status = status
 
-    def _launch(self, slot: int) -> None:
-        config = WorkerConfig(slot, self.job_name, self.machine.incarnation, self._listener.address, self._token)
+    def _launch(self, action: Launch) -> None:
+        slot, launch = action.slot, action.launch
+        address = self._listener.address
+        config = WorkerConfig(slot, self.job_name, self.machine.incarnation, address, self._token, launch)
         loop, machine = self._loop, self.machine
 
         def ended(index: int, error: str | None, cancelled: bool) -> None:
-            loop.call_soon_threadsafe(lambda: machine.slot_ended(index, error, _now(), cancelled))
+            loop.call_soon_threadsafe(lambda: machine.slot_ended(index, error, _now(), cancelled, launch))
 
         self._provider.launch(config, ended)
+
+    def _checkpoint_ended(self, action: CheckpointEnded) -> None:
+        for future in action.waiting:
+            self._waiting.discard(future)
+            if future.done():
+                continue
+            if action.stats is not None:
+                future.set_result(action.stats)
+            else:
+                what = f"checkpoint {action.checkpoint} of" if action.checkpoint else "no checkpoint of"
+                future.set_exception(CheckpointError(f"{what} job {self.job_name!r}: {action.reason}"))
+
+    def _was_published(self) -> None:
+        if self._on_published is not None:
+            try:
+                self._on_published()
+            except Exception:
+                _log.exception("job %r: what follows a publication in the driver failed", self.job_name)
+
+    def _restarting(self, action: Restarting) -> None:
+        cause = action.cause
+        where = f" in operator {cause.operator!r}" if cause.operator is not None else ""
+        _log.warning("job %r restarts (restart %d)%s: %s", self.job_name, action.attempt, where, cause.message)
+
+    # Storage. Each is one call in the thread for it, which tells the machine how it went.
+
+    def _store_action(self, action: Claim | Commit | Delete | Sweep) -> None:
+        assert self._storage is not None
+        if isinstance(action, Claim):
+            self._storage.do(self._claim)
+        elif isinstance(action, Commit):
+            self._storage.do(lambda: self._commit(action))
+        elif isinstance(action, Delete):
+            self._storage.do(lambda: self._remove(action.names))
+        else:
+            self._storage.do(lambda: self._sweep(action))
+
+    def _claim(self) -> None:
+        machine, tell = self.machine, self._tell
+        try:
+            incarnation = self._store.claim(self.run_id)
+            found = self._store.latest()
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            kind = {Fenced: "fenced", CheckpointCorrupt: "state"}.get(type(error), "store")
+            tell(lambda: machine.claim_failed(reason, _now(), kind))
+            return
+        path, manifest = found if found is not None else ("", None)
+        tell(lambda: machine.claimed(incarnation, manifest, path, _now()))
+
+    def _commit(self, action: Commit) -> None:
+        machine, number = self.machine, action.checkpoint
+        try:
+            path = self._store.commit(action.incarnation, action.number, action.data)
+            url = self._store.url_of(path)
+        except Exception as error:
+            reason, fenced = f"{type(error).__name__}: {error}", isinstance(error, Fenced)
+            self._tell(lambda: machine.not_committed(number, reason, fenced, _now()))
+            return
+        self._tell(lambda: machine.committed(number, path, url, _now()))
+
+    def _remove(self, names: list[str]) -> None:
+        try:
+            self._store.delete(names)
+        except Exception:
+            _log.warning(
+                "job %r: could not delete %d old files of checkpoints", self.job_name, len(names), exc_info=True
+            )
+
+    def _sweep(self, action: Sweep) -> None:
+        try:
+            self._store.sweep(action.incarnation, action.needed)
+        except Exception:
+            _log.warning("job %r: could not remove what an attempt left behind", self.job_name, exc_info=True)
+
+    def _tell(self, event: Callable[[], object]) -> None:
+        assert self._storage is not None
+
+        def act() -> None:
+            event()
+            self._carry_out()
+
+        self._storage.tell(act)
 
     def _send(self, action: Send) -> None:
         link = self._links.get((action.slot, action.epoch))
         if link is None:
             return
         try:
-            link.send(CONTROL, deployment.encode(action.message))
+            link.send(CONTROL, wire.encode(action.message))
             link.flush()
             self._watch(link)
         except LinkError as error:
@@ -223,7 +433,7 @@ class JobRunner(threading.Thread):
             messages = link.readable()
             if not messages:
                 return
-            first, *rest = [deployment.decode(payload) for _, payload in messages]
+            first, *rest = [wire.decode(payload) for _, payload in messages]
         except (LinkError, ProtocolViolation):
             self._refuse(link)
             return
@@ -242,6 +452,7 @@ class JobRunner(threading.Thread):
             self._refuse(link)
             return
         self._strangers.discard(link)
+        self._pids[hello.slot, hello.launch] = hello.pid
         link.peer = f"worker {hello.slot}"
         self._links[hello.slot, epoch] = link
         ready = functools.partial(self._worker_ready, hello.slot, epoch, link)
@@ -259,7 +470,7 @@ class JobRunner(threading.Thread):
                 self._watch(link)
             if mask & selectors.EVENT_READ:
                 for _, payload in link.readable():
-                    self.machine.message(slot, epoch, deployment.decode(payload), _now())
+                    self.machine.message(slot, epoch, wire.decode(payload), _now())
         except LinkError as error:
             self._lost(slot, epoch, error.reason)
         except ProtocolViolation as error:
@@ -268,7 +479,7 @@ class JobRunner(threading.Thread):
     def _heart_ready(self, link: Link, mask: int) -> None:
         try:
             for _, payload in link.readable():
-                beat = deployment.decode(payload)
+                beat = wire.decode(payload)
                 if isinstance(beat, Heartbeat):
                     self.machine.heartbeat(beat.slot, beat.pid, _now())
         except (LinkError, ProtocolViolation):
@@ -294,6 +505,14 @@ class JobRunner(threading.Thread):
             with contextlib.suppress(KeyError):
                 self._loop.unregister(link)
             link.close()
+
+
+def _told(future: CheckpointFuture) -> dict[str, Any]:
+    error = future.exception()
+    if error is not None:
+        return {"error": str(error)}
+    stats = future.result()
+    return {"id": stats.id, "path": stats.path, "bytes": stats.size, "duration": stats.duration / 1e6}
 
 
 def _now() -> int:

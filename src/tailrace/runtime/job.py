@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # before our look at the exit is registered: the one registered last goes first
 import threading
 from collections import deque
 from typing import Any
 
+from tailrace.api.config import Checkpoint
+from tailrace.coordinator.checkpoints import CheckpointStats
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.progress import job_metrics
 from tailrace.errors import JobFailed
@@ -77,6 +80,22 @@ class Job:
             raise error
         return True
 
+    def checkpoint(self, timeout: float | None = None) -> Checkpoint:
+        """Takes a checkpoint now and waits for it, at most `timeout` seconds. Raises `CheckpointError` where there will be
+        none: the job takes none, it has ended, or the checkpoint was aborted; and `TimeoutError`."""
+        return _as_checkpoint(self._runner.checkpoint().result(timeout))
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """The last complete checkpoints, the newest last. Older ones than `keep` may be gone from the storage."""
+        bookkeeping = self._runner.machine.checkpoints
+        return [] if bookkeeping is None else [_as_checkpoint(stats) for stats in list(bookkeeping.history)]
+
+    @property
+    def restarts(self) -> int:
+        """How many times the job was restarted after a failure."""
+        return self._runner.machine.attempt
+
     def cancel(self) -> None:
         """Ends the job at once: files in progress are removed, nothing is published. Legal at any moment; returns at
         once; wait with `await_termination`."""
@@ -115,9 +134,23 @@ class Job:
         reports = [report for slot in self._runner.machine.roster.slots for report in slot.reports]
         figures = job_metrics(self._plan, reports)
         figures["busy_share"] = (self.last_progress or {}).get("tailrace", {}).get("busyShare", 0.0)
+        figures["restarts"] = self.restarts
         figures["refused_connections"] = self._runner.refused()
         return figures
 
     def explain(self) -> str:
         """The job's plan as text."""
         return as_text(self._plan)
+
+
+def _as_checkpoint(stats: CheckpointStats) -> Checkpoint:
+    parts = {name: getattr(stats, name) / 1e6 for name in ("trigger", "alignment", "freeze", "write")}
+    return Checkpoint(
+        stats.id,
+        stats.path,
+        stats.duration / 1e6,
+        stats.size,
+        stats.inflight,
+        stats.timestamp / 1e6,
+        {**parts, "full_bytes": float(stats.full_size)},
+    )

@@ -30,6 +30,9 @@ class ProgressLine:
             f"{self.name}: {status} | in {figures['totalInputRows']:,} | out {figures['totalOutputRows']:,} | "
             f"{rate:,.0f}/s | busy {busy:.0%} | watermark {_seconds(figures['watermark'])}"
         )
+        line += _checkpoints(figures.get("checkpoints"))
+        if figures.get("restarts"):
+            line += f" | restarts {figures['restarts']}"
         if self.stream.isatty():
             line = line[: _columns(self.stream) - 1]  # a line that wraps could not be rewritten
             self.stream.write(f"\r{line.ljust(self._width)}")
@@ -39,6 +42,24 @@ class ProgressLine:
         else:
             self.stream.write(f"{line}\n")
         self.stream.flush()
+
+
+def _checkpoints(figures: dict[str, Any] | None) -> str:
+    """The last checkpoint: its number, bytes, and duration with its parts."""
+    last = figures["last"] if figures else None
+    if last is None:
+        return ""
+    parts = ", ".join(f"{name} {last[f'{name}Ms']:,.0f}" for name in ("trigger", "alignment", "freeze", "write"))
+    return f" | checkpoint {last['id']}: {_size(last['bytes'])} in {last['durationMs']:,.0f} ms ({parts})"
+
+
+def _size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
 
 
 def _seconds(watermark: str | None) -> str:

@@ -22,8 +22,8 @@ class SlotProvider(Protocol):
         """Starts a worker; `ended` is called exactly once when it is gone."""
         ...
 
-    def kill(self, slot: int, pid: int | None) -> None:
-        """Ends the worker of a slot that did not leave by itself. `pid` is its process, where its link is still open."""
+    def kill(self, slot: int, launch: int, pid: int | None) -> None:
+        """Ends one start of a slot's worker that did not leave by itself. `pid` is its process, where it is known."""
         ...
 
     def close(self, timeout: float) -> None:

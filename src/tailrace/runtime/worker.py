@@ -14,31 +14,41 @@ import os
 import random
 import resource
 import selectors
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tailrace.errors import ProtocolViolation
-from tailrace.protocol import deployment
+from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Heartbeat, Hello, Peer, PeerHello
 from tailrace.runtime.link import CONTROL, FRAME, Link, LinkError
 from tailrace.runtime.listener import DialFailed, HungUp, Listener, dial
 from tailrace.runtime.loop import Loop
+from tailrace.runtime.storing import WorkerStorage
+from tailrace.state.backend import Backend
+from tailrace.state.memory import MemoryBackend
+from tailrace.storage.store import Store
+from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.idle import Idle
 from tailrace.task.machine import Task
 from tailrace.task.slice import ToPeer
-from tailrace.task.worker import ConnectPeers, Exit, JobSpec, ToCoordinator, Worker
+from tailrace.task.worker import ClosePeers, ConnectPeers, Exit, JobSpec, ReadState, ToCoordinator, Worker
 
 TARGET_NANOS = 1_000_000
 """How long a step should take."""
 CEILING_NANOS = 10_000_000
 """A step that took longer than this halves the budget at once."""
 MAX_BUDGET = 32_768
+ENCODE_SHARE = 0.3
+"""The part of a busy worker's time that encoding a snapshot may take."""
 SMALL_BUDGET = 256
 """Below this many records a step may take half the ceiling: what it costs besides its records weighs heavily there, and
 smaller steps would only cost more for each record."""
@@ -66,20 +76,23 @@ class WorkerConfig:
     incarnation: int
     address: tuple[str, int]
     token: bytes
+    launch: int = 1
+    """Which start of the slot this is."""
 
     def __repr__(self) -> str:  # the token stays out of every log and error
         return f"WorkerConfig(slot={self.slot}, job={self.job!r}, address={self.address})"
 
 
 class Budget:
-    """How many records a step of one task may take: from what records cost before, so that a step takes about
-    `TARGET_NANOS`."""
+    """How many records a step of one task may take: from what records cost before, so that a step takes about `target`
+    nanoseconds."""
 
-    __slots__ = ("cost", "records")
+    __slots__ = ("cost", "records", "target")
 
-    def __init__(self) -> None:
+    def __init__(self, target: int = TARGET_NANOS) -> None:
         self.records = 64
         self.cost = 0.0
+        self.target = target
 
     def learn(self, records: int, nanos: int) -> None:
         """A step of this many records took this long."""
@@ -89,7 +102,7 @@ class Budget:
         self.cost = cost if not self.cost else 0.7 * self.cost + 0.3 * cost
         wanted = MAX_BUDGET
         if self.cost:
-            wanted = max(int(TARGET_NANOS / self.cost), min(SMALL_BUDGET, int(CEILING_NANOS / 2 / self.cost)))
+            wanted = max(int(self.target / self.cost), min(SMALL_BUDGET, int(CEILING_NANOS / 2 / self.cost)))
         if nanos > CEILING_NANOS:
             wanted = min(wanted, records // 2)
         self.records = max(1, min(MAX_BUDGET, wanted, 4 * self.records))
@@ -98,9 +111,11 @@ class Budget:
 class WorkerProcess:
     """Drives one `Worker` until it exits."""
 
-    def __init__(self, config: WorkerConfig, load: Callable[[bytes], JobSpec], attempt: int = 0) -> None:
+    def __init__(self, config: WorkerConfig, load: Callable[[bytes], JobSpec]) -> None:
         self.config = config
-        self.machine = Worker(config.slot, load, random.Random, attempt)
+        self.scratch: str | None = None
+        """A folder of this process for state on disk, once there is any."""
+        self.machine = Worker(config.slot, load, random.Random, self._make_backend)
         self.exit_reason: str | None = None
         self.peers: dict[int, Link] = {}
         self._links: dict[Link, Callable[[], None]] = {}
@@ -113,7 +128,11 @@ class WorkerProcess:
         self._started = time.monotonic_ns()
         self._next_report = self._started + REPORT_NANOS
         self._bad_peers = 0
-        self._attempt = attempt
+        self._storage: WorkerStorage | None = None
+        self._encode_budget = Budget()
+        self._backends = 0
+        self._worked = self._encoded = 0
+        """Nanoseconds of stepping and of encoding since encoding began."""
         self.done = threading.Event()
         self._heart: socket.socket | None = None
         """The socket of the thread that gives signs of life."""
@@ -131,8 +150,8 @@ class WorkerProcess:
             self._register(self.control, self._control_ready)
             host, port = self.listener.address
             config = self.config
-            hello = Hello(config.slot, host, port, os.getpid(), config.job, config.incarnation, self._attempt)
-            self.control.send(CONTROL, deployment.encode(hello))
+            hello = Hello(config.slot, host, port, os.getpid(), config.job, config.incarnation, config.launch)
+            self.control.send(CONTROL, wire.encode(hello))
             self._flush(self.control)
             with _rare_collections():
                 while self.exit_reason is None:
@@ -160,11 +179,11 @@ class WorkerProcess:
 
     def _turn(self) -> None:
         """One step of one task, what follows from it, and whatever the sockets have."""
-        wake: float | None = 0.0
+        wake: float | None = None
         if self.machine.stepping:
             wake = self._step()
-        else:
-            wake = None
+            if self.machine.encoding and not (self._storage is not None and self._storage.behind):
+                wake = self._encode(wake)
         now = time.monotonic_ns()
         if now >= self._next_report:
             self._report(now)
@@ -189,9 +208,13 @@ class WorkerProcess:
         wakes: list[int] = []
         for task in self.machine.tasks():
             start = time.perf_counter_ns()
+            cuts = task.cuts
             idle = self._step_task(task)
             if idle is None:
                 took = time.perf_counter_ns() - start
+                self._worked += took
+                if task.cuts != cuts:
+                    self.machine.freeze_took(task, took // 1000)
                 ident = task.id.vertex
                 self._busy[ident] = self._busy.get(ident, 0) + took
                 self._budget(task).learn(task.last_count, took)
@@ -205,6 +228,20 @@ class WorkerProcess:
         if not wakes:
             return None
         return max(0.0, min(wakes) / 1e6 - time.time())
+
+    def _encode(self, wake: float | None) -> float:
+        """Encodes a portion of a snapshot: whenever there is nothing else to do, else for its share of the time."""
+        if wake == 0.0 and self._encoded * (1 - ENCODE_SHARE) > self._worked * ENCODE_SHARE:
+            return 0.0
+        start = time.perf_counter_ns()
+        limit = self._encode_budget.records
+        self.machine.encode(time.time_ns() // 1000, limit)
+        took = time.perf_counter_ns() - start
+        self._encode_budget.learn(limit, took)
+        self._encoded += took
+        if not self.machine.encoding:
+            self._encoded = self._worked = 0
+        return 0.0
 
     def _step_task(self, task: Task) -> Idle | None:
         return self.machine.step(task, time.time_ns() // 1000, self._budget(task).records)
@@ -246,15 +283,57 @@ class WorkerProcess:
                 elif isinstance(action, ToCoordinator):
                     if isinstance(action.message, deployment.SubtasksFinished):
                         self._report(time.monotonic_ns())
-                    self._send(self.control, CONTROL, deployment.encode(action.message))
+                    self._send(self.control, CONTROL, wire.encode(action.message))
                 elif isinstance(action, ConnectPeers):
                     self._connect(action.peers)
+                elif isinstance(action, ClosePeers):
+                    self._close_peers()
+                elif isinstance(action, WriteState):
+                    self._storing().write(action)
+                elif isinstance(action, DropState):
+                    self._storing().drop(action)
+                elif isinstance(action, ReadState):
+                    self._storing().read(action)
                 else:
                     assert isinstance(action, Exit)
                     self.exit_reason = action.reason
         for link in [self.control, *self.peers.values()]:
             if link.queued_bytes:
                 self._flush(link)
+
+    def _storing(self) -> WorkerStorage:
+        """The thread for the storage of checkpoints, started when it is first wanted."""
+        if self._storage is None:
+            self._storage = WorkerStorage(self.machine, self.loop, self._open_store, lambda: time.time_ns() // 1000)
+        return self._storage
+
+    def _open_store(self, folder: str | None) -> Any:
+        spec = self.machine.spec
+        assert spec is not None and spec.checkpoint_dir is not None
+        options = spec.storage_options
+        return Store(spec.checkpoint_dir, spec.job, options) if folder is None else Store.at(folder, options)
+
+    def _make_backend(self, spec: JobSpec, uid: str, subtask: int) -> Backend:
+        """The backend for the keyed state of one operator."""
+        groups, allowed = spec.plan.graph.max_parallelism, spec.allow_dropped_state
+        if spec.state_backend == "memory":
+            return MemoryBackend(uid=uid, subtask=subtask, max_parallelism=groups, allow_dropped=allowed)
+        from tailrace.storage.disk import DiskBackend
+
+        if self.scratch is None:
+            self.scratch = tempfile.mkdtemp(prefix=f"tailrace-{self.config.slot}-")
+        self._backends += 1
+        folder = os.path.join(self.scratch, str(self._backends))
+        return DiskBackend(folder, uid=uid, subtask=subtask, max_parallelism=groups, allow_dropped=allowed)
+
+    def _close_peers(self) -> None:
+        """The attempt is over, and with it its links."""
+        for link in [*self.peers.values(), *[link for _, link in self._early]]:
+            self._forget(link)
+        self.peers, self._early = {}, []
+        self._expected, self._connected = None, False
+        self._budgets, self._busy = {}, {}
+        self._encoded = self._worked = 0
 
     def _send(self, link: Link, kind: int, data: bytes) -> None:
         try:
@@ -318,7 +397,7 @@ class WorkerProcess:
             return
         for _, payload in messages:
             try:
-                self.machine.control(deployment.decode(payload))
+                self.machine.control(wire.decode(payload))
             except ProtocolViolation as error:
                 self.machine.coordinator_lost(str(error))
 
@@ -346,8 +425,8 @@ class WorkerProcess:
                     self.machine.cannot_connect(f"cannot reach worker {peer.slot} at {peer.host}:{peer.port}: {error}")
                     return
                 config = self.config
-                hello = PeerHello(config.slot, self.machine.epoch, config.incarnation, config.job)
-                link.send(CONTROL, deployment.encode(hello))
+                hello = PeerHello(config.slot, self.machine.epoch, self.machine.incarnation, config.job)
+                link.send(CONTROL, wire.encode(hello))
                 self._adopt(peer.slot, link)
                 self._flush(link)
         early, self._early = self._early, []
@@ -378,7 +457,7 @@ class WorkerProcess:
             messages = link.readable()
             if not messages:
                 return
-            hello = deployment.decode(messages[0][1]) if messages[0][0] == CONTROL else None
+            hello = wire.decode(messages[0][1]) if messages[0][0] == CONTROL else None
         except (LinkError, ProtocolViolation):
             self._refuse(link)
             return
@@ -405,7 +484,7 @@ class WorkerProcess:
     def _greeted(self, hello: PeerHello, link: Link) -> None:
         assert self._expected is not None
         peer = self._expected.get(hello.slot)
-        known = peer is not None and peer.epoch == hello.epoch and hello.incarnation == self.config.incarnation
+        known = peer is not None and peer.epoch == hello.epoch and hello.incarnation == self.machine.incarnation
         if not known or hello.slot >= self.config.slot or hello.slot in self.peers:
             self._refuse(link)
             return
@@ -453,7 +532,7 @@ class WorkerProcess:
             return
         sock = self._heart = link.detach()
         sock.settimeout(HEARTBEAT_SECONDS)
-        payload = deployment.encode(Heartbeat(self.config.slot, os.getpid()))
+        payload = wire.encode(Heartbeat(self.config.slot, os.getpid()))
         message = len(payload).to_bytes(4, "little") + bytes([CONTROL]) + payload
         try:
             while not self.done.is_set():
@@ -471,6 +550,10 @@ class WorkerProcess:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _close(self) -> None:
+        if self._storage is not None:
+            self._storage.close()
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
         self.listener.close()
         for link in [self.control, *self._links]:
             self._forget(link)
@@ -500,7 +583,7 @@ def _allow_many_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def run_worker(config: WorkerConfig, load: Callable[[bytes], JobSpec], attempt: int = 0) -> str:
+def run_worker(config: WorkerConfig, load: Callable[[bytes], JobSpec]) -> str:
     """The whole life of a worker in this process and thread. Returns why it left; raises what nobody should raise."""
     _allow_many_files()
-    return WorkerProcess(config, load, attempt).run()
+    return WorkerProcess(config, load).run()

@@ -103,10 +103,12 @@ class DataFrameSource(ArrowFiles):
         super().__init__([], tuple(df.columns), form)
         self.df = df
         self.materialised = False
+        self.durable = False
 
-    def materialise(self, folder: str) -> None:
-        """Runs the DataFrame's query and writes its rows under `folder`; done once."""
-        if self.materialised:
+    def materialise(self, folder: str, *, durable: bool = False) -> None:
+        """Runs the DataFrame's query and writes its rows under `folder`. Done once, but for a job whose checkpoints refer
+        to the files (`durable`): it has files of its own, which live as long as its checkpoints."""
+        if self.materialised and not durable and not self.durable:
             return
         _check_zone(self.df)
         os.makedirs(folder, exist_ok=True)
@@ -118,7 +120,11 @@ class DataFrameSource(ArrowFiles):
             shutil.rmtree(folder, ignore_errors=True)  # what the query wrote before it failed
             raise
         self.paths = sorted(row.path for row in rows)
-        self.materialised = True
+        self.materialised, self.durable = True, durable
+
+    def restored(self) -> None:
+        """The job goes on from a checkpoint, which knows the files: the query is not run again."""
+        self.paths = []
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "df": None}  # a DataFrame stays in the driver

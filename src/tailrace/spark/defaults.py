@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from tailrace.api.config import CheckpointConfig
 from tailrace.errors import ConfigError
 
 
@@ -16,10 +17,23 @@ class Defaults:
     parallelism: int | None = None
     progress: bool | None = None
     conf: dict[str, str] = field(default_factory=dict)
+    checkpoint_dir: str | None = None
+    checkpoint_interval: float | None = None
+    mode: str | None = None
+    from_checkpoint: str | None = None
+    allow_dropped_state: bool = False
 
     def spark_master(self) -> str | None:
         """The master of a session that is made, `TAILRACE_MASTER` where nothing was said."""
         return self.master or os.environ.get("TAILRACE_MASTER")
+
+    def checkpoint_config(self) -> CheckpointConfig | None:
+        """Checkpoint settings, `TAILRACE_CHECKPOINT_DIR` where nothing was said, or None."""
+        folder = self.checkpoint_dir or os.environ.get("TAILRACE_CHECKPOINT_DIR")
+        if not folder:
+            return None
+        interval = 1.0 if self.checkpoint_interval is None else self.checkpoint_interval
+        return CheckpointConfig(folder, interval=interval or None, mode=self.mode or "aligned")
 
     def default_parallelism(self) -> int:
         """The parallelism, `TAILRACE_PARALLELISM` where nothing was said, or 2. Raises `ConfigError` for no number."""

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import uuid
 import warnings
-from collections.abc import Callable
+from collections import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from tailrace.api.config import CheckpointConfig
 from tailrace.api.environment import Environment
-from tailrace.connectors.sinks import Collect, Result, remove_unfinished
+from tailrace.connectors.sinks import Collect, Result, Table, remove_unfinished
 from tailrace.connectors.sources import Collection
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import Limits
+from tailrace.coordinator.machine import Coordinator, Limits
 from tailrace.errors import ConfigError
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.job import JOBS, Job
 from tailrace.runtime.progressline import ProgressLine
+from tailrace.runtime.settings import settings_of, strategy_of
 from tailrace.spark.dataframes import DataFrame, DataFrameSource, arrow_schema, work_folder
 from tailrace.spark.defaults import DEFAULTS
 from tailrace.spark.session import active_or_local
 from tailrace.spark.shipping import check_size, dump_job, load_job
 from tailrace.spark.slots import SparkSlots, check_settings
+from tailrace.spark.tables import prepare_table
+from tailrace.state.compat import check
+from tailrace.state.manifest import Manifest, decode_manifest
+from tailrace.storage.store import Store, resolve
 from tailrace.task.worker import JobSpec
 
 __all__ = [
@@ -33,6 +42,7 @@ __all__ = [
     "collection",
     "dataframe_sink",
     "dataframe_source",
+    "default_checkpoint",
     "default_parallelism",
     "dump_job",
     "load_job",
@@ -53,32 +63,138 @@ def default_parallelism() -> int:
     return DEFAULTS.default_parallelism()
 
 
-def submit(env: Environment, plan: Plan, name: str) -> Job:
+def default_checkpoint() -> CheckpointConfig | None:
+    """The checkpoint settings of an environment that was given none."""
+    return DEFAULTS.checkpoint_config()
+
+
+def submit(
+    env: Environment,
+    plan: Plan,
+    name: str,
+    from_checkpoint: str | None = None,
+    allow_dropped_state: bool | tuple[str, ...] = False,
+) -> Job:
     """Starts a job and returns its handle at once. Everything that can be known before is checked before."""
     run_id = str(uuid.uuid4())
     seed = int(run_id[:8], 16)
-    spec = JobSpec(name, 1, plan, env.memory, run_id[:8], seed, env.copy_records, env.debug)
+    config = env.checkpoint
+    from_checkpoint = from_checkpoint or DEFAULTS.from_checkpoint
+    allow_dropped_state = allow_dropped_state or DEFAULTS.allow_dropped_state
+    spec = JobSpec(
+        name,
+        1,
+        plan,
+        env.memory,
+        run_id[:8],
+        seed,
+        env.copy_records,
+        env.debug,
+        checkpointing=config is not None,
+        allow_dropped_state=allow_dropped_state,
+        state_backend=env.state_backend,
+        checkpoint_dir=None if config is None else absolute(config.dir),
+        storage_options=None if config is None else config.storage_options,
+    )
     check_size(spec, dump_job(spec))  # what cannot travel is told before Spark starts
+    origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state)
     spark = session_of(env, plan.slots)
     same_interpreter(spark)
     check_settings(spark)
     slots = SparkSlots(spark, name, run_id, plan.slots)
+    store, incarnation = None, 1
     try:
         if slots.warning is not None:
             warnings.warn(slots.warning, stacklevel=_level_of_user())
-        _prepare_files(spark, env, plan)
-        limits = Limits(slots=int(env.slot_timeout * 1_000_000))
+        if config is not None:
+            assert spec.checkpoint_dir is not None
+            store = Store(spec.checkpoint_dir, name, config.storage_options)
+            incarnation = store.claim(spec.run_id)
+        _prepare_files(spark, env, plan, **_folders(store, incarnation, origin))
         shown = env.progress if env.progress is not None else DEFAULTS.show_progress()
         line = ProgressLine(name) if shown else None
-        blob = dump_job(spec)
-        runner = JobRunner(name, run_id, run_id, plan, blob, slots, limits, line, _tidier(plan, spec.run_id))
+        machine = Coordinator(
+            name,
+            incarnation,
+            plan.slots,
+            dump_job(spec),
+            Limits(slots=int(env.slot_timeout * 1_000_000)),
+            run_id=spec.run_id,
+            max_parallelism=plan.graph.max_parallelism,
+            checkpoints=None if config is None or store is None else settings_of(config, store.url),
+            restarts=strategy_of(env.restart),
+            origin=None if origin is None else origin.manifest,
+            origin_folder="" if origin is None else origin.folder,
+        )
+        tidy, published = _tidier(plan, spec.run_id), _publisher(plan)
+        runner = JobRunner(name, run_id, run_id, plan, machine, slots, store, line, tidy, published)
+        runner.retain = "never" if config is None else config.retain
     except BaseException:
         slots.close(0)
+        if store is not None:
+            store.release(incarnation)
         raise
     runner.start()
     job = Job(runner, run_id, run_id, name, plan)
     JOBS.append(job)
     return job
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The checkpoint that a job starts from."""
+
+    manifest: Manifest
+    folder: str
+    """The URL of the job's folder that it lies in."""
+
+
+def find_origin(
+    env: Environment, plan: Plan, name: str, wanted: str | None, allow: bool | tuple[str, ...]
+) -> Origin | None:
+    """The checkpoint to start from, read and held against the dataflow. Raises `CheckpointError`."""
+    if wanted is None:
+        return None
+    config = env.checkpoint
+    options = None if config is None else config.storage_options
+    if wanted == "latest":
+        if config is None:
+            raise ConfigError(
+                'from_checkpoint="latest" needs checkpoint=tr.CheckpointConfig(dir="…"), to know where to look'
+            )
+        store, path = resolve("latest", job=name, folder=absolute(config.dir), options=options)
+    else:
+        store, path = resolve(absolute(wanted), options=options)
+    manifest = decode_manifest(store.read(path), store.url_of(path))
+    groups = (manifest.max_parallelism, plan.graph.max_parallelism)
+    check(manifest.operators, plan.graph.nodes, allow, max_parallelism=groups)
+    return Origin(manifest, store.url)
+
+
+def absolute(folder: str) -> str:
+    """A local folder as an absolute path: workers have other working folders. URLs stay as they are."""
+    return folder if "://" in folder else os.path.abspath(folder)
+
+
+def _folders(store: Any, incarnation: int, origin: Origin | None) -> dict[str, Any]:
+    """Where the files of DataFrames on their way in and out are: in the checkpoint folder, which outlives this run, where
+    it is one of this machine."""
+    restored = frozenset() if origin is None else frozenset(record.uid for record in origin.manifest.operators)
+    local = None if store is None else store.local_path()
+    if local is None:
+        return {"restored": restored}
+    return {"inputs": os.path.join(local, str(incarnation), "inputs"), "restored": restored}
+
+
+def _publisher(plan: Plan) -> Callable[[], None]:
+    """What is done in the driver once sinks have published something."""
+    sinks = [node.operator.sink for node in plan.graph.nodes if isinstance(node.operator, Sink)]
+
+    def published() -> None:
+        for sink in sinks:
+            sink.published()
+
+    return published
 
 
 def _level_of_user() -> int:
@@ -89,14 +205,15 @@ def _level_of_user() -> int:
     return level + 1
 
 
-def _tidier(plan: Plan, run_id: str) -> Callable[[JobStatus], None]:
-    """What is done at the end of a job: nothing half-written stays behind."""
-    sinks = [node.operator.sink for node in plan.graph.nodes if isinstance(node.operator, Sink)]
+def _tidier(plan: Plan, run_id: str) -> Callable[..., None]:
+    """What is done at the end of a job: nothing half-written stays behind, but for what a checkpoint that stays has
+    prepared (`kept`, by the uid of the sink): who starts from it publishes it."""
+    sinks = [(node.uid, node.operator.sink) for node in plan.graph.nodes if isinstance(node.operator, Sink)]
 
-    def tidy(status: JobStatus) -> None:
-        if status is not JobStatus.FINISHED:
-            for sink in sinks:
-                remove_unfinished(sink, run_id)
+    def tidy(status: JobStatus, kept: Mapping[str, Sequence[bytes]] | None = None) -> None:
+        for uid, sink in sinks:
+            with contextlib.suppress(Exception):  # a store that is out of reach does not change how the job ended
+                remove_unfinished(sink, run_id, uid, (kept or {}).get(uid, ()))
 
     return tidy
 
@@ -124,16 +241,38 @@ def same_interpreter(spark: Any) -> None:
         context.pythonExec = sys.executable
 
 
-def _prepare_files(spark: Any, env: Environment, plan: Plan) -> None:
-    """Materialises DataFrames on their way in, and gives result sinks their folders."""
+def _prepare_files(
+    spark: Any,
+    env: Environment,
+    plan: Plan,
+    *,
+    inputs: str | None = None,
+    outputs: str | None = None,
+    restored: abc.Collection[str] = (),
+) -> None:
+    """Materialises DataFrames on their way in, gives result sinks their folders, and finds tables.
+
+    `inputs` and `outputs` are folders that outlive this run (in the job's checkpoint folder): checkpoints refer to the
+    files of DataFrames. Without them both are in the work folder. `restored` are the uids of sources that go on from a
+    checkpoint: it knows their files, and nothing is materialised.
+    """
     folder: str | None = None
     for node in plan.graph.nodes:
         operator = node.operator
         if isinstance(operator, Source) and isinstance(operator.source, DataFrameSource):
-            folder = folder or work_folder(spark, env.work_dir)
-            operator.source.materialise(os.path.join(folder, f"in-{node.id}"))
+            if node.uid in restored:
+                operator.source.restored()
+            elif inputs is not None:
+                operator.source.materialise(os.path.join(inputs, f"in-{node.id}"), durable=True)
+            else:
+                folder = folder or work_folder(spark, env.work_dir)
+                operator.source.materialise(os.path.join(folder, f"in-{node.id}"))
         elif isinstance(operator, Sink) and isinstance(operator.sink, Result):
-            folder = folder or work_folder(spark, env.work_dir)
-            operator.sink.bind(os.path.join(folder, f"out-{node.id}"))
+            base = outputs
+            if base is None:
+                base = folder = folder or work_folder(spark, env.work_dir)
+            operator.sink.bind(os.path.join(base, f"out-{node.id}"))
             if isinstance(operator.sink, DataFrame):
                 operator.sink.spark = spark
+        elif isinstance(operator, Sink) and isinstance(operator.sink, Table):
+            prepare_table(spark, operator.sink)

@@ -123,11 +123,11 @@ class SparkSlots:
         self._threads.append(thread)
         thread.start()
 
-    def kill(self, slot: int, pid: int | None) -> None:
-        """Cancels the Spark job of a slot. Its Python process would live on for up to four seconds, where everything it
+    def kill(self, slot: int, launch: int, pid: int | None) -> None:
+        """Cancels a Spark job of a slot. Its Python process would live on for up to four seconds, where everything it
         still says is fenced; on this machine it need not."""
         with contextlib.suppress(Exception):  # Spark was stopped, or its JVM is gone: then so are its jobs
-            self.spark.sparkContext.cancelJobsWithTag(f"{self.tag}-{slot}")
+            self.spark.sparkContext.cancelJobsWithTag(f"{self.tag}-{slot}-{launch}")
         if pid is not None and is_local(self.spark):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -144,7 +144,7 @@ class SparkSlots:
         try:
             context = self.spark.sparkContext
             context.addJobTag(self.tag)
-            context.addJobTag(f"{self.tag}-{config.slot}")
+            context.addJobTag(f"{self.tag}-{config.slot}-{config.launch}")
             context.setJobDescription(f"tailrace {self.name}: worker {config.slot}")
             self.spark.range(0, 1, 1, 1).mapInArrow(_task(config), "left string").collect()
         except Exception as failure:  # whatever Spark raises: the coordinator decides what it means
@@ -157,15 +157,13 @@ class SparkSlots:
 def _task(config: WorkerConfig) -> Any:
     def work(batches: Any) -> Any:
         import pyarrow as pa
-        from pyspark import TaskContext
 
         from tailrace.runtime.worker import run_worker
         from tailrace.spark.shipping import load_job
 
         for _ in batches:
             pass
-        context = TaskContext.get()
-        reason = run_worker(config, load_job, context.attemptNumber() if context is not None else 0)
+        reason = run_worker(config, load_job)
         yield pa.RecordBatch.from_pydict({"left": [reason]})
 
     return work

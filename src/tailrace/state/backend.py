@@ -1,4 +1,4 @@
-"""The contract of a state backend, and the backend in memory.
+"""The contract of a state backend.
 
 A backend holds tables; a table maps keys to values of one declared state of one operator. The key group of a key is a
 function of the key (`elements.keys`), so a table need not store it: what lays state out by key group (a snapshot, a
@@ -7,43 +7,105 @@ restore at another parallelism) computes it once per key.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tailrace.state.format import TableInfo
+from tailrace.state.tables import Table
 
-class Table(Protocol):
-    """One state of one operator: the part of a mapping that handles and operators use. Keys are `plain_key`s."""
 
-    def __getitem__(self, key: Any, /) -> Any: ...
-    def get(self, key: Any, default: Any = None, /) -> Any: ...
-    def pop(self, key: Any, default: Any = None, /) -> Any: ...
-    def __setitem__(self, key: Any, value: Any, /) -> None: ...
-    def __contains__(self, key: object, /) -> bool: ...
-    def __len__(self) -> int: ...
-    def items(self) -> ItemsView[Any, Any]: ...
+@dataclass(frozen=True)
+class MetaPart:
+    """What one old subtask of an operator gave as its state that is not keyed."""
+
+    subtask: int
+    parallelism: int
+    """How many subtasks the operator had then."""
+    finished: bool
+    data: bytes | None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Encoded entries of one table and key group. `table` is its place in `Backend.tables_info()`."""
+
+    table: int
+    group: int
+    count: int
+    data: bytes
 
 
 class Backend(Protocol):
     """All keyed state of one operator in one subtask."""
 
-    def table(self, name: str) -> Table:
-        """The table of this name; the same one each time."""
+    operator: str
+    """The operator's name, for errors."""
+    tables: dict[str, Table]
+    after_restore: list[Callable[[], None]]
+    """Called when restoring is over."""
+
+    def table(
+        self,
+        name: str,
+        *,
+        kind: str = "value",
+        type: Any = object,
+        encoding: str | None = None,
+        group_by: Callable[[Any], Any] | None = None,
+        in_memory: bool = False,
+    ) -> Table:
+        """The table of this name; the same one each time. All are declared before anything is restored or frozen.
+        `group_by` finds in a key of the table the key whose group it is in (None: itself). `in_memory` keeps the table
+        as Python objects whatever the backend is."""
         ...
 
     def entries(self) -> int:
-        """How many entries there are in all tables."""
+        """How many entries there are in all tables. About, where very many were written since the last checkpoint."""
         ...
 
+    def relieve(self) -> None:
+        """Called between batches: does a bounded piece of housekeeping, where there is any."""
+        ...
 
-class MemoryBackend:
-    """State as Python objects in dictionaries."""
+    # Snapshots. Between `freeze(n)` and the last `encode` no other `freeze` comes.
 
-    def __init__(self) -> None:
-        self.tables: dict[str, Any] = {}  # plain dictionaries: they have all that a Table needs
+    def freeze(self, checkpoint: int) -> None:
+        """The cut: what is in the state now is what the checkpoint holds, whatever is written from here on."""
+        ...
 
-    def table(self, name: str) -> Table:
-        found: Table = self.tables.setdefault(name, {})
-        return found
+    def encode(self, limit: int) -> tuple[list[Block], bool]:
+        """Encodes about `limit` more entries of what was frozen: (blocks, whether that was all). Raises `UserCodeError`
+        for a value that cannot be encoded."""
+        ...
 
-    def entries(self) -> int:
-        return sum(len(table) for table in self.tables.values())
+    def groups(self, checkpoint: int) -> tuple[list[int], list[int]]:
+        """Once encoded: (groups written as a whole, groups of which only what changed was written). A group of which
+        nothing changed is in neither. One that was written as a whole without a block is empty now."""
+        ...
+
+    def tables_info(self) -> list[TableInfo]:
+        """The tables, in the order that `Block.table` counts."""
+        ...
+
+    def confirm(self, checkpoint: int) -> None:
+        """The checkpoint is complete: the next one need not hold again what this one holds."""
+        ...
+
+    def abort(self, checkpoint: int) -> None:
+        """The checkpoint will not be complete; encoding of it, if it goes on, ends."""
+        ...
+
+    def apply(self, table: TableInfo, group: int, data: bytes | memoryview) -> None:
+        """While restoring: the entries of a block, oldest block first. Raises `IncompatibleState` for a table that was
+        not declared or a value that cannot be decoded."""
+        ...
+
+    def restored(self, own_files: bool) -> None:
+        """Restoring is over. With `own_files` the state counts as confirmed as it is; without, the next checkpoint
+        writes every group as a whole."""
+        ...
+
+    def close(self) -> None:
+        """Gives back what the backend holds."""
+        ...

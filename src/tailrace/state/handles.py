@@ -14,10 +14,11 @@ from inspect import isclass
 from typing import Any, NoReturn, Protocol
 
 from tailrace.errors import ConfigError, GraphError, StateAccessError
-from tailrace.state.backend import Backend, Table
+from tailrace.state.backend import Backend
+from tailrace.state.codecs import codec_for, immutable
+from tailrace.state.tables import Table
 
 _MISSING: Any = object()
-_IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, frozenset)
 
 
 class NoKey:
@@ -46,10 +47,13 @@ class State:
 
     kind = "state"
 
-    def __init__(self, type: Any = object, *, ttl: Any = None) -> None:
+    def __init__(self, type: Any = object, *, ttl: Any = None, encoding: str | None = None) -> None:
         if ttl is not None:
             raise ConfigError("state with a ttl is not in this version of tailrace; leave ttl out")
+        codec_for(self.kind, type, encoding, self.kind)
         self.type = type
+        self.encoding = encoding
+        """"pickle", "msgspec", or None for what fits the type: msgspec for a `msgspec.Struct`, else pickle."""
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -58,9 +62,10 @@ class State:
     def bind(self, backend: Backend, holder: KeyHolder) -> State:
         """A handle of this declaration on one subtask's backend."""
         handle = copy.copy(self)
-        table: Table = backend.table(self.name)
         handle._holder = holder
-        handle._table = table
+        handle._table = table = backend.table(self.name, kind=self.kind, type=self.type, encoding=self.encoding)
+        handle._top = table.top
+        table.users.append(handle)
         return handle
 
     def clear(self) -> None:
@@ -69,15 +74,22 @@ class State:
         if key in self._table:  # an empty dictionary's `pop` would not even look at the key
             self._table.pop(key)
 
+    def _found(self, default: Any) -> Any:
+        key = self._holder.current_key
+        found = self._top.get(key, _MISSING)
+        return found if found is not _MISSING else self._table.find(key, default)
+
     def exists(self) -> bool:
         """Whether the key at hand has a value."""
         return self._holder.current_key in self._table
 
     _holder: KeyHolder
     _table: Table
+    _top: dict[Any, Any]
+    """The top layer of the table; another one after each freeze."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name in ("_holder", "_table"):
+        if name in ("_holder", "_table", "_top"):
             raise StateAccessError(
                 f"state {self.__dict__.get('name') or '(without a name)'!r} is only declared, not bound: declare it on the "
                 f"class of the function (not in __init__); it can be used once the function was opened by a job (or by "
@@ -91,20 +103,22 @@ class ValueState(State):
 
     kind = "value"
 
-    def __init__(self, type: Any = object, *, default: Any = None, ttl: Any = None) -> None:
-        super().__init__(type, ttl=ttl)
+    def __init__(
+        self, type: Any = object, *, default: Any = None, ttl: Any = None, encoding: str | None = None
+    ) -> None:
+        super().__init__(type, ttl=ttl, encoding=encoding)
         self.default = default
-        self._plain_default = isinstance(default, _IMMUTABLE)
+        self._plain_default = immutable(default)
 
     @property
     def value(self) -> Any:
         """The value of the key at hand, or the default."""
-        found = self._table.get(self._holder.current_key, _MISSING)
-        return found if found is not _MISSING else self._default()
+        found = self._top.get(self._holder.current_key, _MISSING)
+        return found if found is not _MISSING else self._below()
 
     @value.setter
     def value(self, new: Any) -> None:
-        self._table[self._holder.current_key] = new
+        self._top[self._holder.current_key] = new
 
     def get(self) -> Any:
         """The same as `.value`."""
@@ -112,14 +126,19 @@ class ValueState(State):
 
     def update(self, new: Any) -> None:
         """The same as setting `.value`."""
-        self._table[self._holder.current_key] = new
+        self._top[self._holder.current_key] = new
 
-    def _default(self) -> Any:
+    def _below(self) -> Any:
+        """The value of a key that was not touched since the last freeze, or the default."""
+        if self._table.layered:
+            found = self._table.find(self._holder.current_key, _MISSING)
+            if found is not _MISSING:
+                return found
         if self._plain_default:
             return self.default
         # A mutable default is kept from its first reading on, so that changing it in place is not lost.
         made = copy.deepcopy(self.default)
-        self._table[self._holder.current_key] = made
+        self._top[self._holder.current_key] = made
         return made
 
 
@@ -129,7 +148,7 @@ class ListState(State):
     kind = "list"
 
     def _list(self) -> list[Any]:
-        found: list[Any] | None = self._table.get(self._holder.current_key)
+        found: list[Any] | None = self._found(None)
         return [] if found is None else found
 
     def get(self) -> list[Any]:
@@ -148,13 +167,12 @@ class ListState(State):
 
     def add(self, item: Any) -> None:
         """Appends one item."""
-        key = self._holder.current_key
-        found = self._table.get(key)
+        found = self._found(None)
         if found is None:
-            self._table[key] = [item]
+            self._top[self._holder.current_key] = [item]
         else:
             found.append(item)
-            self._table[key] = found
+            self._top[self._holder.current_key] = found
 
     def extend(self, items: Iterable[Any]) -> None:
         """Appends several items."""
@@ -164,7 +182,7 @@ class ListState(State):
         """Replaces the list; an empty one clears it."""
         items = list(new)
         if items:
-            self._table[self._holder.current_key] = items
+            self._top[self._holder.current_key] = items
         else:
             self.clear()
 
@@ -180,11 +198,13 @@ class MapState(State):
 
     kind = "map"
 
-    def __init__(self, key_type: Any = object, value_type: Any = object, *, ttl: Any = None) -> None:
-        super().__init__((key_type, value_type), ttl=ttl)
+    def __init__(
+        self, key_type: Any = object, value_type: Any = object, *, ttl: Any = None, encoding: str | None = None
+    ) -> None:
+        super().__init__((key_type, value_type), ttl=ttl, encoding=encoding)
 
     def _map(self) -> dict[Any, Any]:
-        found: dict[Any, Any] | None = self._table.get(self._holder.current_key)
+        found: dict[Any, Any] | None = self._found(None)
         return {} if found is None else found
 
     def get(self, key: Any = _MISSING, default: Any = None) -> Any:
@@ -219,7 +239,7 @@ class MapState(State):
 
     def _store(self, entries: dict[Any, Any]) -> None:
         if entries:
-            self._table[self._holder.current_key] = entries
+            self._top[self._holder.current_key] = entries
         else:
             self.clear()
 
@@ -263,21 +283,27 @@ class ReducingState(State):
 
     kind = "reducing"
 
-    def __init__(self, type: Any = object, reduce: Callable[[Any, Any], Any] | None = None, *, ttl: Any = None) -> None:
-        super().__init__(type, ttl=ttl)
+    def __init__(
+        self,
+        type: Any = object,
+        reduce: Callable[[Any, Any], Any] | None = None,
+        *,
+        ttl: Any = None,
+        encoding: str | None = None,
+    ) -> None:
+        super().__init__(type, ttl=ttl, encoding=encoding)
         if reduce is None or not callable(reduce):
             raise GraphError("ReducingState needs a function: ReducingState(float, reduce=max)")
         self.reduce = reduce
 
     def add(self, item: Any) -> None:
         """Merges one value in."""
-        key = self._holder.current_key
-        found = self._table.get(key, _MISSING)
-        self._table[key] = item if found is _MISSING else self.reduce(found, item)
+        found = self._found(_MISSING)
+        self._top[self._holder.current_key] = item if found is _MISSING else self.reduce(found, item)
 
     def get(self) -> Any:
         """The merged value, or None."""
-        return self._table.get(self._holder.current_key)
+        return self._found(None)
 
     @property
     def value(self) -> Any:
@@ -290,7 +316,7 @@ class ReducingState(State):
 
     def update(self, new: Any) -> None:
         """Replaces the merged value."""
-        self._table[self._holder.current_key] = new
+        self._top[self._holder.current_key] = new
 
 
 class AggregatingState(State):
@@ -298,8 +324,10 @@ class AggregatingState(State):
 
     kind = "aggregating"
 
-    def __init__(self, type: Any = object, aggregate: Any = None, *, ttl: Any = None) -> None:
-        super().__init__(type, ttl=ttl)
+    def __init__(
+        self, type: Any = object, aggregate: Any = None, *, ttl: Any = None, encoding: str | None = None
+    ) -> None:
+        super().__init__(type, ttl=ttl, encoding=encoding)
         if isclass(aggregate) or not hasattr(aggregate, "create_accumulator"):
             raise GraphError(
                 "AggregatingState needs an aggregate function: AggregatingState(object, aggregate=tr.Mean())"
@@ -308,14 +336,13 @@ class AggregatingState(State):
 
     def add(self, item: Any) -> None:
         """Adds one value to the accumulator."""
-        key = self._holder.current_key
-        found = self._table.get(key, _MISSING)
+        found = self._found(_MISSING)
         accumulator = self.aggregate.create_accumulator() if found is _MISSING else found
-        self._table[key] = self.aggregate.add(item, accumulator)
+        self._top[self._holder.current_key] = self.aggregate.add(item, accumulator)
 
     def get(self) -> Any:
         """The result over what was added, or None where nothing was."""
-        found = self._table.get(self._holder.current_key, _MISSING)
+        found = self._found(_MISSING)
         return None if found is _MISSING else self.aggregate.get_result(found)
 
     @property
@@ -329,7 +356,7 @@ class AggregatingState(State):
 
     def update(self, new: Any) -> None:
         """Replaces the *accumulator* (what `create_accumulator` and `add` return), not the result."""
-        self._table[self._holder.current_key] = new
+        self._top[self._holder.current_key] = new
 
 
 def declared(function: object) -> dict[str, State]:

@@ -88,11 +88,15 @@ class Chain:
 
     def open(self) -> None:
         """Opens the operators, the last one first, so that nobody is handed a record before it is open."""
+        source = self.source
+        if source is not None and self.generators:
+            source.all_at_once = True  # their watermark is a minimum over splits
         for operator in reversed(self.operators):
             operator.open()
-        if self.source is not None:
+        if source is not None:
+            source.opened_splits.clear()
             for generator in self.generators:
-                generator.splits_opened([split.index for split in self.source.splits])
+                generator.splits_opened([split.index for split in source.splits])
 
     def close(self) -> list[BaseException]:
         """Closes every operator; returns what they raised."""
@@ -103,6 +107,14 @@ class Chain:
             except BaseException as error:  # the others must still be closed; the caller reports it
                 raised.append(error)
         return raised
+
+    def splits_opened(self) -> None:
+        """Tells those that keep a watermark per split which splits the source has got, before it reads them."""
+        source = self.source
+        if source is not None and source.opened_splits:
+            for generator in self.generators:
+                generator.splits_opened(source.opened_splits)
+            source.opened_splits.clear()
 
     def splits_ended(self) -> bool:
         """Tells those that keep a watermark per split which splits of the source have ended. True when some have."""
@@ -148,9 +160,10 @@ class Chain:
                 outbox.idle(output)
 
     def pass_on_idleness(self, outbox: Outbox) -> None:
-        """Generators that fell silent make the outputs below them idle."""
+        """Generators that fell silent, or that have no split to hear of, make the outputs below them idle."""
+        starved = self.source is not None and self.source.starved
         for i, operator in enumerate(self.operators):
-            if isinstance(operator, TimestampsTask) and operator.idle:
+            if isinstance(operator, TimestampsTask) and (operator.idle or starved):
                 for j in self._sharing(i):
                     for output in self.outputs[j]:
                         outbox.idle(output)
@@ -189,6 +202,10 @@ class Chain:
         while self.ending < len(self.operators):
             i = self.ending
             operator = self.operators[i]
+            if operator.finished:  # before the checkpoint that it was restored from
+                self.reached[i] = self.passed[i] = MAX_TIME
+                self.ending += 1
+                continue
             if not self._told:
                 operator.input_ended()
                 self._told = True
@@ -205,6 +222,7 @@ class Chain:
             if awaited(operator):
                 return True  # and those set processing-time timers again
             operator.finish()
+            operator.finished = True
             self.ending += 1
             self._told = False
             return False

@@ -103,7 +103,7 @@ class OperatorContext:
     @property
     def random(self) -> Any:
         if self._random is None:
-            self._random = self.services.random(self.uid, self.subtask)
+            self._random = self.services.random(self.uid, self.subtask, self.services.incarnation)
         return self._random
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from tailrace.elements.frames import ChannelId, Frame
-from tailrace.elements.markers import EndOfInput, Idle, Watermark
+from tailrace.elements.markers import EndOfInput, Idle, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
 from tailrace.protocol.flow import Consumer
@@ -20,7 +21,9 @@ class InputChannel:
     number of the next record that may arrive.
     """
 
-    __slots__ = ("charge", "ended", "expected", "flow", "id", "idle", "port", "queue", "reading", "taken", "watermark")
+    __slots__ = (
+        "blocked", "charge", "ended", "expected", "flow", "id", "idle", "port", "queue", "reading", "taken", "watermark",
+    )  # fmt: skip
 
     def __init__(self, ident: ChannelId, port: int, window: int) -> None:
         self.id = ident
@@ -31,6 +34,8 @@ class InputChannel:
         self.watermark = MIN_TIME
         self.idle = False
         self.ended = False
+        self.blocked = False
+        """Whether it waits for other channels to reach a cut that it has reached."""
         self.reading: Any = None
         """The batch at the head while only a part of it was taken; `taken` records of it were."""
         self.taken = 0
@@ -51,7 +56,7 @@ class Taken:
 class Gate:
     """All channels of one subtask.
 
-    Invariant G2: `_turn` holds exactly the channels with something unread, each once.
+    Invariant G2: `_turn` holds exactly the channels with something unread that are not blocked, each once.
     """
 
     def __init__(self, channels: list[InputChannel]) -> None:
@@ -87,7 +92,7 @@ class Gate:
         if charge:
             channel.flow.arrive(charge)
         channel.expected += element.count if isinstance(element, Frame) else _count(element)
-        if not channel.queue and channel.reading is None:
+        if not channel.queue and channel.reading is None and not channel.blocked:
             self._turn.append(channel)
         channel.queue.append((element, charge))
 
@@ -96,7 +101,7 @@ class Gate:
         channel = self._turn[0]
         if channel.reading is None:
             element, channel.charge = channel.queue.popleft()
-            if isinstance(element, Watermark | Idle | EndOfInput):
+            if isinstance(element, Marker):
                 self._move_on(channel)
                 return Taken(channel, marker=element)
             channel.reading = decoded(channel.id, element)
@@ -117,8 +122,24 @@ class Gate:
         if channel.queue:
             self._turn.append(channel)
 
+    def block(self, ident: ChannelId) -> None:
+        """Reads nothing more of this channel until it is released."""
+        channel = self.channels[ident]
+        channel.blocked = True
+        if channel.queue:
+            self._turn.remove(channel)
+
+    def release(self, idents: Iterable[ChannelId]) -> None:
+        """Reads on from these channels."""
+        for ident in idents:
+            channel = self.channels[ident]
+            if channel.blocked:  # the one whose marker completed the cut never was
+                channel.blocked = False
+                if channel.queue:
+                    self._turn.append(channel)
+
     def mark(self, channel: InputChannel, marker: Any) -> None:
-        """Takes a marker into account. `watermark` and `all_idle` are up to date afterwards."""
+        """Takes a marker of time into account. `watermark` and `all_idle` are up to date afterwards."""
         if isinstance(marker, Watermark):
             channel.idle = False
             channel.watermark = max(channel.watermark, marker.time)
@@ -141,7 +162,7 @@ class Gate:
 
     def check(self) -> None:
         """Raises `InternalError` where an invariant of this file does not hold."""
-        waiting = [c for c in self.channels.values() if c.queue or c.reading is not None]
+        waiting = [c for c in self.channels.values() if (c.queue or c.reading is not None) and not c.blocked]
         if sorted(c.id for c in waiting) != sorted(c.id for c in self._turn):
             raise InternalError(f"G2: channels with input {waiting} are not those in turn {list(self._turn)}")
         for channel in self.channels.values():
@@ -167,4 +188,4 @@ def decoded(ident: ChannelId, element: Any) -> Any:
 
 
 def _count(element: Any) -> int:
-    return 0 if isinstance(element, Watermark | Idle | EndOfInput) else len(element)
+    return 0 if isinstance(element, Marker) else len(element)

@@ -11,6 +11,10 @@ class Reason(Enum):
 
     NO_INPUT = "no input"
     NO_CREDIT = "no credit"
+    ALIGNING = "aligning"
+    """Some inputs have reached a cut and wait for the others."""
+    ENCODING = "encoding"
+    """A cut is due, and the snapshot before it is not encoded yet."""
     QUIET = "quiet"
     """The input has ended; a timer is awaited."""
     FINISHED = "finished"

@@ -1,8 +1,9 @@
 """One subtask as a deterministic machine: `arrive` and `granted` only store, `step` does one bounded piece of work.
 
-The order of the pieces is fixed here: what is sealed and waits for credit comes first (nothing else happens until it
-went), then event time, then processing-time timers, then input. The clock is an argument of `step`, and so is the
-budget, in records.
+The order of the pieces is fixed here: a cut that is due comes first (but event time that is on its way through the
+operators arrives before it), then what is sealed and waits for credit (nothing else happens until it went), then event
+time, then processing-time timers, then input. The clock is an argument of `step`, and so is the budget, in records.
+Encoding what a cut froze is no part of `step`: the worker does it in portions of its own (`encode`), between steps.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.elements.frames import ChannelId
-from tailrace.elements.markers import Watermark
+from tailrace.elements.markers import Barrier, EndOfInput, Watermark
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan, Vertex
+from tailrace.protocol.cut import Aligner, Outcome
 from tailrace.task.chain import Chain, build_chain, check_unchanged
 from tailrace.task.copying import fingerprint
 from tailrace.task.gate import Gate, InputChannel
@@ -24,6 +26,7 @@ from tailrace.task.operators.endpoints import SinkTask
 from tailrace.task.outbox import Outbox, Output, OutputChannel
 from tailrace.task.partition import make_partitioner
 from tailrace.task.services import Services
+from tailrace.task.snapshot import TaskSnapshot
 
 _STORY = 32
 
@@ -55,6 +58,16 @@ class Task:
         self.finished = False
         self.grants: list[tuple[ChannelId, int]] = []
         """Grants that are worth saying, to be carried out after each step."""
+        self.aligner = Aligner(self.gate.channels)
+        self.snapshot: TaskSnapshot | None = None
+        """The snapshot that is being encoded, or that the worker has not taken all of."""
+        self.declined: list[int] = []
+        """Checkpoints that cannot be completed here; the worker says so and empties it."""
+        self.cuts = 0
+        """How many cuts were made, for the driver that measures how long they take."""
+        self._due: deque[int] = deque()
+        """Cuts to make before anything else."""
+        self._aligning_since = 0
         self._advancing = False
         """Whether event time has work left in the chain."""
         self._said_end = False
@@ -64,8 +77,17 @@ class Task:
         """Opens the user's functions."""
         self.chain.open()
 
+    def restored(self) -> None:
+        """What a checkpoint held is in the operators: the task goes on from there. Called before `open`."""
+        self.gate.watermark = max(self.gate.watermark, self.chain.arrived[0])
+
     def close(self) -> list[BaseException]:
-        """Closes the user's functions; returns what they raised."""
+        """Closes the user's functions; returns what they raised. What is being encoded holds on to the state of the whole
+        operator (and that to it), and Python would find out much later: it is given up here."""
+        snapshot, self.snapshot = self.snapshot, None
+        for operator, _ in snapshot.operators if snapshot is not None else ():
+            if operator.backend is not None and snapshot is not None:
+                operator.backend.abort(snapshot.checkpoint)
         return self.chain.close()
 
     # Events.
@@ -78,6 +100,36 @@ class Task:
         """The consumer of one of our channels allows more."""
         self.outbox.granted(ident, total)
 
+    def trigger(self, checkpoint: int) -> None:
+        """The coordinator wants a checkpoint."""
+        self._follow(self.aligner.trigger(checkpoint))
+
+    def abort(self, checkpoint: int) -> None:
+        """A checkpoint will never be complete: nothing of it stays."""
+        self._follow(self.aligner.abort(checkpoint))
+        if checkpoint in self._due:
+            self._due.remove(checkpoint)
+        if self.snapshot is not None and self.snapshot.checkpoint == checkpoint:
+            self.snapshot = None
+        for operator in self.chain.operators:
+            operator.abort(checkpoint)
+            if operator.backend is not None:
+                operator.backend.abort(checkpoint)
+                operator.chains.abort(checkpoint)
+
+    def confirm(self, checkpoint: int) -> None:
+        """A checkpoint is complete."""
+        for operator in self.chain.operators:
+            operator.confirm(checkpoint)
+            if operator.backend is not None:
+                operator.backend.confirm(checkpoint)
+                operator.chains.confirm(checkpoint)
+
+    def operator_event(self, source: int, payload: bytes) -> None:
+        """Another subtask of this vertex has something to say to the operator at the chain's root."""
+        if self.chain.source is not None:
+            self.chain.source.event(source, payload)
+
     def flush(self) -> bool:
         """The worker has nothing else to do: what was gathered goes. True when there was anything."""
         return not self.finished and self.outbox.flush()
@@ -87,12 +139,17 @@ class Task:
     def step(self, now: int, budget: int) -> Idle | None:
         """One bounded piece of work of about `budget` records at time `now` (int64 microseconds). None when something
         was done, else why not. What user code raises passes through as `UserCodeError`."""
+        self.services.now = self.outbox.now = now
+        self.last_count = 0
+        if self._due and not self._advancing:
+            if self.snapshot is not None:
+                return Idle(Reason.ENCODING)  # one at a time: the cut waits until the one before is encoded
+            self._cut(self._due.popleft(), now)
+            return None
         if self.finished:
             return Idle(Reason.FINISHED)
-        self.services.now = self.outbox.now = now
         if self.outbox.blocked:
             return Idle(Reason.NO_CREDIT)
-        self.last_count = 0
         if self._advancing:
             self._advance(budget)
             return None
@@ -100,6 +157,38 @@ class Task:
         if idle is None:
             self.outbox.flush_if_old()
         return idle
+
+    def encode(self, now: int, limit: int) -> None:
+        """Encodes about `limit` more entries of the snapshot that there is."""
+        snapshot = self.snapshot
+        if snapshot is not None and not snapshot.done:
+            snapshot.encode(limit)
+            snapshot.encoded_at = now
+
+    # Cuts.
+
+    def _cut(self, checkpoint: int, now: int) -> None:
+        """The cut: state is frozen, and the barrier goes behind what was emitted."""
+        self._story.append(f"cut {checkpoint}")
+        self.cuts += 1
+        waited = now - self._aligning_since if self._aligning_since else 0
+        self._aligning_since = 0
+        self.snapshot = TaskSnapshot(checkpoint, self.chain, waited, now)
+        if not self._said_end:
+            self.outbox.barrier(checkpoint)
+
+    def _follow(self, outcome: Outcome, channel: InputChannel | None = None) -> None:
+        """Carries out what the aligner decided."""
+        self.declined.extend(outcome.given_up)
+        self.gate.release(outcome.release)
+        if outcome.release:
+            self._aligning_since = self._aligning_since if outcome.cuts else 0
+        if outcome.block and channel is not None:
+            self.gate.block(channel.id)
+            self._aligning_since = self._aligning_since or self.services.now
+        self._due.extend(outcome.cuts)
+
+    # Input.
 
     def _timers_or_input(self, now: int, budget: int) -> Idle | None:
         due = self.chain.next_processing()
@@ -115,12 +204,15 @@ class Task:
             return None
         if source is not None or self.gate.ended:
             return self._end(budget, due)
-        return Idle(Reason.NO_INPUT, due)
+        return Idle(Reason.ALIGNING if self.aligner.blocked else Reason.NO_INPUT, due)
 
     def _read(self, source: Any, now: int, budget: int, due: int | None) -> Idle | None:
         if not source.ready(now):
+            if source.starved and self.chain.generators:
+                self.chain.pass_on_idleness(self.outbox)
             wake = source.wake_at()
-            return Idle(Reason.NO_INPUT, wake if due is None else min(wake, due))
+            return Idle(Reason.NO_INPUT, min((t for t in (wake, due) if t is not None), default=None))
+        self.chain.splits_opened()
         self.last_count = source.read(budget, now)
         self.records_in += self.last_count
         ended = self.chain.splits_ended()
@@ -144,12 +236,17 @@ class Task:
                 self.chain.root.process(taken.batch, taken.channel.port)
         if taken.grant is not None:
             self.grants.append((taken.channel.id, taken.grant))
-        if self.chain.generators or taken.marker is not None:
+        if self.chain.generators or (taken.marker is not None and not isinstance(taken.marker, Barrier)):
             self._advance(budget)
 
     def _mark(self, channel: InputChannel, marker: Any) -> None:
         self._story.append(f"{channel.id} {marker}")
+        if isinstance(marker, Barrier):
+            self._follow(self.aligner.marker(channel.id, marker.checkpoint), channel)
+            return
         self.gate.mark(channel, marker)
+        if isinstance(marker, EndOfInput):
+            self._follow(self.aligner.ended(channel.id), channel)
         if not isinstance(marker, Watermark) and self.gate.all_idle:
             self.chain.idle(self.outbox)
         if self.gate.watermark != MAX_TIME:
@@ -173,10 +270,10 @@ class Task:
 
     # What others may ask.
 
-    def prepared(self) -> list[tuple[int, bytes]]:
-        """What the task's sinks want published once the job has succeeded: (node id, prepared)."""
+    def prepared(self) -> list[tuple[str, bytes]]:
+        """Without checkpoints: what the task's sinks want published once the job has succeeded: (uid, prepared)."""
         sinks = [op for op in self.chain.operators if isinstance(op, SinkTask)]
-        return [(sink.node.id, one) for sink in sinks for one in sink.prepared]
+        return [(sink.ctx.uid, one) for sink in sinks for one in sink.final_prepared]
 
     def records_out(self) -> int:
         """Records that left the task: over its edges, or into its sinks."""
@@ -195,6 +292,9 @@ class Task:
         try:
             self.gate.check()
             self.outbox.check()
+            wrong = self.aligner.check()
+            if wrong is not None:
+                raise InternalError(wrong, ())
             for arrived, reached in zip(self.chain.arrived, self.chain.reached, strict=True):
                 if reached > arrived and reached != MAX_TIME and not self.chain.generators:
                     raise InternalError(f"C1: event time {reached} was reached where only {arrived} has come")

@@ -12,7 +12,7 @@ from typing import Any
 
 from tailrace.elements.batches import Columns, Rows, concat, joinable
 from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
-from tailrace.elements.markers import EndOfInput, Idle, Watermark
+from tailrace.elements.markers import Barrier, EndOfInput, Idle, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, shortened
 from tailrace.protocol.flow import Producer
@@ -34,7 +34,7 @@ class OutputChannel:
     """
 
     __slots__ = (
-        "buffer", "buffered", "flow", "id", "idle_due", "local", "queue", "record_bytes", "sealed", "seq",
+        "buffer", "buffered", "flow", "id", "idle_due", "idle_said", "local", "queue", "record_bytes", "sealed", "seq",
         "watermark_due", "watermark_sent",
     )  # fmt: skip
 
@@ -52,6 +52,8 @@ class OutputChannel:
         self.watermark_due = MIN_TIME
         self.watermark_sent = MIN_TIME
         self.idle_due = False
+        self.idle_said = False
+        """Whether nothing was sent since the channel was said to be idle."""
 
 
 class Output:
@@ -118,18 +120,24 @@ class Outbox:
                     self.oldest = self.now
 
     def idle(self, output: Output) -> None:
-        """The operator has nothing to say for now."""
+        """The operator has nothing to say for now. Saying it again is saying it once."""
         for channel in output.channels:
-            channel.idle_due = True
+            channel.idle_due = not channel.idle_said or bool(channel.buffer)
         self.flush()
+
+    def barrier(self, checkpoint: int) -> None:
+        """The task has cut: what was emitted so far goes before the barrier, whatever comes goes behind it."""
+        self._mark_all(Barrier(checkpoint))
 
     def end(self) -> None:
         """The task's input has ended and everything was emitted."""
+        self._mark_all(EndOfInput())
+
+    def _mark_all(self, marker: Any) -> None:
         self.flush()
-        for output in self.outputs:
-            for channel in output.channels:
-                self._mark(channel, EndOfInput())
-                self._drain(channel)
+        for channel in self.channels.values():
+            self._mark(channel, marker)
+            self._drain(channel)
 
     def flush_if_old(self) -> None:
         """Seals what waits where its oldest record has waited long enough."""
@@ -171,6 +179,7 @@ class Outbox:
         if channel.idle_due:
             channel.idle_due = False
             self._mark(channel, Idle())
+            channel.idle_said = True
         self._drain(channel)
 
     def _pieces(self, channel: OutputChannel, batch: Any) -> list[Any]:
@@ -215,6 +224,7 @@ class Outbox:
         self._queue(channel, channel.seq, payload, 0)
 
     def _queue(self, channel: OutputChannel, seq: int, payload: Any, charge: int) -> None:
+        channel.idle_said = False
         if not channel.queue:
             self.blocked += 1
         channel.queue.append((seq, payload, charge))

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailrace.state.backend import Backend
+
 RandomFactory = Callable[[int], Any]
 """Makes a `random.Random` from a seed. Given from above: nothing below the waterline makes randomness."""
 
@@ -24,6 +26,10 @@ class Services:
     max_parallelism: int = 128
     copy_records: bool = False
     debug: bool = False
+    make_backend: Callable[[str, int], Backend] | None = None
+    """Makes the state backend of an operator (uid) in a subtask; None for one in memory that is never frozen."""
+    checkpointing: bool = False
+    """Whether the job takes checkpoints: sinks then prepare at each cut."""
     now: int = 0
     """The clock reading of the current step, int64 microseconds. Set by the task at each step, from its event."""
 

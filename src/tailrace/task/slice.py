@@ -100,6 +100,28 @@ class Slice:
         element = frame if frame.count or frame.kind == ROWS else frame.marker()
         self._receiver(channel).arrive(channel, frame.seq, element, frame.size if frame.count else 0)
 
+    def trigger(self, checkpoint: int) -> None:
+        """The coordinator wants a checkpoint."""
+        for task in self.tasks:
+            task.trigger(checkpoint)
+
+    def abort(self, checkpoint: int) -> None:
+        """A checkpoint will never be complete."""
+        for task in self.tasks:
+            task.abort(checkpoint)
+
+    def confirm(self, checkpoint: int) -> None:
+        """A checkpoint is complete."""
+        for task in self.tasks:
+            task.confirm(checkpoint)
+
+    def operator_event(self, vertex: int, source: int, payload: bytes) -> None:
+        """Subtask `source` of a vertex has something to say to the one that is here. Raises `ProtocolViolation`."""
+        task = self._by_vertex.get(vertex)
+        if task is None:
+            raise ProtocolViolation(f"an operator event for vertex {vertex}, which is not in this worker")
+        task.operator_event(source, payload)
+
     # Steps.
 
     def step(self, task: Task, now: int, budget: int) -> Idle | None:

@@ -5,44 +5,71 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
+from tailrace.state.codecs import PICKLE
+from tailrace.state.format import TableInfo
+from tailrace.state.tables import MISSING, MemoryBase, Table
+
 _SLACK = 64
 
 
 class Timers:
     """(key, time) pairs; setting one twice is setting it once.
 
-    Invariant T1: `_live` holds exactly the timers that are set; an entry of the heap that is not the live one of its
+    What is set is a table of state, (key, time) -> the order of setting, and goes into checkpoints like any other. The heap
+    is made from it again after a restore.
+
+    Invariant T1: the table holds exactly the timers that are set; an entry of the heap that is not the live one of its
     (key, time) was deleted and is dropped when it comes up.
     Invariant T2: the heap holds at most twice as many entries as there are timers, and a few: a timer that is moved on
     with each record (a session's end) must not leave a trail.
     """
 
-    __slots__ = ("_heap", "_live", "_order")
+    __slots__ = ("_count", "_heap", "_order", "_table", "_top")
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Any]] = []
-        self._live: dict[tuple[Any, int], int] = {}
+    def __init__(self, table: Table | None = None) -> None:
+        if table is None:
+            table = Table(0, TableInfo("timers", "timers"), object, PICKLE, MemoryBase(), None)
+        self._heap: list[tuple[int, int, _Keyed]] = []
+        self._table = table
+        self._top = table.top
+        table.users.append(self)
         self._order = 0
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._live)
+        return self._count
+
+    def rebuild(self) -> None:
+        """Makes the heap from the table, after a restore."""
+        self._heap = [(time, order, _Keyed(key)) for (key, time), order in self._table.items()]
+        self._heap.sort(key=lambda entry: entry[:2])
+        self._count = len(self._heap)
+        self._order = max((entry[1] for entry in self._heap), default=0)
+
+    def _found(self, entry: tuple[Any, int]) -> int | None:
+        """The order of a timer that is set."""
+        order: int | None = self._top.get(entry)
+        return self._table.find(entry) if order is None else order
 
     def set(self, key: Any, time: int) -> None:
         """Sets a timer, unless it is set."""
-        if (key, time) not in self._live:
+        entry = (key, time)
+        if entry not in self._top and self._table.find(entry) is None:
             self._order += 1
-            self._live[key, time] = self._order
+            self._top[entry] = self._order
+            self._count += 1
             heapq.heappush(self._heap, (time, self._order, _Keyed(key)))
-            if len(self._heap) > 2 * len(self._live) + _SLACK:
+            if len(self._heap) > 2 * self._count + _SLACK:
                 self._sweep()
 
     def delete(self, key: Any, time: int) -> None:
         """Deletes a timer, if it is set."""
-        self._live.pop((key, time), None)
+        if self._table.pop((key, time), MISSING) is not MISSING:
+            self._count -= 1
 
     def _sweep(self) -> None:
         """Drops the entries of deleted timers."""
-        self._heap = [e for e in self._heap if self._live.get((e[2].key, e[0])) == e[1]]
+        self._heap = [e for e in self._heap if self._found((e[2].key, e[0])) == e[1]]
         heapq.heapify(self._heap)
 
     def next_time(self) -> int | None:
@@ -50,7 +77,7 @@ class Timers:
         heap = self._heap
         while heap:
             time, order, keyed = heap[0]
-            if self._live.get((keyed.key, time)) == order:
+            if self._found((keyed.key, time)) == order:
                 return time
             heapq.heappop(heap)
         return None
@@ -61,19 +88,26 @@ class Timers:
         if time is None or time > until:
             return None
         keyed = heapq.heappop(self._heap)[2]
-        del self._live[keyed.key, time]
+        self._table.pop((keyed.key, time))
+        self._count -= 1
         return keyed.key, time
 
     def clear(self) -> None:
         """Deletes all timers."""
         self._heap.clear()
-        self._live.clear()
+        if self._count:
+            self._table.clear()
+            self._count = 0
 
 
 class _Keyed:
-    """A key in a heap entry. Never compared: the order before it is unique."""
+    """A key in a heap entry. The order before it is unique, but for timers that different subtasks set before a restore:
+    of these none is the smaller one."""
 
     __slots__ = ("key",)
 
     def __init__(self, key: Any) -> None:
         self.key = key
+
+    def __lt__(self, other: object) -> bool:
+        return False

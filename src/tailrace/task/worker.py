@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.elements.frames import decode as decode_frame
-from tailrace.errors import InternalError, ProtocolViolation, TailraceError, UserCodeError
+from tailrace.errors import CheckpointError, InternalError, ProtocolViolation, TailraceError, UserCodeError
+from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink
 from tailrace.protocol.deployment import (
-    AnyMessage,
     Deploy,
     Deployed,
     Failed,
     FailureKind,
     Leave,
+    OperatorEvent,
     Peer,
     Phase,
     Progress,
@@ -29,9 +30,17 @@ from tailrace.protocol.deployment import (
     Welcome,
     next_phase,
 )
+from tailrace.protocol.recovery import Reset, WasReset
+from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
+from tailrace.protocol.wire import AnyMessage
+from tailrace.state.backend import Backend
+from tailrace.state.manifest import decode_manifest
+from tailrace.state.parts import Part
+from tailrace.task.checkpoints import DropState, WorkerCheckpoints, WriteState
 from tailrace.task.functions import with_own_functions
 from tailrace.task.idle import Idle, Reason
 from tailrace.task.machine import Task
+from tailrace.task.restore import Restorer
 from tailrace.task.services import RandomFactory, Services
 from tailrace.task.slice import Slice, ToPeer
 from tailrace.task.usercode import user_traceback
@@ -49,6 +58,13 @@ class JobSpec:
     seed: int = 0
     copy_records: bool = False
     debug: bool = False
+    checkpointing: bool = False
+    """Whether checkpoints are taken: sinks then prepare at every cut."""
+    allow_dropped_state: tuple[str, ...] | bool = False
+    """Operators (uids) whose state may be dropped where it does not fit any more, or True for all."""
+    state_backend: str = "memory"
+    checkpoint_dir: str | None = None
+    storage_options: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +82,30 @@ class ConnectPeers:
 
 
 @dataclass(frozen=True, slots=True)
+class ClosePeers:
+    """An action: close the links to other workers; whatever comes on them does not count any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadState:
+    """An action: read these operators (uid -> key groups [first, last)) of a checkpoint. Each part comes back by
+    `state_part`, the end by `state_read`, a failure by `state_unreadable`, all with the same number."""
+
+    number: int
+    manifest: bytes
+    folder: str
+    """The job's folder that the checkpoint lies in, as a URL; empty for our own."""
+    wanted: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class Exit:
     """An action: the worker is done. `lost` when nobody told it so."""
 
     reason: str
 
 
-Action = ToCoordinator | ConnectPeers | Exit | ToPeer
+Action = ToCoordinator | ConnectPeers | ClosePeers | ReadState | WriteState | DropState | Exit | ToPeer
 
 
 class Worker:
@@ -83,7 +116,11 @@ class Worker:
     """
 
     def __init__(
-        self, slot: int, load: Callable[[bytes], JobSpec], random_factory: RandomFactory, attempt: int = 0
+        self,
+        slot: int,
+        load: Callable[[bytes], JobSpec],
+        random_factory: RandomFactory,
+        backend_factory: Callable[[JobSpec, str, int], Backend] | None = None,
     ) -> None:
         self.slot = slot
         self.phase = Phase.JOINING
@@ -97,7 +134,12 @@ class Worker:
         """What user functions raised in `close`: reported by the driver, never the cause of a failure."""
         self._load = load
         self._random_factory = random_factory
-        self._attempt = attempt
+        self._backend_factory = backend_factory
+        self._checkpoints: WorkerCheckpoints | None = None
+        self._restorer: Restorer | None = None
+        self._reading = 0
+        """The number of the newest `ReadState`: what answers an older one does not count."""
+        self._peers: list[Peer] = []
 
     # Events.
 
@@ -105,8 +147,14 @@ class Worker:
         """A message from the coordinator."""
         if self.phase is Phase.LEFT:
             return
+        if isinstance(message, Reset):
+            self._reset(message.attempt)
+            return
         if self.failed and not isinstance(message, Leave):
             return  # the coordinator had not heard yet
+        if isinstance(message, Trigger | Abort | Complete):
+            self._guarded(lambda: self._checkpoint(message))
+            return
         self.phase = next_phase(self.phase, message)
         if isinstance(message, Welcome):
             self.epoch = message.epoch
@@ -116,6 +164,8 @@ class Worker:
             pass  # from here on the driver steps the tasks
         elif isinstance(message, Publish):
             self._guarded(lambda: self._publish(message))
+        elif isinstance(message, OperatorEvent):
+            self._guarded(lambda: self._operator_event(message))
         elif isinstance(message, Leave):
             self._leave(message.reason)
 
@@ -132,7 +182,7 @@ class Worker:
             self.slice.receive(decode_frame(data), peer)
         except ProtocolViolation as error:
             self._fail(FailureKind.PEER, f"worker {peer} broke the protocol: {error}", peer=peer)
-        self._collect()
+        self._collect_sends()
 
     def peer_lost(self, peer: int, reason: str) -> None:
         """A link to another worker closed. Once everything is finished that is how it should be."""
@@ -144,6 +194,38 @@ class Worker:
         if self.phase is not Phase.LEFT:
             self._leave(f"lost the coordinator: {reason}")
 
+    def state_part(self, number: int, part: Part) -> None:
+        """A part of the state that is to be restored was read."""
+        restorer = self._restorer
+        if restorer is not None and number == self._reading and not self.failed:
+            self._guarded(lambda: restorer.part(part))
+
+    def state_read(self, number: int) -> None:
+        """All of the state was read."""
+        restorer = self._restorer
+        if restorer is not None and number == self._reading and not self.failed:
+            self._restorer = None
+            self._guarded(restorer.finish)
+            self._guarded(self._open)
+
+    def state_unreadable(self, number: int, reason: str, fatal: bool) -> None:
+        """The state cannot be read. `fatal` where trying again would not help."""
+        if self._restorer is not None and number == self._reading:
+            self._restorer = None
+            self._fail(FailureKind.STATE if fatal else FailureKind.STORE, reason)
+
+    def state_written(self, checkpoint: int, now: int) -> None:
+        """The file of a checkpoint is durable."""
+        if self._checkpoints is not None:
+            ack = self._checkpoints.written(checkpoint, now)
+            if ack is not None:
+                self._say(ack)
+
+    def state_not_written(self, checkpoint: int, reason: str) -> None:
+        """The file of a checkpoint cannot be written."""
+        if self._checkpoints is not None and self._checkpoints.knows(checkpoint):
+            self._say(Declined(checkpoint, reason))
+
     def cannot_connect(self, reason: str) -> None:
         """The driver could not carry out `ConnectPeers`."""
         self._fail(FailureKind.PEER, reason)
@@ -152,8 +234,20 @@ class Worker:
 
     @property
     def stepping(self) -> bool:
-        """Whether tasks may be stepped now."""
-        return self.phase is Phase.RUNNING and not self.failed
+        """Whether tasks may be stepped now. With checkpoints they live on when they have finished: what they hold belongs
+        into every checkpoint to come."""
+        running = self.phase is Phase.RUNNING or (self.phase is Phase.FINISHED and self._checkpoints is not None)
+        return running and not self.failed
+
+    @property
+    def incarnation(self) -> int:
+        """The incarnation that the worker's tasks run under, 0 while there are none."""
+        return self.slice.incarnation if self.slice is not None else 0
+
+    @property
+    def encoding(self) -> bool:
+        """Whether there is a snapshot to be encoded."""
+        return self.stepping and any(t.snapshot is not None and not t.snapshot.done for t in self.tasks())
 
     def tasks(self) -> list[Task]:
         """The tasks in the order in which they are asked: downstream first."""
@@ -164,16 +258,33 @@ class Worker:
         user's functions: what the tasks sent is on its way by then, and the end of the job, which is a matter of seconds,
         need not wait for them."""
         assert self.slice is not None
-        if self.slice.finished:
+        if self.slice.finished and self.phase is Phase.RUNNING:
             self._finish()
             return None
         try:
             idle = self.slice.step(task, now, budget)
+            self._collect(now)
         except BaseException as error:
             self._fail_by(error, task.vertex.name)
             return Idle(Reason.FINISHED)
-        self._collect()
         return idle
+
+    def encode(self, now: int, limit: int) -> None:
+        """Encodes about `limit` more entries of a snapshot. The driver says when: between steps, and no longer than it
+        can let the records wait."""
+        for task in self.tasks():
+            if task.snapshot is not None and not task.snapshot.done:
+                try:
+                    task.encode(now, limit)
+                    self._collect(now)
+                except BaseException as error:
+                    self._fail_by(error, task.vertex.name)
+                return
+
+    def freeze_took(self, task: Task, micros: int) -> None:
+        """The driver measured how long the last cut of a task took."""
+        if self._checkpoints is not None:
+            self._checkpoints.froze(task, micros)
 
     def flush(self) -> bool:
         """Nothing else is to do. True when something gathered went."""
@@ -184,7 +295,7 @@ class Worker:
         except BaseException as error:
             self._fail_by(error)
             return False
-        self._collect()
+        self._collect_sends()
         return flushed
 
     def report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> None:
@@ -213,47 +324,107 @@ class Worker:
 
     def _deploy(self, message: Deploy) -> None:
         spec = self.spec = self._load(message.plan)
+        make = self._backend_factory
         services = Services(
             random_factory=self._random_factory,
             job=spec.job,
-            incarnation=spec.incarnation,
+            incarnation=message.incarnation,
             run_id=spec.run_id,
             seed=spec.seed,
             max_parallelism=spec.plan.graph.max_parallelism,
             copy_records=spec.copy_records,
             debug=spec.debug,
+            checkpointing=spec.checkpointing,
+            make_backend=None if make is None else lambda uid, subtask: make(spec, uid, subtask),
         )
         plan = with_own_functions(spec.plan, keep_first=True)
-        self.slice = Slice(plan, self.slot, self._attempt, services, spec.memory)
+        self.slice = Slice(plan, self.slot, message.attempt, services, spec.memory)
+        self._peers = message.peers
+        if spec.checkpointing:
+            self._checkpoints = WorkerCheckpoints(self.slot, self.epoch, services, self.slice.tasks)
+        if not message.manifest:
+            self._open()
+            return
+        manifest = decode_manifest(message.manifest, "the manifest to restore")
+        self._restorer = Restorer(plan, self.slice.tasks, manifest, message.own)
+        self._reading += 1
+        self.actions.append(ReadState(self._reading, message.manifest, message.folder, self._restorer.wanted()))
+
+    def _open(self) -> None:
+        """Everything that there is to restore is restored."""
+        assert self.slice is not None
+        if self.failed:
+            return
         self.slice.open()
         wanted = self.slice.peers()
-        self.actions.append(ConnectPeers(tuple(peer for peer in message.peers if peer.slot in wanted)))
+        self.actions.append(ConnectPeers(tuple(peer for peer in self._peers if peer.slot in wanted)))
+        self._collect()
+
+    def _checkpoint(self, message: Trigger | Abort | Complete) -> None:
+        if self.slice is None or self._checkpoints is None:
+            return
+        number = message.checkpoint
+        if isinstance(message, Trigger):
+            self.slice.trigger(number)
+        elif isinstance(message, Complete):
+            self.slice.confirm(number)
+        else:
+            self.slice.abort(number)
+            self.actions.extend(self._checkpoints.abort(number))
+
+    def _operator_event(self, message: OperatorEvent) -> None:
+        if self.slice is not None:
+            self.slice.operator_event(message.vertex, message.source, message.payload)
+            self._collect()
+
+    def _reset(self, attempt: int) -> None:
+        """The job starts anew in this process: nothing of what ran here stays."""
+        self._close()
+        if self._checkpoints is not None:
+            self.actions.extend(self._checkpoints.drop_all())
+        self.actions.append(ClosePeers())
+        self.slice = self.spec = self._checkpoints = self._restorer = None
+        self.failed = self._closed = False
+        self.phase = Phase.JOINED
+        self._say(WasReset(attempt))
 
     def _publish(self, message: Publish) -> None:
-        assert self.spec is not None
-        for ident, prepared in message.prepared:
-            node = self.spec.plan.graph.node(ident)
-            assert isinstance(node.operator, Sink)
-            try:
-                node.operator.sink.publish(prepared)
-            except Exception as error:
-                raise UserCodeError(
-                    f"publishing raised {type(error).__name__}: {error}",
-                    operator=node.name,
-                    subtask=self.slot,
-                    user_traceback=user_traceback(error),
-                ) from error
-        self._say(Published())
+        assert self.spec is not None and self.slice is not None
+        sinks = {n.uid: n for n in self.spec.plan.graph.nodes if isinstance(n.operator, Sink)}
+        for uid, prepared in message.prepared:
+            if uid in sinks:  # else its state was dropped on purpose, and this with it
+                self._of_sink(sinks[uid], "publish", prepared)
+        if message.recover:
+            for uid, node in sinks.items():
+                self._of_sink(node, "recover", message.recover, self.slice.incarnation, uid)
+        self._say(Published(message.number))
+
+    def _of_sink(self, node: Node, what: str, *args: Any) -> None:
+        assert isinstance(node.operator, Sink)
+        try:
+            getattr(node.operator.sink, what)(*args)
+        except Exception as error:
+            raise UserCodeError(
+                f"{_DOING[what]} raised {type(error).__name__}: {error}",
+                operator=node.name,
+                subtask=self.slot,
+                user_traceback=user_traceback(error),
+            ) from error
 
     def _finish(self) -> None:
         assert self.slice is not None
-        self._close()
         self.phase = Phase.FINISHED
+        if self._checkpoints is not None:  # functions stay open for the last checkpoint; sinks prepare at its cut
+            self._say(SubtasksFinished([]))
+            return
+        self._close()
         self._say(SubtasksFinished([one for task in self.slice.tasks for one in task.prepared()]))
 
     def _leave(self, reason: str) -> None:
         self.phase = Phase.LEFT
         self._close()
+        if self._checkpoints is not None:
+            self.actions.extend(self._checkpoints.drop_all())
         self.actions.append(Exit(reason))
 
     def _close(self) -> None:
@@ -266,6 +437,8 @@ class Worker:
         if isinstance(error, UserCodeError):
             where = {"operator": error.operator, "subtask": error.subtask, "record": error.record}
             self._fail(FailureKind.USER, str(error), **where)
+        elif isinstance(error, CheckpointError):
+            self._fail(FailureKind.STATE, str(error))
         elif isinstance(error, InternalError | ProtocolViolation):
             self._fail(FailureKind.INTERNAL, str(error))
         elif isinstance(error, TailraceError):
@@ -286,10 +459,31 @@ class Worker:
     def _say(self, message: AnyMessage) -> None:
         self.actions.append(ToCoordinator(message))
 
-    def _collect(self) -> None:
+    def _collect_sends(self) -> None:
         if self.slice is not None and self.slice.actions:
             self.actions.extend(self.slice.actions)
             self.slice.actions.clear()
+
+    def _collect(self, now: int = 0) -> None:
+        """What the tasks want done becomes actions of the worker."""
+        if self.slice is None:
+            return
+        self._collect_sends()
+        for task in self.slice.tasks:
+            source = task.chain.source
+            if source is not None and source.events:
+                for target, payload in source.events:
+                    self._say(OperatorEvent(task.vertex.id, self.slot, target, payload))
+                source.events.clear()
+            if task.declined:
+                for checkpoint in task.declined:
+                    self._say(Declined(checkpoint, f"{task.id}: a later checkpoint overtook it"))
+                task.declined.clear()
+            if task.snapshot is not None and self._checkpoints is not None:
+                self.actions.extend(self._checkpoints.collect(task, now))
+
+
+_DOING = {"publish": "publishing", "recover": "removing what was not published"}
 
 
 def sendable(text: str, limit: int = 20_000) -> str:

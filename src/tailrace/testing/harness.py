@@ -84,9 +84,10 @@ class Harness:
 
     def state(self, name: str) -> dict[Any, Any]:
         """The content of a declared state by key."""
-        if name not in self._task.backend.tables:
-            raise ConfigError(f"the function declares no state {name!r}; it has {sorted(self._task.backend.tables)}")
-        return dict(self._task.backend.table(name).items())
+        tables = {table.name: table for table in self._task.backend.tables.values() if table.kind != "timers"}
+        if name not in tables:
+            raise ConfigError(f"the function declares no state {name!r}; it has {sorted(tables)}")
+        return dict(tables[name].items())
 
     @property
     def timers(self) -> dict[str, int]:

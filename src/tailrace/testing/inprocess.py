@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tailrace.api.environment import Environment
 from tailrace.api.launch import launcher
@@ -13,8 +14,11 @@ from tailrace.connectors.sinks import Result, remove_unfinished
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import GraphError
 from tailrace.graph.operators import Sink, Source
+from tailrace.runtime.settings import settings_of, strategy_of
 from tailrace.task.functions import with_own_functions
 from tailrace.task.worker import JobSpec
+from tailrace.testing.faults import Fault
+from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.simulator import Conditions, SimulatedJob, Simulation
 
 
@@ -30,21 +34,66 @@ def run(env: Environment, name: str = "test") -> SimulatedJob:
 
 
 def simulate(
-    env: Environment, *, seed: int = 0, name: str = "simulated", conditions: Conditions | None = None
+    env: Environment,
+    *,
+    seed: int = 0,
+    name: str = "simulated",
+    conditions: Conditions | None = None,
+    faults: Sequence[Fault] = (),
+    files: MemoryFiles | None = None,
 ) -> SimulatedJob:
     """Runs everything pending on a simulated cluster and returns the ended job, finished or failed.
 
     The seed decides how long messages take, how large steps are, and who goes first; the same seed gives the same trace
-    (`job.digest`). Functions are pickled to every worker, as in a real job.
+    (`job.digest`). Functions are pickled to every worker, as in a real job. With checkpoints in the environment they are
+    taken into a storage in memory, `files`, whatever their `dir` is; `faults` befall the job as they say.
     """
-    return _simulate(env, name, seed, conditions, pickled=True, keep_trace=True)
+    return _simulate(env, name, seed, conditions, pickled=True, keep_trace=True, faults=faults, files=files)
 
 
 def _simulate(
-    env: Environment, name: str, seed: int, conditions: Conditions | None, *, pickled: bool, keep_trace: bool
+    env: Environment,
+    name: str,
+    seed: int,
+    conditions: Conditions | None,
+    *,
+    pickled: bool,
+    keep_trace: bool,
+    faults: Sequence[Fault] = (),
+    files: MemoryFiles | None = None,
 ) -> SimulatedJob:
     sinks = env._pending()
-    plan = env._plan(sinks)
+    simulation = prepared_simulation(
+        env,
+        name=name,
+        seed=seed,
+        conditions=conditions,
+        pickled=pickled,
+        keep_trace=keep_trace,
+        faults=faults,
+        files=files,
+    )
+    status = simulation.run()
+    if status is not JobStatus.FINISHED:
+        for node in simulation.plan.graph.nodes:
+            if isinstance(node.operator, Sink):
+                remove_unfinished(node.operator.sink, simulation.driver.run_id, node.uid)
+    env._executed |= sinks
+    return SimulatedJob(simulation)
+
+
+def prepared_simulation(
+    env: Environment,
+    *,
+    name: str,
+    seed: int = 0,
+    conditions: Conditions | None = None,
+    pickled: bool = True,
+    **options: Any,
+) -> Simulation:
+    """Everything that is pending, as a simulation that has not begun. `options` are those of a `Simulation`; settings of
+    checkpoints and restarts are the environment's where they say nothing else."""
+    plan = env._plan(env._pending())
     for node in plan.graph.nodes:
         if not pickled and isinstance(node.operator, Source) and not node.operator.source.bounded:
             raise GraphError(
@@ -53,16 +102,23 @@ def _simulate(
     for node in plan.graph.nodes:
         if isinstance(node.operator, Sink) and isinstance(node.operator.sink, Result):
             node.operator.sink.bind(_folder_of(node.operator.sink))
-    spec = JobSpec(name, 1, plan, env.memory, f"seed{seed}", seed, env.copy_records, env.debug)
+    config = env.checkpoint
+    run_id = options.setdefault("run_id", f"seed{seed}")
+    options.setdefault("checkpoints", None if config is None else settings_of(config))
+    options.setdefault("restarts", lambda: strategy_of(env.restart))
+    spec = JobSpec(
+        name,
+        1,
+        plan,
+        env.memory,
+        run_id,
+        seed,
+        env.copy_records,
+        env.debug,
+        checkpointing=options["checkpoints"] is not None,
+    )
     load = _pickling(spec) if pickled else lambda: replace(spec, plan=with_own_functions(plan, keep_first=False))
-    simulation = Simulation(plan, load, seed=seed, name=name, conditions=conditions, keep_trace=keep_trace)
-    status = simulation.run()
-    if status is not JobStatus.FINISHED:
-        for node in plan.graph.nodes:
-            if isinstance(node.operator, Sink):
-                remove_unfinished(node.operator.sink, spec.run_id)
-    env._executed |= sinks
-    return SimulatedJob(simulation)
+    return Simulation(plan, load, seed=seed, name=name, conditions=conditions, **options)
 
 
 def _folder_of(sink: Result) -> str:

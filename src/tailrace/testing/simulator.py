@@ -1,70 +1,69 @@
 """A whole job, coordinator and workers, in one thread: the machines of production under a seeded network and scheduler
 and a virtual clock.
 
-At each turn the simulation picks one of the things that may happen now (a message arrives, a worker takes a step) by its
-seed, and writes one line about it to the trace. Where nothing may happen now, the clock jumps to the next thing that
-will. Messages cross each link in order; how long they take, how many records a step may take, and who goes first follow
-the seed and nothing else.
+At each turn the simulation picks one of the things that may happen now (a message arrives, a worker takes a step, the
+storage answers) by its seed, and writes one line about it to the trace. Where nothing may happen now, the clock jumps to
+the next thing that will. Messages cross each link in order; how long they take, how many records a step may take, and who
+goes first follow the seed and nothing else. Faults are data: see `testing.faults`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import heapq
 import random
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
+from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import Action as CoordinatorAction
-from tailrace.coordinator.machine import CloseLink, Coordinator, Kill, Launch, Limits, Send, StatusChanged
+from tailrace.coordinator.machine import (
+    CheckpointEnded,
+    Claim,
+    CloseLink,
+    Commit,
+    Coordinator,
+    Delete,
+    Kill,
+    Launch,
+    Limits,
+    Restarting,
+    Send,
+    StatusChanged,
+    Sweep,
+)
 from tailrace.coordinator.progress import job_metrics
-from tailrace.elements.frames import decode as decode_frame
+from tailrace.coordinator.restarts import Fixed, Strategy
 from tailrace.errors import InternalError, JobFailed
 from tailrace.graph.plan import Plan
-from tailrace.protocol import deployment
+from tailrace.protocol import wire
 from tailrace.protocol.deployment import Hello
+from tailrace.protocol.snapshot import Trigger
+from tailrace.state.backend import Backend
+from tailrace.state.manifest import Manifest
+from tailrace.state.memory import MemoryBackend
+from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.slice import ToPeer
-from tailrace.task.worker import ConnectPeers, Exit, JobSpec, ToCoordinator, Worker
+from tailrace.task.worker import ClosePeers, ConnectPeers, JobSpec, ReadState, ToCoordinator, Worker
+from tailrace.testing import storing
+from tailrace.testing.faults import Fault, strike
+from tailrace.testing.memorystore import Fault as Wrong
+from tailrace.testing.memorystore import MemoryFiles, MemoryStore
+from tailrace.testing.world import (
+    EPOCH,
+    Conditions,
+    Driver,
+    Event,
+    FrameItem,
+    Link,
+    Process,
+    StoreWork,
+    described,
+)
 
-EPOCH = 1_700_000_000_000_000
-"""Where the virtual clock starts (int64 microseconds): a fixed moment in 2023."""
-_COORDINATOR = -1
-
-
-@dataclass
-class Conditions:
-    """How the simulated world behaves. All times are microseconds, all choices uniform over these ranges."""
-
-    delay: tuple[int, int] = (1, 2_000)
-    step_cost: tuple[int, int] = (1, 200)
-    budget: tuple[int, int] = (1, 64)
-    max_turns: int = 5_000_000
-    """After so many turns a simulation that has not ended is taken for one that never will."""
-
-    @classmethod
-    def calm(cls) -> Conditions:
-        """No delays and large steps: the fastest way to the result."""
-        return cls(delay=(0, 0), step_cost=(1, 1), budget=(1024, 1024))
-
-
-@dataclass
-class _Link:
-    """One direction between two parties; what is sent arrives in order."""
-
-    queue: deque[tuple[int, Any]] = field(default_factory=deque)
-    last_arrival: int = 0
-
-
-@dataclass
-class _SimWorker:
-    """A worker and what the simulation knows about it."""
-
-    machine: Worker
-    epoch: int = 0
-    asleep_until: int | None = 0
-    """0: may be stepped; None: only a message wakes it; else the clock does."""
+__all__ = ["EPOCH", "Conditions", "SimulatedJob", "Simulation"]
 
 
 class Simulation:
@@ -80,48 +79,152 @@ class Simulation:
         conditions: Conditions | None = None,
         limits: Limits | None = None,
         keep_trace: bool = True,
+        checkpoints: CheckpointSettings | None = None,
+        restarts: Callable[[], Strategy] | None = None,
+        files: MemoryFiles | None = None,
+        origin: tuple[str, Manifest] | Literal["latest"] | None = None,
+        faults: Sequence[Fault] = (),
+        run_id: str = "run",
     ) -> None:
         self.plan = plan
         self.seed = seed
         self.name = name
         self.conditions = conditions if conditions is not None else Conditions()
+        self.limits = limits
+        self.settings = checkpoints
+        self.restarts = restarts
         self.now = EPOCH
         self.turns = 0
         self.trace: list[str] = []
+        self.covered: Counter[str] = Counter()
+        """What happened how often: checkpoints, aborts, restarts, …"""
+        self.causes: list[Any] = []
+        """Why the job was restarted, each time."""
+        self.files = files if files is not None else MemoryFiles()
+        self.trouble: tuple[int, float, str] = (0, 0.0, "error")
+        """Until which turn operations on the storage go wrong, how probably, and how."""
+        self._faults = deque(sorted((f for f in faults if not f.after), key=lambda fault: fault.turn))
+        self._anchored = [fault for fault in faults if fault.after]
         self._keep_trace = keep_trace
         self._hash = hashlib.sha256()
-        self._random = random.Random(f"tailrace simulation {seed}")
+        self.chance = random.Random(f"tailrace simulation {seed}")
         self._load = load
-        self._links: dict[tuple[int, int], _Link] = {}
-        self._workers: dict[int, _SimWorker] = {}
-        self.coordinator = Coordinator(name, 1, plan.slots, b"", limits)
+        self.links: dict[tuple[int, int], Link] = {}
+        self.processes: dict[int, Process] = {}
+        self._drivers: dict[int, Driver] = {}
+        self._later: list[tuple[int, int, str, Callable[[], None]]] = []
+        """What happens at some time without a link: (time, number, what, act)."""
+        self._parties = 0
+        self._run_id = run_id
+        self._quiet = False
         self.reports: list[Any] = []
         """The last figures of every subtask, taken when its worker left."""
+        self.driver = self._new_driver(origin)
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The coordinator of the newest driver."""
+        return self.driver.coordinator
+
+    def _new_driver(self, origin: tuple[str, Manifest] | Literal["latest"] | None) -> Driver:
+        number = len(self._drivers) + 1
+        run_id = self._run_id if number == 1 else f"{self._run_id}-{number}"
+        store, incarnation, found = None, 1, None if origin == "latest" else origin
+        if self.settings is not None:
+            trouble, self.trouble = self.trouble, (0, 0.0, "error")
+            store = MemoryStore(self.name, self.files, fail=self._fail)
+            incarnation = store.claim(run_id, takeover=True)
+            if origin == "latest":
+                found = store.latest()
+            self.trouble = trouble
+        coordinator = Coordinator(
+            self.name,
+            incarnation,
+            self.plan.slots,
+            b"",
+            self.limits,
+            run_id=run_id,
+            max_parallelism=self.plan.graph.max_parallelism,
+            checkpoints=self.settings,
+            restarts=self.restarts() if self.restarts is not None else None,
+            origin=None if found is None else found[1],
+        )
+        self._parties += 1
+        self.driver = Driver(-self._parties, run_id, coordinator, store)
+        self._drivers[self.driver.party] = self.driver
+        return self.driver
+
+    def new_driver(self) -> None:
+        """Another driver takes the job over, from the newest checkpoint."""
+        self._new_driver("latest")
+        self.start()
 
     # Running.
 
     def run(self) -> JobStatus:
         """Brings the job to its end and returns its final status. Raises `InternalError` when it never ends."""
-        self.coordinator.start(self.now)
-        self._coordinate()
+        self.start()
         while not self.coordinator.status.final:
             self.turn()
         return self.coordinator.status
+
+    def run_until(self, text: str) -> bool:
+        """Goes on until a line of the trace has this text in it, or the job has ended. True for the first."""
+        seen = len(self.trace)
+        while not self.coordinator.status.final:
+            self.turn()
+            for line in self.trace[seen:]:
+                if text in line:
+                    return True
+            seen = len(self.trace)
+        return False
+
+    def start(self) -> None:
+        """The job begins."""
+        self.coordinator.start(self.now)
+        self.coordinate(self.driver)
 
     def turn(self) -> None:
         """One thing happens."""
         self.turns += 1
         if self.turns > self.conditions.max_turns:
             raise InternalError(f"the simulation with seed {self.seed} did not end", self.trace[-40:])
+        while self._faults and self._faults[0].turn <= self.turns:
+            strike(self, self._faults.popleft())
         choices = self._possible()
         if not choices:
-            self._sleep()
+            if not self._sleep():
+                raise InternalError(f"the simulation with seed {self.seed} stands still", self.trace[-40:])
             return
-        choice = choices[self._random.randrange(len(choices))] if len(choices) > 1 else choices[0]
-        if isinstance(choice, int):
+        choice = choices[self.chance.randrange(len(choices))] if len(choices) > 1 else choices[0]
+        if choice is None:
+            _, _, what, act = heapq.heappop(self._later)
+            self._note(what)
+            act()
+        elif isinstance(choice, Driver):
+            self._tick(choice)
+        elif isinstance(choice, Process):
             self._step(choice)
         else:
             self._deliver(choice)
+
+    def drain(self) -> None:
+        """After the end: whatever is left, old drivers and workers that nobody has told, comes to its own end. No more
+        faults happen."""
+        self._faults.clear()
+        self._anchored.clear()
+        self.trouble = (0, 0.0, "error")
+        while True:
+            self.turns += 1
+            if self.turns > self.conditions.max_turns:
+                raise InternalError(f"what the simulation with seed {self.seed} left behind does not end", self.trace[-40:])
+            choices = self._possible()
+            if not choices:
+                if not self._sleep():
+                    return
+                continue
+            self.turns -= 1
+            self.turn()
 
     @property
     def digest(self) -> str:
@@ -130,160 +233,368 @@ class Simulation:
 
     def workers(self) -> list[Worker]:
         """The machines of the workers that are there."""
-        return [worker.machine for worker in self._workers.values()]
+        return [process.machine for process in self.processes.values()]
 
     # Choosing.
 
     def _possible(self) -> list[Any]:
-        ready: list[Any] = [k for k, link in self._links.items() if link.queue and link.queue[0][0] <= self.now]
-        for slot, worker in self._workers.items():
-            wake = worker.asleep_until
-            if worker.machine.stepping and wake is not None and wake <= self.now:
-                ready.append(slot)
+        now, processes = self.now, self.processes
+        ready: list[Any] = []
+        for key, link in self.links.items():
+            queue = link.queue
+            if queue and queue[0][0] <= now and self._thaw(key[1]) <= now:
+                ready.append(key)
+        for process in processes.values():
+            wake = process.asleep_until
+            if wake is not None and wake <= now and process.frozen_until <= now and process.machine.stepping:
+                ready.append(process)
+        for driver in self._drivers.values():
+            if driver.tick_at is not None and driver.tick_at <= now and driver.frozen_until <= now and driver.alive:
+                ready.append(driver)
+        if self._later and self._later[0][0] <= now:
+            ready.append(None)
         return ready
 
-    def _sleep(self) -> None:
-        """Nothing may happen now: the clock jumps."""
-        due = [link.queue[0][0] for link in self._links.values() if link.queue]
-        due += [w.asleep_until for w in self._workers.values() if w.machine.stepping and w.asleep_until is not None]
-        tick = self.coordinator.next_tick(self.now)
-        if tick is not None and (not due or tick <= min(due)):
-            self.now = max(self.now, tick)
-            self._beat()
-            self._note("tick")
-            self.coordinator.tick(self.now)
-            self._coordinate()
-        elif due:
-            self.now = max(self.now, min(due))
-        else:
-            raise InternalError(f"the simulation with seed {self.seed} stands still", self.trace[-40:])
+    def _thaw(self, party: int) -> int:
+        if party < 0:
+            return self._drivers[party].frozen_until
+        process = self.processes.get(party)
+        return 0 if process is None else process.frozen_until
 
-    def _beat(self) -> None:
-        """Living workers give their sign of life in time; it is not the protocol under test here."""
-        for slot in self._workers:
-            self.coordinator.heartbeat(slot, slot + 1, self.now)
+    def _sleep(self) -> bool:
+        """Nothing may happen now: the clock jumps. False where nothing ever will."""
+        due = [max(link.queue[0][0], self._thaw(k[1])) for k, link in self.links.items() if link.queue]
+        due += [
+            max(p.asleep_until, p.frozen_until)
+            for p in self.processes.values()
+            if p.asleep_until is not None and p.machine.stepping
+        ]
+        due += [max(d.tick_at, d.frozen_until) for d in self._drivers.values() if d.tick_at is not None and d.alive]
+        due += [self._later[0][0]] if self._later else []
+        if due:
+            self.now = max(self.now, min(due))
+        return bool(due)
+
+    def _tick(self, driver: Driver) -> None:
+        # Living workers give their signs of life in time; they are not the protocol under test here.
+        for process in self.processes.values():
+            if process.driver is driver and process.frozen_until <= self.now:
+                driver.coordinator.heartbeat(process.slot, process.party, self.now)
+        self._note("tick")
+        driver.coordinator.tick(self.now)
+        self.coordinate(driver)
+
+    # What faults do.
+
+    def kill(self, process: Process, why: str, error: str | None = "it died", *, cut: bool, announced: bool) -> None:
+        """A process is gone. What it had sent still arrives, or with `cut` a part of it; then everybody who had a connection
+        notices. `announced`: Spark says so to the driver."""
+        self.count(why)
+        del self.processes[process.party]
+        if cut:
+            self.cut_short(process.party)
+        driver, slot, epoch, launch = process.driver, process.slot, process.epoch, process.launch
+        for other in list(self.processes.values()):
+            if other.peers.get(slot) == process.party:
+                self.lose_peer(other, slot, process.party, why)
+        if not driver.alive:
+            return
+        coordinator = driver.coordinator
+        self.send(
+            process.party,
+            driver.party,
+            Event(f"link of {slot} lost", lambda: coordinator.link_lost(slot, epoch, why, self.now)),
+        )
+        if announced:
+            self._spark_ended(process, launch, error)
+
+    def _spark_ended(self, process: Process, launch: int, error: str | None) -> None:
+        coordinator, slot = process.driver.coordinator, process.slot
+        ended = Event(
+            f"spark job {launch} of {slot} ended",
+            lambda: coordinator.slot_ended(slot, error, self.now, launch=launch),
+        )
+        self.send(process.party, process.driver.party, ended)
+
+    def cut_short(self, party: int) -> None:
+        """A party dies: what it had said last does not reach anybody, nor does all that it wanted of the storage."""
+        for (source, _), link in self.links.items():
+            if source == party and link.queue and self.chance.random() < 0.5:
+                for _ in range(self.chance.randint(0, len(link.queue))):
+                    link.queue.pop()
+
+    def lose_peer(self, process: Process, slot: int, peer: int, why: str) -> None:
+        """The connection of a process to a peer closes, after what came over it before."""
+        incarnation = process.machine.incarnation
+
+        def act() -> None:
+            if process.machine.incarnation == incarnation and process.peers.get(slot) == peer:
+                process.machine.peer_lost(slot, why)
+
+        self.send(peer, process.party, Event(f"peer {slot} lost", act))
+
+    def _fail(self, operation: str, name: str) -> Wrong:
+        until, probability, outcome = self.trouble
+        if self.turns >= until or self.chance.random() >= probability:
+            return None
+        self.covered["storage faults"] += 1
+        found: Any = outcome
+        return self.chance.choice(("error", "unknown-done", "unknown-not-done")) if outcome == "any" else found
 
     # Messages.
 
-    def _send(self, source: int, target: int, item: Any) -> None:
-        link = self._links.setdefault((source, target), _Link())
-        delay = self._random.randint(*self.conditions.delay)
+    def send(self, source: int, target: int, item: Any, extra: int = 0) -> None:
+        """Something goes over a link."""
+        link = self.links.get((source, target))
+        if link is None:
+            link = self.links[source, target] = Link()
+        low, high = self.conditions.delay
+        delay = extra + (low if low == high else self.chance.randint(low, high))
         link.last_arrival = max(link.last_arrival, self.now + delay)
         link.queue.append((link.last_arrival, item))
 
     def _deliver(self, key: tuple[int, int]) -> None:
         source, target = key
-        item = self._links[key].queue.popleft()[1]
-        self._note(f"{_who(source)} => {_who(target)} {_described(item)}")
-        if target == _COORDINATOR:
-            self._tell_coordinator(source, item)
-            self._coordinate()
+        link = self.links[key]
+        item = link.queue.popleft()[1]
+        if not link.queue and (source > 0 and source not in self.processes):
+            del self.links[key]
+        self._note(f"{self._who(source)} => {self._who(target)} {described(item)}")
+        if target < 0:
+            self._tell_driver(source, self._drivers[target], item)
             return
-        worker = self._workers.get(target)
-        if worker is None:
+        process = self.processes.get(target)
+        if process is None:
+            if isinstance(item, StoreWork):
+                item.orphan()
             return
-        worker.asleep_until = 0
-        if isinstance(item, bytes):
-            worker.machine.frame(item, source)
-        elif item is _CONNECTED:
-            worker.machine.peers_connected()
+        process.asleep_until = 0
+        if isinstance(item, FrameItem):
+            process.machine.frame(item.data, item.slot)
+        elif isinstance(item, Event | StoreWork):
+            item.act()
         else:
-            worker.machine.control(deployment.decode(deployment.encode(item)))
-        self._carry_out(target)
+            process.machine.control(wire.decode(wire.encode(item)))
+        self._carry_out(process)
 
-    def _tell_coordinator(self, source: int, item: Any) -> None:
+    def _tell_driver(self, source: int, driver: Driver, item: Any) -> None:
+        if not driver.alive:
+            if isinstance(item, StoreWork):
+                item.orphan()
+            return
         if isinstance(item, Hello):
-            worker = self._workers[item.slot]
-            epoch = self.coordinator.hello(item, self.now)
-            worker.epoch = epoch if epoch is not None else 0
-        elif isinstance(item, Exit):
-            left = self._workers.pop(source, None)
-            if left is not None and left.machine.slice is not None:
-                self.reports.extend(left.machine.slice.reports({}))
-            self.coordinator.slot_ended(source, None, self.now)
+            process = self.processes.get(source)
+            if process is None:
+                return
+            epoch = driver.coordinator.hello(item, self.now)
+            process.epoch = epoch if epoch is not None else 0
+            if epoch is None:
+                self.kill(process, "a worker was not wanted", cut=False, announced=True)
+        elif isinstance(item, Event | StoreWork):
+            item.act()
         else:
-            message = deployment.decode(deployment.encode(item))
-            self.coordinator.message(source, self._workers[source].epoch, message, self.now)
+            slot, epoch, message = item
+            driver.coordinator.message(slot, epoch, wire.decode(wire.encode(message)), self.now)
+        self.coordinate(driver)
 
     # Workers.
 
-    def _step(self, slot: int) -> None:
-        worker = self._workers[slot]
-        machine = worker.machine
+    def _step(self, process: Process) -> None:
+        machine, chance = process.machine, self.chance
+        if machine.encoding and chance.random() < 0.4:
+            limit = chance.randint(*self.conditions.encode_limit)
+            machine.encode(self.now, limit)
+            self._note(f"{self._who(process.party)} encoded {limit}")
+        else:
+            self._work(process)
+        self.now += chance.randint(*self.conditions.step_cost)
+        self._carry_out(process)
+
+    def _work(self, process: Process) -> None:
+        machine = process.machine
         wakes: list[int] = []
         for task in machine.tasks():
-            budget = self._random.randint(*self.conditions.budget)
+            budget = self.chance.randint(*self.conditions.budget)
             idle = machine.step(task, self.now, budget)
             if idle is None:
-                self._note(f"{_who(slot)} {task.id} read {task.last_count}")
-                break
+                self._note(f"{self._who(process.party)} {task.id} read {task.last_count}")
+                return
             if idle.wake_at is not None:
                 wakes.append(idle.wake_at)
             if not machine.stepping:
-                break
-        else:
-            if machine.flush():
-                self._note(f"{_who(slot)} flushed")
-            else:
-                worker.asleep_until = min(wakes, default=None)
-                self._note(f"{_who(slot)} idle until {worker.asleep_until}")
-        self.now += self._random.randint(*self.conditions.step_cost)
-        self._carry_out(slot)
+                return
+        if machine.flush():
+            self._note(f"{self._who(process.party)} flushed")
+        elif not machine.encoding:
+            process.asleep_until = min(wakes, default=None)
+            self._note(f"{self._who(process.party)} idle until {process.asleep_until}")
 
-    def _carry_out(self, slot: int) -> None:
-        machine = self._workers[slot].machine
-        actions, machine.actions = machine.actions, []
-        for action in actions:
-            if isinstance(action, ToPeer):
-                self._send(slot, action.slot, action.data)
-            elif isinstance(action, ToCoordinator):
-                self._send(slot, _COORDINATOR, action.message)
-            elif isinstance(action, ConnectPeers):
-                self._send(slot, slot, _CONNECTED)
-            else:
-                self._send(slot, _COORDINATOR, action)
+    def _carry_out(self, process: Process) -> None:
+        machine = process.machine
+        while machine.actions:
+            actions, machine.actions = machine.actions, []
+            for action in actions:
+                if isinstance(action, ToPeer):
+                    peer = process.peers.get(action.slot)
+                    if peer is not None:
+                        self.send(process.party, peer, FrameItem(process.slot, action.data))
+                elif isinstance(action, ToCoordinator):
+                    self.send(process.party, process.driver.party, (process.slot, process.epoch, action.message))
+                elif isinstance(action, ConnectPeers):
+                    self._connect(process, action)
+                elif isinstance(action, ClosePeers):
+                    self._close_peers(process)
+                elif isinstance(action, WriteState):
+                    storing.write(self, process, action)
+                elif isinstance(action, DropState):
+                    storing.drop(self, process, action)
+                elif isinstance(action, ReadState):
+                    storing.read(self, process, action)
+                else:
+                    if machine.slice is not None and process.driver is self.driver:
+                        self.reports.extend(machine.slice.reports({}))
+                    self.kill(process, f"left: {action.reason}", None, cut=False, announced=True)
+                    return
+
+    def _connect(self, process: Process, action: ConnectPeers) -> None:
+        wanted = {peer.slot: peer.port for peer in action.peers}  # a simulated worker listens at its party
+        incarnation = process.machine.incarnation
+
+        def act() -> None:
+            if process.machine.incarnation != incarnation:
+                return
+            missing = [slot for slot, party in wanted.items() if party not in self.processes]
+            if missing:
+                process.machine.cannot_connect(f"worker {missing[0]} is gone")
+                return
+            process.peers = wanted
+            process.machine.peers_connected()
+
+        self.send(process.party, process.party, Event("connected", act))
+
+    def _close_peers(self, process: Process) -> None:
+        for party in process.peers.values():
+            peer = self.processes.get(party)
+            if peer is not None and peer.peers.get(process.slot) == process.party:
+                self.lose_peer(peer, process.slot, process.party, f"worker {process.slot} was reset")
+        process.peers = {}
 
     # The coordinator.
 
-    def _coordinate(self) -> None:
-        actions: list[CoordinatorAction] = self.coordinator.actions
-        self.coordinator.actions = []
-        for action in actions:
-            if isinstance(action, Launch):
-                machine = Worker(action.slot, lambda _: self._load(), random.Random)
-                self._workers[action.slot] = _SimWorker(machine)
-                hello = Hello(action.slot, "simulated", action.slot, action.slot + 1, self.name, 1)
-                self._send(action.slot, _COORDINATOR, hello)
-            elif isinstance(action, Send):
-                self._send(_COORDINATOR, action.slot, action.message)
-            elif isinstance(action, Kill):
-                if self._workers.pop(action.slot, None) is not None:
-                    self.coordinator.slot_ended(action.slot, None, self.now)
-                    self._coordinate()
-            elif isinstance(action, StatusChanged):
-                self._note(f"status {action.status}")
-            else:
-                assert isinstance(action, CloseLink)
+    def coordinate(self, driver: Driver) -> None:
+        """Carries out what a coordinator wants."""
+        coordinator = driver.coordinator
+        while coordinator.actions:
+            actions, coordinator.actions = coordinator.actions, []
+            for action in actions:
+                if isinstance(action, Send):
+                    self._to_worker(driver, action)
+                elif isinstance(action, Launch):
+                    self.spawn(driver, action.slot, action.launch)
+                elif isinstance(action, Kill):
+                    self._cancel(driver, action)
+                elif isinstance(action, CloseLink):
+                    self._close_link(driver, action)
+                elif isinstance(action, StatusChanged):
+                    self._note(f"status {action.status}")
+                elif isinstance(action, CheckpointEnded):
+                    self._checkpoint_ended(action)
+                elif isinstance(action, Restarting):
+                    self.causes.append(action.cause)
+                    self.count("restarted")
+                    self._note(f"restart {action.attempt}: {action.cause.message}")
+                elif isinstance(action, Claim | Commit | Delete | Sweep):
+                    storing.of_driver(self, driver, action)
+        driver.tick_at = coordinator.next_tick(self.now)
+
+    def _checkpoint_ended(self, action: CheckpointEnded) -> None:
+        if action.stats is None:
+            self.count("aborted a checkpoint")
+            self._note(f"checkpoint {action.checkpoint}: {action.reason}")
+            return
+        self.count("completed a checkpoint")
+        if action.stats.final:
+            self.covered["completed the last checkpoint"] += 1
+
+    def spawn(self, driver: Driver, slot: int, launch: int) -> None:
+        """A worker's process starts, and will say hello."""
+        self._parties += 1
+        party = self._parties
+        load = self._load
+        make = lambda _: replace(load(), run_id=driver.run_id)  # noqa: E731 - what a real one unpickles
+        machine = Worker(slot, make, random.Random, self._backend if self.settings is not None else None)
+        self.processes[party] = Process(party, driver, slot, launch, machine)
+        hello = Hello(slot, "simulated", party, party, self.name, driver.coordinator.incarnation, launch)
+        self.send(party, driver.party, hello, self.chance.randint(*self.conditions.startup))
+
+    def _backend(self, spec: JobSpec, uid: str, subtask: int) -> Backend:
+        return MemoryBackend(uid=uid, subtask=subtask, max_parallelism=spec.plan.graph.max_parallelism)
+
+    def _to_worker(self, driver: Driver, action: Send) -> None:
+        if isinstance(action.message, Trigger) and action.slot == 0:
+            checkpoints = driver.coordinator.checkpoints
+            self.covered["several checkpoints under way"] += checkpoints is not None and len(checkpoints.pending) > 1
+        for process in self.processes.values():
+            if process.driver is driver and process.slot == action.slot and process.epoch == action.epoch:
+                self.send(driver.party, process.party, action.message)
+                return
+        hello = driver.coordinator.roster.slots[action.slot].hello
+        welcomed = self.processes.get(hello.pid) if hello is not None else None
+        if welcomed is not None:
+            welcomed.epoch = action.epoch
+            self.send(driver.party, welcomed.party, action.message)
+
+    def _cancel(self, driver: Driver, action: Kill) -> None:
+        """A Spark job is cancelled: the driver hears of its end at once, and the process lives on for a while."""
+        for process in list(self.processes.values()):
+            if process.driver is driver and (process.slot, process.launch) == (action.slot, action.launch):
+                doomed, told = process, self.chance.random() < 0.5
+                if told:
+                    self._spark_ended(process, action.launch, "it was cancelled")
+
+                def act(doomed: Process = doomed, told: bool = told) -> None:
+                    if doomed.party in self.processes:
+                        self.kill(doomed, "ended by its driver", cut=True, announced=not told)
+
+                at = self.now + self.chance.randint(*self.conditions.zombie)
+                self._parties += 1
+                heapq.heappush(self._later, (at, self._parties, "a process ends", act))
+
+    def _close_link(self, driver: Driver, action: CloseLink) -> None:
+        for process in self.processes.values():
+            if process.driver is driver and process.slot == action.slot and process.epoch == action.epoch:
+                machine = process.machine
+                closed = Event("link closed", lambda machine=machine: machine.coordinator_lost("closed"))  # type: ignore[misc]
+                self.send(driver.party, process.party, closed)
+
+    # Telling.
+
+    def count(self, what: str) -> None:
+        """Something worth counting happened."""
+        self.covered[what] += 1
+        self._note(what)
 
     def _note(self, line: str) -> None:
         text = f"{self.now - EPOCH:>12} {line}"
         self._hash.update(text.encode())
         if self._keep_trace:
             self.trace.append(text)
+        if self._anchored:
+            self._anchor(line)
 
+    def _anchor(self, line: str) -> None:
+        """Faults that wait for a line like this one get their turn."""
+        due = [fault for fault in self._anchored if fault.after in line]
+        if due:
+            self._anchored = [fault for fault in self._anchored if fault not in due]
+            placed = [replace(fault, turn=self.turns + fault.turn, after="") for fault in due]
+            self._faults = deque(sorted([*self._faults, *placed], key=lambda fault: fault.turn))
 
-_CONNECTED = object()
-
-
-def _who(party: int) -> str:
-    return "coordinator" if party == _COORDINATOR else f"worker {party}"
-
-
-def _described(item: Any) -> str:
-    if isinstance(item, bytes):
-        frame = decode_frame(item)
-        return f"frame kind {frame.kind} {frame.channel} seq {frame.seq} x{frame.count}"
-    return "connected" if item is _CONNECTED else type(item).__name__
+    def _who(self, party: int) -> str:
+        if party < 0:
+            return "coordinator" if party == self.driver.party else "an old coordinator"
+        process = self.processes.get(party)
+        return f"worker {process.slot}" if process is not None else f"process {party}"
 
 
 class SimulatedJob:

@@ -19,16 +19,15 @@ from tailrace.elements.batches import Columns, Rows
 from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, Reduce
-from tailrace.state.backend import MemoryBackend
+from tailrace.state.backend import Backend
+from tailrace.state.tables import MISSING
 from tailrace.task.context import OperatorContext
 from tailrace.task.copying import own_copy
 from tailrace.task.keys import FieldReader, settled
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.base import OperatorTask, close_functions
-from tailrace.task.operators.process import settled_keys
+from tailrace.task.operators.process import backend_of, settled_keys
 from tailrace.task.usercode import FUSED
-
-_NOTHING: Any = object()
 
 
 class StatefulTask(OperatorTask):
@@ -36,11 +35,11 @@ class StatefulTask(OperatorTask):
 
     functions: list[Any]
 
-    def __init__(self, node: Node, ctx: OperatorContext, key: Any) -> None:
+    def __init__(self, node: Node, ctx: OperatorContext, key: Any, kind: str) -> None:
         super().__init__(node, ctx)
         self.keys = FieldReader(key, node.name, ctx.subtask)
-        self.backend = MemoryBackend()
-        self.table = self.backend.table("aggregate")
+        self.backend: Backend = backend_of(ctx)
+        self.table = self.backend.table("aggregate", kind=kind)
         self.functions = []
 
     def open(self) -> None:
@@ -49,7 +48,10 @@ class StatefulTask(OperatorTask):
                 self.call_user(fn.open, self.ctx, what="open")
 
     def close(self) -> None:
-        close_functions(self.functions)
+        try:
+            close_functions(self.functions)
+        finally:
+            self.backend.close()
 
     def state_entries(self) -> int:
         return self.backend.entries()
@@ -60,7 +62,7 @@ class ReduceTask(StatefulTask):
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         assert isinstance(node.operator, Reduce)
-        super().__init__(node, ctx, node.operator.key)
+        super().__init__(node, ctx, node.operator.key, "reduce")
         self.functions = [node.operator.fn]
         self._reduce = as_callable(node.operator.fn)
 
@@ -68,14 +70,18 @@ class ReduceTask(StatefulTask):
         rows = batch.to_rows()
         keys = settled_keys(self.keys.values(rows))
         table, reduce, out, copies = self.table, self._reduce, [], self.ctx.services.copy_records
+        top = table.top
         value: Any = None
         try:
             for value, key in zip(rows.values, keys, strict=True):
-                before = table.get(key, _NOTHING)
-                merged = table[key] = value if before is _NOTHING else reduce(before, value)
+                before = top.get(key, MISSING)
+                if before is MISSING:
+                    before = table.find(key, MISSING)
+                merged = top[key] = value if before is MISSING else reduce(before, value)
                 out.append(own_copy(merged) if copies else merged)
         except Exception as error:
             raise self.user_error(error, value) from error
+        self.backend.relieve()
         self.out(Rows(out, rows.times))
 
 
@@ -84,7 +90,7 @@ class AggregateTask(StatefulTask):
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         assert isinstance(node.operator, Aggregate)
-        super().__init__(node, ctx, node.operator.key)
+        super().__init__(node, ctx, node.operator.key, "aggregate")
         self.names = [name for name, _ in node.operator.aggregates]
         self.functions = [aggregate for _, aggregate in node.operator.aggregates]
         self.builtin = all(map(is_builtin, self.functions))
@@ -100,6 +106,7 @@ class AggregateTask(StatefulTask):
             self._rows(batch, self._loop)
         else:
             self._general(batch)
+        self.backend.relieve()
 
     def _rows(self, rows: Rows, loop: Callable[..., list[Any]]) -> None:
         values = rows.values
@@ -107,7 +114,7 @@ class AggregateTask(StatefulTask):
             return
         getters = [reader.getter(values) for reader in self.inputs]
         try:
-            out = loop(values, self.keys.getter(values), self.table, self._first, *getters)
+            out = loop(values, self.keys.getter(values), self.table.top, self._first, *getters)
         except Exception as error:
             raise self._named(error, values) from error
         if len(out) != len(values):  # a StopIteration from the user's function ends `map` without an error
@@ -115,10 +122,15 @@ class AggregateTask(StatefulTask):
         self.out(Rows(out, rows.times))
 
     def _first(self, key: Any) -> tuple[Any, ...]:
-        """The state of a key that the table does not find as it is: a new one, or a NaN."""
-        held = settled(key)
-        found: tuple[Any, ...] | None = self.table.get(held)
-        return (held, *self.zero) if found is None else found
+        """The state of a key that the top of the table does not find as it is: one from below, a new one, or a NaN. It
+        begins with the key as the table holds it: what was restored has another NaN in it."""
+        held, table = settled(key), self.table
+        found: tuple[Any, ...] | None = table.top.get(held)
+        if found is None and table.layered:
+            found = table.find(held)
+        if found is None:
+            return (held, *self.zero)
+        return found if found[0] is held else (held, *found[1:])
 
     def _named(self, error: Exception, values: list[Any]) -> Exception:
         """Which record it was: a field that cannot be read, or a value that cannot be added to what its key has."""
@@ -138,18 +150,21 @@ class AggregateTask(StatefulTask):
         return self.user_error(error)
 
     def _general(self, rows: Rows) -> None:
-        table, out = self.table, []
+        table, top, out, copies = self.table, self.table.top, [], self.ctx.services.copy_records
         keys = settled_keys(self.keys.values(rows))
         readers = [reader.getter(rows.values) for reader in self.inputs] if rows.values else []
         value: Any = None
         try:
             for value, key in zip(rows.values, keys, strict=True):
-                found = table.get(key)
+                found = top.get(key)
+                if found is None:
+                    found = table.find(key)
                 # An accumulator of its own for each key, in case the user's function changes it in place.
                 state = found[1:] if found is not None else [f.create_accumulator() for f in self.functions]
                 made = [f.add(g(value), a) for f, g, a in zip(self.functions, readers, state, strict=True)]
-                table[key] = (key, *made)
-                out.append((key, *[f.get_result(a) for f, a in zip(self.functions, made, strict=True)]))
+                top[key] = (key, *made)
+                result = (key, *[f.get_result(a) for f, a in zip(self.functions, made, strict=True)])
+                out.append(own_copy(result) if copies else result)  # it may be the accumulator itself
         except Exception as error:
             raise self.user_error(error, value) from error
         self.out(Rows(out, rows.times))
@@ -159,7 +174,7 @@ class AggregateTask(StatefulTask):
             return
         grouped = GroupedBatch.of(self, batch, self.keys.selector, self.functions)
         merge = self._merge = self._merge or compiled_merge(self.functions)
-        results = merge(settled_keys(grouped.keys()), self.table, self._first, *grouped.partials())
+        results = merge(settled_keys(grouped.keys()), self.table.top, self._first, *grouped.partials())
         arrays = result_arrays(self, self.names, results, grouped.result_types)
         data = pa.RecordBatch.from_arrays([*grouped.key_columns, *arrays], names=[*grouped.key_names, *self.names])
         times = None if grouped.times is None else np.asarray(grouped.times, np.int64)

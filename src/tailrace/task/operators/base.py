@@ -14,6 +14,8 @@ from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
+from tailrace.state.backend import Backend, MetaPart
+from tailrace.task.chains import GroupChains
 from tailrace.task.context import OperatorContext
 from tailrace.task.usercode import user_error
 
@@ -35,6 +37,7 @@ class OperatorTask:
         self.ctx = ctx
         self.out: Emit = nowhere
         self.side_out: dict[str, Emit] = {}
+        self.chains = GroupChains()
 
     def open(self) -> None:
         """Called once before anything else."""
@@ -69,6 +72,32 @@ class OperatorTask:
     def close(self) -> None:
         """Gives everything back; called also after a failure. What user code raises is reported, not the cause of a
         failure."""
+
+    # Checkpoints. See `docs/protocols/snapshot.md`.
+
+    backend: Backend | None = None
+    """Keyed state and timers, where the operator has any. Frozen, encoded and restored by the task."""
+    chains: GroupChains
+    """The files that hold the backend's state; set where there is a backend."""
+    finished = False
+    """Whether `finish` was called, in this attempt or before the checkpoint that it was restored from."""
+
+    def snapshot(self, checkpoint: int) -> bytes | None:
+        """At the cut: the operator's state that is not keyed, encoded; small. None where there is none."""
+        return None
+
+    def restore(self, parts: list[MetaPart]) -> None:
+        """Before `open`: what `snapshot` gave in every old subtask of this operator, at whatever parallelism."""
+
+    def prepared(self, checkpoint: int) -> list[bytes]:
+        """After `snapshot(checkpoint)`: what is to be published once that checkpoint is complete (sinks only)."""
+        return []
+
+    def confirm(self, checkpoint: int) -> None:
+        """The checkpoint is complete: whatever restores from now on knows of it."""
+
+    def abort(self, checkpoint: int) -> None:
+        """The checkpoint will never be complete."""
 
     def contexts(self) -> list[OperatorContext]:
         """The contexts of the user's functions in it, for their metrics."""

@@ -2,62 +2,229 @@
 
 from __future__ import annotations
 
+import pickle
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from tailrace.api.connectors import NO_RECORD, Reader
+from tailrace.api.connectors import NO_RECORD, Enumerator, Reader
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.timestamps import micros
+from tailrace.errors import InternalError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink, Source
+from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
 from tailrace.task.operators.base import OperatorTask, close_all
+from tailrace.task.operators.splits import (
+    Ask,
+    Cuts,
+    Deal,
+    Dealer,
+    Held,
+    Post,
+    SourceState,
+    deal_again,
+    decode_state,
+    encode_state,
+    joined,
+    read_post,
+)
 from tailrace.task.operators.stateless import rows_to_columns
+
+ENUMERATOR = 0
+"""The subtask of a source that knows its splits."""
 
 
 @dataclass
 class _OpenSplit:
-    index: int
-    reader: Reader
+    held: Held
+    reader: Reader | None = None
+    """None until it is this split's turn to be opened."""
     ready_at: int = 0
     """Not read again before this time (int64 microseconds)."""
 
+    @property
+    def index(self) -> int:
+        return self.held.index
+
 
 class SourceTask(OperatorTask):
-    """Reads its share of the splits, all open at once and in turn: the watermark is a minimum over splits, so none may
-    run ahead unseen."""
+    """Reads the splits that it is dealt (`task.operators.splits` says how, and why none is lost or read twice).
+
+    A bounded source has one split at a time, and asks for the next one when it has ended, or has nothing at the moment.
+    Where the watermark is made from the splits, and where splits do not end, all of them are open at once and in turn:
+    the watermark is a minimum over splits, so none may run ahead unseen.
+    """
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
         assert isinstance(node.operator, Source)
         self.source = node.operator.source
+        self.all_at_once = False
+        """Set before `open` where the chain makes watermarks from the splits."""
         self.splits: list[_OpenSplit] = []
+        self.opened_splits: list[int] = []
+        """Splits that came since the task last looked."""
         self.ended_splits: list[int] = []
         """Splits that ended since the task last looked."""
+        self.events: list[tuple[int, bytes]] = []
+        """For other subtasks of this operator: (subtask, payload). Carried off after each step, event and opening."""
         self._next = 0
+        self._unopened: deque[_OpenSplit] = deque()
+        self._dealer: Dealer | None = None
+        self._enumerator: Enumerator | None = None
+        self._discover_at: int | None = None
+        self._opened = False
+        self._cuts = Cuts()
+        self._inbox: list[tuple[int, Post]] = []
+        """What came before we were open, or was sent behind a cut that is still to be made here."""
+        self._ended: set[int] = set()
+        """Splits that ended here and that the enumerator has not forgotten."""
+        self._asking = False
+        self._last = False
+        """Whether we were told that there are no more splits for us."""
+        self._restored: list[tuple[int, int, SourceState]] = []
+
+    # Before the first step.
+
+    def restore(self, parts: list[MetaPart]) -> None:
+        self._restored = [(one.subtask, one.parallelism, decode_state(one.data)) for one in parts if one.data]
 
     def open(self) -> None:
-        splits = self.call_user(lambda: list(self.source.splits(self.ctx.parallelism)), what="listing the splits")
-        for index in range(self.ctx.subtask, len(splits), self.ctx.parallelism):
-            reader = self.call_user(self.source.reader, splits[index], what="opening a split")
-            self.splits.append(_OpenSplit(index, reader))
+        restored, self._restored = self._restored, []
+        known, held, ended = joined(restored)
+        if known is not None:
+            for one in deal_again(restored, self.ctx.subtask, self.ctx.parallelism):
+                self._add(one)
+        if self.ctx.subtask == ENUMERATOR:
+            self._dealer = Dealer(self.ctx.parallelism, self._everything)
+            position = None
+            if known is not None:
+                self._dealer.restore(known, held, ended)
+                position = known.position
+            if known is None or not known.over:
+                self._list_splits(position, known is None)
+            self._answer(self._dealer.deal())
+        self._opened = True
+        # Who had finished has told everybody behind it so, and takes no more; as the enumerator it answers the others.
+        self._last = self._last or self.finished
+        self._tell(not self._last and (self._everything or not self.splits), [])
+        self._settle()
+
+    @property
+    def _everything(self) -> bool:
+        return self.all_at_once or not self.source.bounded
+
+    def _list_splits(self, position: bytes | None, fresh: bool) -> None:
+        """Lists the splits, or starts what finds them."""
+        assert self._dealer is not None
+        at = None if position is None else pickle.loads(position)
+        self._enumerator = self.call_user(
+            lambda: self.source.enumerator(self.ctx.parallelism, at), what="opening the enumerator"
+        )
+        if self._enumerator is not None:
+            self._discover_at = 0
+            return
+        if fresh:
+            listed = self.call_user(lambda: list(self.source.splits(self.ctx.parallelism)), what="listing the splits")
+            self._dealer.found([self._pickled(split, "a split") for split in listed])
+        self._dealer.over = True
+
+    # What subtasks say to each other.
+
+    def event(self, source: int, payload: bytes) -> None:
+        """A message from another subtask. It is stored; what user code must do follows in `read`."""
+        self._inbox.append((source, read_post(payload)))
+        self._settle()
+
+    def _settle(self) -> None:
+        """Looks at what came, but for what has to wait."""
+        waiting: list[tuple[int, Post]] = []
+        held_back: set[int] = set()
+        for source, post in self._inbox:
+            if not self._opened or source in held_back or self._cuts.behind(post):
+                held_back.add(source)  # what a subtask sent stays in order
+                waiting.append((source, post))
+            else:
+                self._take(source, post.message)
+        self._inbox = waiting
+
+    def _take(self, source: int, message: Ask | Deal) -> None:
+        if isinstance(message, Ask):
+            if self._dealer is None:
+                raise InternalError(
+                    f"{self.node.name}: subtask {self.ctx.subtask} was asked for a split; it knows none"
+                )
+            self._answer(self._dealer.ask(source, message))
+            return
+        for index, split in message.splits:
+            self._add(Held(index, split))
+            self.opened_splits.append(index)
+        if message.splits or message.last or self._everything:
+            self._asking = False
+        self._last = self._last or message.last
+        self._ended.difference_update(message.forget)
+
+    def _add(self, held: Held) -> None:
+        split = _OpenSplit(held)
+        self.splits.append(split)
+        self._unopened.append(split)
+
+    def _answer(self, deals: list[tuple[int, Deal]]) -> None:
+        for reader, deal in deals:
+            self._send(reader, deal)
+
+    def _send(self, target: int, message: Ask | Deal) -> None:
+        if target == self.ctx.subtask:
+            self._take(target, message)
+        else:
+            self.events.append((target, self._cuts.stamp(message)))
+
+    def _tell(self, wants: bool, ended: list[int]) -> None:
+        """Tells the enumerator what ended, and asks it for a split."""
+        if wants or ended:
+            self._asking = self._asking or wants
+            self._send(ENUMERATOR, Ask(wants, ended))
+
+    def _may_ask(self) -> bool:
+        return not (self._last or self._asking or self._everything)
+
+    # Reading.
 
     @property
     def ended(self) -> bool:
-        return not self.splits
+        """Whether nothing will be read any more."""
+        return self._last and not self.splits
+
+    @property
+    def starved(self) -> bool:
+        """Whether it has no split, and was told that there is none for it at the moment: it does not hold event time
+        back."""
+        return not (self.splits or self._last or self._asking)
 
     def ready(self, now: int) -> bool:
-        """Whether some split may have records now."""
-        return any(split.ready_at <= now for split in self.splits)
+        """Whether there is something to do now: some split may have records, or more splits are to be found."""
+        due = self._discover_at is not None and self._discover_at <= now
+        return due or any(split.ready_at <= now for split in self.splits)
 
     def wake_at(self) -> int | None:
-        """When some split may have records, where none has now."""
-        return min((split.ready_at for split in self.splits), default=None)
+        """When there may be something to do, where there is nothing now; None: when another subtask says so."""
+        times = [split.ready_at for split in self.splits]
+        return min(times if self._discover_at is None else [*times, self._discover_at], default=None)
 
     def read(self, limit: int, now: int) -> int:
-        """Reads at most `limit` records of the next ready split and sends them on. Says how many."""
+        """Reads at most `limit` records of the next ready split and sends them on. Says how many. Splits are opened one a
+        step, and all of them before any is read; looking for splits is a step of its own."""
+        if self._discover_at is not None and self._discover_at <= now:
+            self._discover(now)
+            return 0
+        if self._unopened:
+            self._open(self._unopened.popleft())
+            if self._unopened:
+                return 0
         split = self._turn(now)
         if split is None:
             return 0
@@ -66,14 +233,28 @@ class SourceTask(OperatorTask):
             self._end(split)
             return 0
         if not len(batch):
-            asked = lambda: micros(split.reader.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
+            reader = split.reader
+            assert reader is not None
+            asked = lambda: micros(reader.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
             split.ready_at = self.call_user(asked, what="asking a split for its next time")
+            self._tell(self._may_ask() and not self.ready(now), [])
             return 0
         self.out(batch)
         return len(batch)
 
+    def _open(self, split: _OpenSplit) -> None:
+        what, position = pickle.loads, split.held.position
+
+        def opened() -> Reader:
+            at = None if position is None else what(position)
+            reader: Reader = self.source.reader(what(split.held.split), at)
+            return reader
+
+        split.reader = self.call_user(opened, what="opening a split")
+
     def _read(self, split: _OpenSplit, limit: int, now: float) -> Any:
         """What the reader gives, as a batch of the source's form; None at the end of the split."""
+        assert split.reader is not None
         data = split.reader.read(limit, now)
         if isinstance(data, pa.RecordBatch):
             return Columns(data, split=split.index)
@@ -95,22 +276,86 @@ class SourceTask(OperatorTask):
         if at < self._next:
             self._next -= 1
         self.ended_splits.append(split.index)
+        assert split.reader is not None
         self.call_user(split.reader.close, what="closing a split")
+        remembered = [split.index] if self.ctx.services.checkpointing else []
+        self._ended.update(remembered)
+        self._tell(self._may_ask(), remembered)
+
+    def _discover(self, now: int) -> None:
+        """Asks the enumerator once for what it found."""
+        enumerator, dealer = self._enumerator, self._dealer
+        assert enumerator is not None and dealer is not None
+        found = self.call_user(lambda: enumerator.discover(now / 1_000_000), what="finding splits")
+        if found is None:
+            self._discover_at, dealer.over = None, True
+        else:
+            dealer.found([self._pickled(split, "a split") for split in found])
+            asked = lambda: micros(enumerator.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
+            self._discover_at = self.call_user(asked, what="asking the enumerator for its next time")
+        self._answer(dealer.deal())
 
     def close(self) -> None:
-        close_all([split.reader for split in self.splits])
+        opened: list[Any] = [split.reader for split in self.splits if split.reader is not None]
+        close_all(opened if self._enumerator is None else [*opened, self._enumerator])
+
+    # Checkpoints.
+
+    def snapshot(self, checkpoint: int) -> bytes | None:
+        held = [Held(s.index, s.held.split, self._position(s)) for s in self.splits]
+        known = None
+        if self._dealer is not None:
+            enumerator, position = self._enumerator, None
+            if enumerator is not None:
+                at = self.call_user(lambda: enumerator.position, what="asking the enumerator for its position")
+                position = self._pickled(at, "the position of an enumerator")
+            known = self._dealer.state(position)
+        data = encode_state(SourceState(held, sorted(self._ended), known))
+        self._cuts.made(checkpoint)
+        self._settle()
+        return data
+
+    def _position(self, split: _OpenSplit) -> bytes | None:
+        reader = split.reader
+        if reader is None:
+            return split.held.position
+        at = self.call_user(lambda: reader.position, what="asking a split for its position")
+        return self._pickled(at, "the position of a split")
+
+    def _pickled(self, value: Any, what: str) -> bytes:
+        """A value of the user's that goes into a checkpoint or to another subtask."""
+        return self.call_user(lambda: pickle.dumps(value, 5), what=f"pickling {what}")  # type: ignore[no-any-return]
+
+    def confirm(self, checkpoint: int) -> None:
+        self._cuts.complete(checkpoint)
+        self._settle()
+
+    def abort(self, checkpoint: int) -> None:
+        self._cuts.aborted(checkpoint)
+        self._settle()
 
 
 class SinkTask(OperatorTask):
-    """Hands batches to the writer; at the end the writer prepares what is published once the job has succeeded."""
+    """Hands batches to the writer, and has it prepare what is to be published.
+
+    With checkpoints it prepares at each cut. What was prepared belongs to that checkpoint and to every later one, until
+    one of them is known to be complete: after an abort the next one publishes it. Publishing twice is harmless. Without
+    checkpoints it prepares at the end, and all is published once the job has succeeded.
+    """
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
         assert isinstance(node.operator, Sink)
         self.sink = node.operator.sink
         self.writer: Any = None
-        self.prepared: list[bytes] = []
+        self.final_prepared: list[bytes] = []
+        """Without checkpoints: what is to be published at the end of the job."""
+        self.unconfirmed: list[tuple[int, bytes]] = []
+        """What was prepared, with the checkpoint that had it first, and is in no checkpoint known to be complete."""
         self.records = 0
+        self._over: list[bytes] = []
+        """Prepared at the end of the input, for the next checkpoint."""
+        self._ended = False
 
     def open(self) -> None:
         self.writer = self.call_user(self.sink.writer, self.ctx, what="opening the sink")
@@ -132,14 +377,34 @@ class SinkTask(OperatorTask):
         self.records += len(batch)
 
     def finish(self) -> None:
+        prepared = self._prepare()
+        (self._over if self.ctx.services.checkpointing else self.final_prepared).extend(prepared)
+        self._ended = True
+
+    def _prepare(self) -> list[bytes]:
         prepared = self.call_user(self.writer.prepare, what="preparing the sink's writes")
         if prepared is None:
-            return
+            return []
         if not isinstance(prepared, bytes):
             wrong = TypeError(f"a sink's writer prepares bytes or None, not {type(prepared).__name__}")
             raise self.user_error(wrong)
-        self.prepared.append(prepared)
+        return [prepared]
 
     def close(self) -> None:
         if self.writer is not None:
             self.writer.close()
+
+    # Checkpoints.
+
+    def snapshot(self, checkpoint: int) -> bytes | None:
+        prepared, self._over = self._over, []
+        if not self._ended and not self.finished:
+            prepared += self._prepare()
+        self.unconfirmed += [(checkpoint, one) for one in prepared]
+        return None
+
+    def prepared(self, checkpoint: int) -> list[bytes]:
+        return [one for first, one in self.unconfirmed if first <= checkpoint]
+
+    def confirm(self, checkpoint: int) -> None:
+        self.unconfirmed = [(first, one) for first, one in self.unconfirmed if first > checkpoint]

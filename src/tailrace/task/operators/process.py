@@ -14,8 +14,10 @@ from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AtEnd, CoProcess, KeyedProcess, Process, Selector
-from tailrace.state.backend import MemoryBackend
+from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.handles import bind_all
+from tailrace.state.memory import MemoryBackend
+from tailrace.state.operator_state import OperatorStates
 from tailrace.task.context import OperatorContext
 from tailrace.task.copying import own_copy
 from tailrace.task.keys import FieldReader, settled
@@ -34,11 +36,12 @@ class FunctionTask(OperatorTask):
         self.fn = fn
         ctx.side = {}
         self.at_end = at_end
-        self.backend = MemoryBackend()
+        self.backend: Backend = backend_of(ctx)
         self.copies = ctx.services.copy_records
+        bind_all(fn, self.backend, ctx)
+        self.own_state = OperatorStates(fn, ctx, bool(getattr(self.backend, "allow_dropped", False)))
 
     def open(self) -> None:
-        bind_all(self.fn, self.backend, self.ctx)
         self.call_user(self.fn.open, self.ctx, what="open")
 
     def finish(self) -> None:
@@ -49,7 +52,16 @@ class FunctionTask(OperatorTask):
 
     def close(self) -> None:
         self.ctx.without_key()
-        self.fn.close()
+        try:
+            self.fn.close()
+        finally:
+            self.backend.close()
+
+    def snapshot(self, checkpoint: int) -> bytes | None:
+        return self.own_state.snapshot()
+
+    def restore(self, parts: list[MetaPart]) -> None:
+        self.own_state.restore(parts)
 
     def state_entries(self) -> int:
         return self.backend.entries()
@@ -98,6 +110,7 @@ class FunctionTask(OperatorTask):
             raise self.user_error(error, value) from error
         finally:
             ctx.without_key()
+        self.backend.relieve()
         self._emit(out, out_times, rows.split)
 
 
@@ -118,8 +131,8 @@ class TimedTask(FunctionTask):
 
     def __init__(self, node: Node, ctx: OperatorContext, fn: Any, at_end: AtEnd) -> None:
         super().__init__(node, ctx, fn, at_end)
-        self.event_timers = ctx.event_timers = Timers()
-        self.processing_timers = ctx.processing_timers = Timers()
+        self.event_timers = ctx.event_timers = timers_of(self.backend, "event", _key_of)
+        self.processing_timers = ctx.processing_timers = timers_of(self.backend, "processing", _key_of)
         self.dropping = False
         """Whether processing-time timers are of no more use: the input has ended, and the user does not await them."""
 
@@ -160,6 +173,7 @@ class TimedTask(FunctionTask):
         finally:
             ctx.without_key()
             ctx.time_domain = "event"
+        self.backend.relieve()
         self._emit(out, None if all(t == NO_TIME for t in out_times) else out_times)
         return fired
 
@@ -204,6 +218,29 @@ class _Plain(ProcessFunction):
 
     def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
         self.process = fn  # type: ignore[method-assign, assignment]
+
+
+def backend_of(ctx: OperatorContext) -> Backend:
+    """The state backend of an operator in a subtask."""
+    make, services = ctx.services.make_backend, ctx.services
+    if make is None:
+        return MemoryBackend(services.max_parallelism, ctx.uid, ctx.subtask, operator=ctx.name)
+    made = make(ctx.uid, ctx.subtask)
+    made.operator = ctx.name
+    return made
+
+
+def timers_of(backend: Backend, clock: str, key_of: Callable[[Any], Any]) -> Timers:
+    """The timers of an operator on one clock, as a table of its state. `key_of` finds the key of the state in what the
+    timers are kept by, and the time."""
+    table = backend.table(f"timers:{clock}", kind="timers", group_by=key_of, in_memory=True)
+    timers = Timers(table)
+    backend.after_restore.append(timers.rebuild)
+    return timers
+
+
+def _key_of(entry: tuple[Any, int]) -> Any:
+    return entry[0]
 
 
 def settled_keys(keys: list[Any]) -> list[Any]:

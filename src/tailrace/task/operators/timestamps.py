@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,9 +14,13 @@ from tailrace.elements.batches import Columns, Rows, Times
 from tailrace.elements.timestamps import MIN_TIME, NO_TIME, micros
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AssignTimestamps, describe_selector
+from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
 from tailrace.task.keys import FieldReader, column_of
 from tailrace.task.operators.base import OperatorTask
+
+_Standing = tuple[dict[int, int], int]
+"""The largest timestamp per split, and the watermark."""
 
 
 class TimestampsTask(OperatorTask):
@@ -41,10 +46,32 @@ class TimestampsTask(OperatorTask):
         self.idle = False
         """Whether all splits that there are are silent."""
         self._watermark = MIN_TIME
+        self._restored: dict[int, int] = {}
+        """What was the largest timestamp of each split at the cut that this was restored from."""
+
+    def snapshot(self, checkpoint: int) -> bytes | None:
+        return msgspec.msgpack.encode([self.largest, self._watermark])
+
+    def restore(self, parts: list[MetaPart]) -> None:
+        """Splits are known by their index, whoever reads them now. The watermark is that of this subtask, or at another
+        parallelism the lowest of those that had not finished: it never goes back, and none may be promised too early."""
+        read = [(part, msgspec.msgpack.decode(part.data, type=_Standing)) for part in parts if part.data is not None]
+        same = all(part.parallelism == self.ctx.parallelism for part, _ in read)
+        going = [standing for part, standing in read if not part.finished] or [standing for _, standing in read]
+        own = [standing for part, standing in read if same and part.subtask == self.ctx.subtask] or going
+        self._watermark = min((watermark for _, watermark in own), default=MIN_TIME)
+        self.ctx.watermark_time = self._watermark
+        for largest, _ in going + own:
+            for split, time in largest.items():
+                if split >= 0:
+                    self._restored[split] = max(time, self._restored.get(split, MIN_TIME))
+        self.largest = {-1: min((largest.get(-1, MIN_TIME) for largest, _ in own), default=MIN_TIME)}
 
     def splits_opened(self, splits: list[int]) -> None:
-        """The chain starts at a source with these splits."""
-        self.largest = dict.fromkeys(splits, MIN_TIME)
+        """The chain starts at a source that reads these splits, from now on."""
+        self.largest.pop(-1, None)
+        for split in splits:
+            self.largest.setdefault(split, self._restored.pop(split, MIN_TIME))
 
     def split_ended(self, split: int) -> None:
         """A split of the chain's source gives nothing any more."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -20,12 +21,12 @@ from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
+from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
 from tailrace.task.keys import FieldReader
 from tailrace.task.operators.aggregate import StatefulTask
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
-from tailrace.task.operators.process import settled_keys
-from tailrace.task.timers import Timers
+from tailrace.task.operators.process import settled_keys, timers_of
 
 LATE = "late"
 _NOTHING: Any = object()
@@ -42,14 +43,14 @@ class WindowTask(StatefulTask):
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         assert isinstance(node.operator, Window)
-        super().__init__(node, ctx, node.operator.key)
+        super().__init__(node, ctx, node.operator.key, "window")
         self.spec = spec = node.operator
         self.reduce = as_callable(spec.reduce) if spec.reduce is not None else None
         self.functions = [spec.reduce] if spec.reduce is not None else [f for _, f in spec.aggregates]
         self.inputs = [FieldReader(getattr(f, "of", None), node.name, ctx.subtask) for f in self.functions]
         names = ("value",) if self.reduce else tuple(name for name, _ in spec.aggregates)
         self.names = names
-        self.timers = Timers()
+        self.timers = timers_of(self.backend, "event", _key_of)
         self._row = row_type(("key", "start", "end", *names))
         self._key_fields: list[pa.Field] = []
         self._result_types: list[pa.DataType] = []
@@ -95,6 +96,7 @@ class WindowTask(StatefulTask):
             good = self._open(starts, rows.times)
             accepted |= good
             self._add_rows(rows.values, keys, starts.tolist(), good.tolist(), updated)
+        self.backend.relieve()
         self._late(rows, ~accepted)
         self._refire(updated)
 
@@ -122,9 +124,12 @@ class WindowTask(StatefulTask):
 
     def _windows(self, key: Any, start: int) -> dict[int, Any]:
         """The open windows of a key; makes the one that starts at `start`, with its timers, where it is new."""
-        windows: dict[int, Any] | None = self.table.get(key)
+        table = self.table
+        windows: dict[int, Any] | None = table.top.get(key)
         if windows is None:
-            windows = self.table[key] = {}
+            windows = table.find(key)
+            if windows is None:
+                windows = table.top[key] = {}
         if start not in windows:
             windows[start] = _NOTHING if self.reduce else tuple([f.create_accumulator() for f in self.functions])
             last = start + self.spec.size - 1
@@ -154,6 +159,7 @@ class WindowTask(StatefulTask):
                 windows[start] = tuple([f.merge(a, p) for f, a, p in pairs])
                 if start <= ended:
                     updated.append((key, start, windows[start]))
+        self.backend.relieve()
         self._late(batch, ~accepted)
         self._refire(updated)
 
@@ -194,6 +200,7 @@ class WindowTask(StatefulTask):
                 fired.append((key, start, self.table[key][start]))
             if at == last + self.spec.allowed_lateness:
                 self._drop(key, start)
+        self.backend.relieve()
         self._fire(fired)
         next_time = self.timers.next_time()
         return next_time is None or next_time > time
@@ -238,3 +245,27 @@ class WindowTask(StatefulTask):
         arrays += result_arrays(self, self.names, list(zip(*results, strict=True)), self._result_types)
         names = [field.name for field in self._key_fields] + ["start", "end", *self.names]
         return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    # Checkpoints. Windows and timers are in the backend; this is what batches in columns were like.
+
+    def snapshot(self, checkpoint: int) -> bytes | None:
+        if not self._key_fields:
+            return None
+        fields = pa.schema([*self._key_fields, *map(pa.field, self.names, self._result_types)])
+        return msgspec.msgpack.encode([len(self._key_fields), fields.serialize().to_pybytes()])
+
+    def restore(self, parts: list[MetaPart]) -> None:
+        for part in parts:
+            if part.data is None:
+                continue
+            count, data = msgspec.msgpack.decode(part.data, type=tuple[int, bytes])
+            fields = list(pa.ipc.read_schema(pa.py_buffer(data)))
+            # Types of results follow from the aggregates of today; those that were there then are no others.
+            if [field.name for field in fields[count:]] == list(self.names):
+                self._key_fields, self._result_types = fields[:count], [field.type for field in fields[count:]]
+                return
+
+
+def _key_of(entry: tuple[tuple[Any, int], int]) -> Any:
+    """The key in a timer of a window: ((key, start), time)."""
+    return entry[0][0]

@@ -1,0 +1,205 @@
+"""`tailrace inspect PATH`: what a checkpoint or one of its files holds. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from tailrace.errors import TailraceError
+from tailrace.state.format import Index
+from tailrace.state.manifest import Manifest
+from tailrace.storage.filesystem import absolute, open_folder
+from tailrace.storage.reading import load_index, own_indexes, verify
+from tailrace.storage.store import Store, resolve
+
+_KINDS = ("name", "kind", "encoding", "type")
+
+
+def inspect_command(
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A checkpoint, a job's or a checkpoint folder, or a state file.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    every_byte: Annotated[bool, typer.Option("--verify", help="Read all state and compare its checksums.")] = False,
+) -> None:
+    """Tell what a checkpoint holds."""
+    try:
+        typer.echo(inspect(path, as_json, every_byte))
+    except (TailraceError, OSError) as error:
+        typer.echo(f"tailrace inspect: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def inspect(path: str, as_json: bool = False, every_byte: bool = False) -> str:
+    """What is to be printed. `every_byte` reads all state and compares its checksums. Raises `CheckpointError`,
+    `ConfigError` or `OSError` where it cannot be read."""
+    if path.endswith(".state"):
+        folder, _, name = absolute(path).rpartition("/")
+        index = load_index(open_folder(folder), name)
+        told = {"file": absolute(path), **_of_file(index)}
+        return json.dumps(told, indent=2) if as_json else "\n".join(_file_lines(told))
+    store, name = resolve(path)
+    manifest = store.manifest(name)
+    if every_byte:
+        verify(store, manifest)
+    told = _of_checkpoint(store, name, manifest)
+    return json.dumps(told, indent=2) if as_json else "\n".join(_checkpoint_lines(told))
+
+
+def _of_checkpoint(store: Store, name: str, manifest: Manifest) -> dict[str, Any]:
+    prepared: dict[str, int] = {}
+    for one in manifest.prepared:
+        prepared[one.uid] = prepared.get(one.uid, 0) + 1
+    return {
+        "path": store.url_of(name),
+        "job": manifest.job,
+        "run": manifest.run_id,
+        "incarnation": manifest.incarnation,
+        "checkpoint": manifest.checkpoint,
+        "kind": manifest.kind,
+        "final": manifest.final,
+        "timestamp": manifest.timestamp,
+        "time": _time(manifest.timestamp),
+        "size": manifest.size,
+        "max_parallelism": manifest.max_parallelism,
+        "slots": manifest.slots,
+        "operators": _operators(store, manifest),
+        "files": [{"slot": file.slot, "name": file.name, "size": file.size} for file in manifest.files],
+        "older": [{"name": older, "size": store.size(older)} for older in manifest.older],
+        "prepared": prepared,
+    }
+
+
+def _operators(store: Store, manifest: Manifest) -> list[dict[str, Any]]:
+    """The operators with what all of their subtasks have in their tables, deltas and deletions counted."""
+    held = _held(store, manifest)
+    found = []
+    for one in manifest.operators:
+        tables = []
+        for table in one.tables:
+            entries, size = held.get((one.uid, table.name), (0, 0))
+            tables.append({**{kind: getattr(table, kind) for kind in _KINDS}, "entries": entries, "bytes": size})
+        found.append(
+            {
+                "uid": one.uid,
+                "name": one.name,
+                "parallelism": one.parallelism,
+                "finished": sum(one.finished),
+                "stateful": one.stateful,
+                "tables": tables,
+            }
+        )
+    return found
+
+
+def _held(store: Store, manifest: Manifest) -> dict[tuple[str, str], tuple[int, int]]:
+    """(uid, table) -> (entries, bytes) of the blocks that a restore reads."""
+    indexes = own_indexes(store, manifest)
+    wanted: dict[str, set[tuple[str, int]]] = {}
+    for index in list(indexes.values()):
+        for part in index.operators:
+            for group, chain in part.chains.items():
+                for i in chain:
+                    wanted.setdefault(index.files[i], set()).add((part.uid, group))
+    held: dict[tuple[str, str], tuple[int, int]] = {}
+    for name, groups in wanted.items():
+        index = indexes[name] if name in indexes else load_index(store, name)
+        for part in index.operators:
+            for block in part.blocks:
+                if (part.uid, block.group) in groups:
+                    key = (part.uid, part.tables[block.table].name)
+                    entries, size = held.get(key, (0, 0))
+                    held[key] = (entries + block.count, size + block.length)
+    return held
+
+
+def _of_file(index: Index) -> dict[str, Any]:
+    """What one file of one worker holds itself."""
+    operators = []
+    for part in index.operators:
+        tables = []
+        for i, table in enumerate(part.tables):
+            blocks = [block for block in part.blocks if block.table == i]
+            counted = {"entries": sum(b.count for b in blocks), "bytes": sum(b.length for b in blocks)}
+            tables.append({**{kind: getattr(table, kind) for kind in _KINDS}, **counted})
+        operators.append(
+            {
+                "uid": part.uid,
+                "name": part.name,
+                "subtask": part.subtask,
+                "parallelism": part.parallelism,
+                "finished": part.finished,
+                "meta_bytes": len(part.meta or b""),
+                "full_groups": len(part.full),
+                "tables": tables,
+            }
+        )
+    return {
+        "job": index.job,
+        "incarnation": index.incarnation,
+        "checkpoint": index.checkpoint,
+        "slot": index.slot,
+        "max_parallelism": index.max_parallelism,
+        "refers_to": index.files,
+        "operators": operators,
+    }
+
+
+def _checkpoint_lines(told: dict[str, Any]) -> Iterator[str]:
+    last = ", the last one of the job" if told["final"] else ""
+    yield f"{told['path']}"
+    yield f"  {told['kind']} {told['checkpoint']} of job {told['job']!r}{last}"
+    yield f"  taken {told['time']} by run {told['run']}, incarnation {told['incarnation']}"
+    yield f"  {_size(told['size'])} written, {told['slots']} workers, {told['max_parallelism']} key groups"
+    yield "operators"
+    for operator in told["operators"]:
+        finished = f", {operator['finished']} finished" if operator["finished"] else ""
+        yield f"  {operator['uid']}  {operator['name']}, parallelism {operator['parallelism']}{finished}"
+        yield from _table_lines(operator["tables"])
+    yield "files"
+    for file in told["files"]:
+        yield f"  worker {file['slot']}  {file['name']}  {_size(file['size'])}"
+    for older in told["older"]:
+        yield f"  older     {older['name']}  {_size(older['size'])}"
+    if told["prepared"]:
+        yield "prepared by sinks"
+        for uid, count in told["prepared"].items():
+            yield f"  {uid}  {count}"
+
+
+def _file_lines(told: dict[str, Any]) -> Iterator[str]:
+    yield told["file"]
+    yield f"  state of worker {told['slot']} in checkpoint {told['checkpoint']} of job {told['job']!r}"
+    yield f"  incarnation {told['incarnation']}, {told['max_parallelism']} key groups"
+    yield "operators"
+    for operator in told["operators"]:
+        finished = ", finished" if operator["finished"] else ""
+        where = f"subtask {operator['subtask']} of {operator['parallelism']}"
+        yield f"  {operator['uid']}  {operator['name']}, {where}{finished}, {_size(operator['meta_bytes'])} not keyed"
+        yield from _table_lines(operator["tables"])
+    if told["refers_to"]:
+        yield "refers to"
+        yield from (f"  {name}" for name in told["refers_to"])
+
+
+def _table_lines(tables: list[dict[str, Any]]) -> Iterator[str]:
+    for table in tables:
+        what = f"{table['kind']} {table['type']}".strip()
+        yield f"    {table['name']}: {what}, {table['encoding']}, {table['entries']} entries, {_size(table['bytes'])}"
+
+
+def _time(micros: int) -> str:
+    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat(sep=" ", timespec="seconds")
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

@@ -1,0 +1,295 @@
+"""The checkpoints of one job, as its coordinator sees them: pending ones, complete ones, and the files they need."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.protocol.snapshot import Ack
+from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile
+
+HISTORY = 100
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """When checkpoints are taken and how many are kept. Times are int64 microseconds."""
+
+    interval: int | None = None
+    """From one trigger to the next; None: only on request."""
+    timeout: int = 600_000_000
+    min_pause: int = 0
+    """From the end of one to the trigger of the next."""
+    max_concurrent: int = 1
+    tolerated_failures: int = 10
+    """So many checkpoints in a row may fail before the job does."""
+    keep: int = 1
+    """How many complete ones are kept."""
+    origin: str = ""
+    """The URL of the checkpoint folder, for the manifest."""
+
+
+@dataclass
+class PendingCheckpoint:
+    """A checkpoint that was triggered and is neither complete nor aborted."""
+
+    id: int
+    triggered_at: int
+    """By the coordinator's clock."""
+    timestamp: int
+    """Microseconds since 1970."""
+    final: bool
+    waiting: list[Any]
+    """Who asked for it, as the driver knows them."""
+    base: set[str]
+    """Files that it may refer to."""
+    acks: dict[int, Ack] = field(default_factory=dict)
+    committing: bool = False
+
+
+@dataclass(frozen=True)
+class CheckpointStats:
+    """How a complete checkpoint went. Times are int64 microseconds, of the slowest part."""
+
+    id: int
+    path: str
+    timestamp: int
+    duration: int
+    size: int
+    trigger: int
+    """What is left of the duration without the other three: travelling, waiting for a turn, commit."""
+    alignment: int
+    freeze: int
+    write: int
+    """Encoding and writing."""
+    full_size: int
+    """With the files of earlier checkpoints that it refers to."""
+    final: bool = False
+    inflight: int = 0
+
+
+@dataclass(frozen=True)
+class _Kept:
+    checkpoint: int
+    path: str
+    """The manifest, relative to the checkpoint folder of the job."""
+    names: frozenset[str]
+
+
+class Checkpoints:
+    """The bookkeeping; what follows from it is for the coordinator to do.
+
+    Invariant P1: a manifest is made only when every worker has acked, and for one checkpoint at a time.
+    Invariant P2: what a kept manifest names, or a pending checkpoint may refer to, is not among what may be deleted; nor
+    is what this run has not written. A checkpoint that refers to something else all the same is aborted (`gone`).
+    """
+
+    def __init__(self, settings: CheckpointSettings, job: str, run_id: str, slots: int, max_parallelism: int) -> None:
+        self.settings = settings
+        self.job, self.run_id, self.slots, self.max_parallelism = job, run_id, slots, max_parallelism
+        self.next_id = 1
+        self.commits = 0
+        """How many manifests this incarnation has committed: the number of the next one."""
+        self.pending: dict[int, PendingCheckpoint] = {}
+        self.requests: list[Any] = []
+        """Who waits for a checkpoint that has not been triggered yet."""
+        self.history: deque[CheckpointStats] = deque(maxlen=HISTORY)
+        self.aborted = 0
+        self.completed = 0
+        self.failures = 0
+        """In a row."""
+        self.unpublished: list[tuple[int, Prepared]] = []
+        """What complete checkpoints have prepared and nobody has said to be published, with their numbers."""
+        self._next_at: int | None = None
+        self._ended_at: int | None = None
+        """When the last checkpoint was complete or aborted."""
+        self._kept: list[_Kept] = []
+        self._sizes: dict[str, int] = {}
+        """Every file that this run has written and that was not deleted."""
+
+    # When.
+
+    def start(self, now: int) -> None:
+        """The job runs, for the first time or again."""
+        self._next_at = None if self.settings.interval is None else now + self.settings.interval
+
+    def due_at(self) -> int | None:
+        """When the next checkpoint is to be triggered, as far as the clock decides; None while others must go first."""
+        if len(self.pending) >= self.settings.max_concurrent or any(p.final for p in self.pending.values()):
+            return None
+        earliest = 0 if self._ended_at is None else self._ended_at + self.settings.min_pause
+        if self.requests:
+            return earliest
+        return None if self._next_at is None else max(self._next_at, earliest)
+
+    def timeout_at(self) -> int | None:
+        """When the oldest pending checkpoint times out."""
+        waiting = [p.triggered_at for p in self.pending.values() if not p.committing]
+        return min(waiting) + self.settings.timeout if waiting else None
+
+    def timed_out(self, now: int) -> list[int]:
+        """Pending checkpoints whose time is over. A manifest on its way has no time-out: only its storage knows."""
+        limit = now - self.settings.timeout
+        return [p.id for p in self.pending.values() if p.triggered_at <= limit and not p.committing]
+
+    # What.
+
+    def trigger(self, now: int, timestamp: int, final: bool) -> int:
+        """A checkpoint begins."""
+        number = self.next_id
+        self.next_id += 1
+        base = set(self._kept[-1].names) if self._kept else set()
+        self.pending[number] = PendingCheckpoint(number, now, timestamp, final, self.requests, base)
+        self.requests = []
+        if self.settings.interval is not None:
+            self._next_at = now + self.settings.interval
+        return number
+
+    def ack(self, slot: int, ack: Ack) -> bool:
+        """A worker has acked. True when it was the last one that was awaited."""
+        pending = self.pending.get(ack.checkpoint)
+        if pending is None or pending.committing:
+            return False
+        pending.acks[slot] = ack
+        return len(pending.acks) == self.slots
+
+    def gone(self, ack: Ack) -> list[str]:
+        """The files that the worker refers to and that are not there any more: it did not know of the newest complete
+        checkpoint when it encoded its state."""
+        return [name for name in ack.older if name not in self._sizes]
+
+    def ready(self) -> PendingCheckpoint | None:
+        """The checkpoint whose manifest is to be committed next, or None: while one is on its way there is none."""
+        if any(p.committing for p in self.pending.values()):
+            return None
+        complete = [p for p in self.pending.values() if len(p.acks) == self.slots]
+        return min(complete, key=lambda p: p.id, default=None)
+
+    def manifest(self, pending: PendingCheckpoint, incarnation: int) -> Manifest:
+        """The manifest of a checkpoint that all have acked."""
+        acks = [pending.acks[slot] for slot in sorted(pending.acks)]
+        fresh = [Prepared(uid, data) for ack in acks for uid, data in ack.prepared]
+        return Manifest(
+            job=self.job,
+            run_id=self.run_id,
+            incarnation=incarnation,
+            checkpoint=pending.id,
+            timestamp=pending.timestamp,
+            max_parallelism=self.max_parallelism,
+            slots=self.slots,
+            files=[StateFile(slot, pending.acks[slot].file, pending.acks[slot].size) for slot in sorted(pending.acks)],
+            older=sorted({name for ack in acks for name in ack.older}),
+            operators=_records(acks),
+            prepared=[one for _, one in self.unpublished] + fresh,
+            final=pending.final,
+            size=sum(ack.size for ack in acks),
+            root=self.settings.origin,
+        )
+
+    def committed(self, number: int, manifest: Manifest, path: str, url: str, now: int) -> CheckpointStats:
+        """The manifest exists: the checkpoint is complete, and pending ones before it will never be."""
+        pending = self.pending.pop(number)
+        self.commits += 1
+        self.completed += 1
+        self.failures = 0
+        self._ended_at = now
+        done = {id(one) for _, one in self.unpublished}
+        self.unpublished += [(number, one) for one in manifest.prepared if id(one) not in done]
+        self._sizes.update({file.name: file.size for file in manifest.files})
+        self.adopt(manifest, path)
+        stats = self._stats(pending, manifest, url, now)
+        self.history.append(stats)
+        return stats
+
+    def adopt(self, manifest: Manifest, path: str) -> None:
+        """A complete checkpoint of this run counts among those that are kept."""
+        if any(kept.checkpoint == manifest.checkpoint for kept in self._kept):
+            return
+        names = frozenset([path, *[file.name for file in manifest.files], *manifest.older])
+        self._kept.append(_Kept(manifest.checkpoint, path, names))
+        self._sizes.setdefault(path, 0)
+        for file in manifest.files:
+            self._sizes.setdefault(file.name, file.size)
+        for pending in self.pending.values():
+            pending.base |= names
+
+    def published(self, number: int) -> None:
+        """Everything of this checkpoint and those before it is visible."""
+        self.unpublished = [(n, one) for n, one in self.unpublished if n > number]
+
+    def abort(self, number: int, now: int) -> PendingCheckpoint | None:
+        """A pending checkpoint will never be complete."""
+        pending = self.pending.pop(number, None)
+        if pending is not None:
+            self.aborted += 1
+            self._ended_at = now
+        return pending
+
+    # Files.
+
+    def surplus(self) -> list[str]:
+        """Names (relative to the checkpoint folder of the job) that no checkpoint needs any more; forgets them."""
+        while len(self._kept) > self.settings.keep:
+            self._kept.pop(0)
+        return self._unneeded()
+
+    def _unneeded(self) -> list[str]:
+        needed = {name for kept in self._kept for name in kept.names}
+        for pending in self.pending.values():
+            needed |= pending.base
+        names = sorted(name for name in self._sizes if name not in needed)
+        for name in names:
+            del self._sizes[name]
+        return names
+
+    def give_up_all(self) -> list[str]:
+        """None of this run's checkpoints is to be kept: the names of all their files."""
+        self._kept = []
+        self.pending = {}
+        return self._unneeded()
+
+    @property
+    def needed(self) -> list[str]:
+        """Every file that a kept checkpoint names."""
+        return sorted({name for kept in self._kept for name in kept.names})
+
+    def _stats(self, pending: PendingCheckpoint, manifest: Manifest, url: str, now: int) -> CheckpointStats:
+        acks = list(pending.acks.values())
+        subtasks = [subtask for ack in acks for subtask in ack.subtasks]
+        duration = now - pending.triggered_at
+        alignment = max((s.alignment_micros for s in subtasks), default=0)
+        freeze = max((s.freeze_micros for s in subtasks), default=0)
+        write = max((max((s.encode_micros for s in a.subtasks), default=0) + a.write_micros for a in acks), default=0)
+        older = sum(self._sizes.get(name, 0) for name in manifest.older)
+        return CheckpointStats(
+            id=pending.id,
+            path=url,
+            timestamp=pending.timestamp,
+            duration=duration,
+            size=manifest.size,
+            trigger=max(0, duration - alignment - freeze - write),
+            alignment=alignment,
+            freeze=freeze,
+            write=write,
+            full_size=manifest.size + older,
+            final=pending.final,
+        )
+
+
+def _records(acks: list[Ack]) -> list[OperatorRecord]:
+    """The operators, from what their subtasks said."""
+    by_uid: dict[str, list[Any]] = {}
+    for ack in acks:
+        for subtask in ack.subtasks:
+            for operator in subtask.operators:
+                by_uid.setdefault(operator.uid, []).append((subtask.subtask, operator))
+    records = []
+    for uid, said in sorted(by_uid.items()):
+        said.sort(key=lambda pair: pair[0])
+        first = said[0][1]
+        tables = {table.name: table for _, operator in said for table in operator.tables}
+        stateful = any(operator.stateful for _, operator in said)
+        finished = [operator.finished for _, operator in said]
+        records.append(OperatorRecord(uid, first.name, first.parallelism, finished, list(tables.values()), stateful))
+    return records

@@ -1,0 +1,138 @@
+"""The cut: a marker that crosses the graph in-band, in order with the data.
+
+This is one task's half. A channel that has delivered the marker of a cut is *blocked* until all live channels have; then
+the task cuts, between two records, and sends the marker on. (A channel may be *recorded* instead; that is for the modes
+to come.) A task without live channels (a source, or one whose inputs have all ended) cuts when the coordinator triggers
+it. An end of input counts as the marker of every open cut on its channel.
+
+The argument. On each channel, what its sender sent before its own cut comes before the marker, so the receiver has
+processed exactly that of it when it cuts, and what comes after the marker is processed after: no record is on two sides
+of one cut, and none is in between. A channel that ended has delivered all it ever will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What follows from an event, in this order: give up, release, cut."""
+
+    given_up: list[int] = field(default_factory=list)
+    """Cuts that cannot be completed here any more."""
+    cuts: list[int] = field(default_factory=list)
+    """Cuts to make now."""
+    block: bool = False
+    """Whether the channel of the event must not be read before the cut."""
+    release: list[Any] = field(default_factory=list)
+    """Channels that may be read again."""
+
+
+class Aligner:
+    """One task's aligned cuts, by number. Numbers grow on each channel; some may be missing.
+
+    Invariant A1: `blocked` holds exactly the live channels that have delivered the marker of `current`.
+    Invariant A2: a cut is made at most once, in growing order, and never after it was aborted here.
+    Invariant A3: while a cut is open (`current`), some live channel has not delivered its marker.
+    """
+
+    def __init__(self, channels: Iterable[Any]) -> None:
+        self.live = set(channels)
+        """Channels that have not ended."""
+        self.current: int | None = None
+        self.blocked: dict[Any, None] = {}
+        self.done = 0
+        """The newest cut that was made or given up here. Older ones are over."""
+        self._aborted: set[int] = set()
+        self._triggered: set[int] = set()
+        """Cuts the coordinator wants that no marker has announced yet."""
+
+    def marker(self, channel: Any, cut: int) -> Outcome:
+        """The marker of a cut came on a channel."""
+        outcome = Outcome()
+        if self._over(cut) or (self.current is not None and cut < self.current):
+            return outcome  # aborted, or overtaken: another channel will never deliver it
+        if self.current is not None and cut > self.current:
+            # This channel skipped the open cut: its sender gave it up.
+            self._give_up(self.current, outcome)
+        self.current = cut
+        self.blocked[channel] = None
+        outcome.block = True
+        self._complete(outcome)
+        return outcome
+
+    def ended(self, channel: Any) -> Outcome:
+        """A channel ended."""
+        outcome = Outcome()
+        self.live.discard(channel)
+        if self.current is not None:
+            self._complete(outcome)
+        if not self.live:
+            for cut in sorted(self._triggered):
+                self._make(cut, outcome)
+        return outcome
+
+    def trigger(self, cut: int) -> Outcome:
+        """The coordinator wants a cut. It is made here, unless markers will bring it."""
+        outcome = Outcome()
+        if self._over(cut):
+            return outcome
+        if self.live:
+            self._triggered.add(cut)
+        else:
+            self._make(cut, outcome)
+        return outcome
+
+    def abort(self, cut: int) -> Outcome:
+        """A cut will not be completed anywhere."""
+        outcome = Outcome()
+        if cut > self.done:
+            self._aborted.add(cut)
+            self._triggered.discard(cut)
+        if cut == self.current:
+            self.current = None
+            self._release(outcome)
+        return outcome
+
+    def check(self) -> str | None:
+        """What is wrong with the invariants, or None."""
+        if not set(self.blocked) <= self.live:
+            return "A1: a channel that ended is blocked"
+        if (self.current is None) != (not self.blocked):
+            return "A1: channels are blocked without an open cut, or the other way round"
+        if self.current is not None and set(self.blocked) == self.live:
+            return f"A3: cut {self.current} is open though every live channel has delivered it"
+        return None
+
+    # Inside.
+
+    def _over(self, cut: int) -> bool:
+        return cut <= self.done or cut in self._aborted
+
+    def _complete(self, outcome: Outcome) -> None:
+        if self.current is not None and len(self.blocked) == len(self.live):
+            self._make(self.current, outcome)
+
+    def _make(self, cut: int, outcome: Outcome) -> None:
+        self._finish(cut)
+        self._release(outcome)
+        outcome.block = False
+        outcome.cuts.append(cut)
+
+    def _give_up(self, cut: int, outcome: Outcome) -> None:
+        self._finish(cut)
+        self._release(outcome)
+        outcome.given_up.append(cut)
+
+    def _finish(self, cut: int) -> None:
+        self.current = None
+        self.done = cut
+        self._aborted = {one for one in self._aborted if one > cut}
+        self._triggered = {one for one in self._triggered if one > cut}
+
+    def _release(self, outcome: Outcome) -> None:
+        outcome.release.extend(self.blocked)
+        self.blocked = {}

@@ -1,0 +1,9 @@
+"""The root of what coordinator and workers say to each other. `protocol.wire` knows all of it, as bytes."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The root of all control messages. Fields are only ever added, with defaults, so an older side can be read."""

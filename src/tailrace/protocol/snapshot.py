@@ -1,0 +1,86 @@
+"""Checkpoints: how coordinator and workers agree that one is complete.
+
+    worker                          coordinator
+                              <-    Trigger(n)         to all workers; sources and tasks without live inputs cut
+    (cut, freeze, encode, write)
+    Ack(n, file, …)           ->                       all tasks of the worker are in one durable file
+    Declined(n, reason)       ->                       or it cannot be
+                              <-    Complete(n)        all acked, and the manifest was created
+                              <-    Abort(n)           or it will never be: timeout, a decline, a failed write
+
+What sinks prepared for n goes with the ack into the manifest, and is published after its commit (`deployment.Publish`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.protocol.message import Message
+from tailrace.state.format import TableInfo
+
+
+class Trigger(Message, frozen=True):
+    """Take checkpoint `checkpoint`. `final`: every input has ended, this is the job's last one."""
+
+    checkpoint: int
+    final: bool = False
+
+
+class OperatorAck(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the manifest says of an operator, as one subtask knows it."""
+
+    uid: str
+    name: str
+    parallelism: int
+    finished: bool = False
+    stateful: bool = False
+    tables: list[TableInfo] = []
+
+
+class SubtaskAck(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One subtask's part in a checkpoint. Times are int64 microseconds."""
+
+    vertex: int
+    subtask: int
+    alignment_micros: int = 0
+    """From the first marker to the cut."""
+    freeze_micros: int = 0
+    """How long the step of the cut took."""
+    encode_micros: int = 0
+    """From the cut until all was encoded."""
+    size: int = 0
+    operators: list[OperatorAck] = []
+
+
+class Ack(Message, frozen=True):
+    """All subtasks of the worker have cut, and their state is durable."""
+
+    checkpoint: int
+    file: str
+    size: int
+    older: list[str] = []
+    """Files of earlier checkpoints that this one refers to."""
+    subtasks: list[SubtaskAck] = []
+    prepared: list[tuple[str, bytes]] = []
+    """What sinks have prepared: (uid, bytes)."""
+    write_micros: int = 0
+    """From the last block to a durable file."""
+
+
+class Declined(Message, frozen=True):
+    """The worker cannot take part in this checkpoint. The job goes on."""
+
+    checkpoint: int
+    reason: str
+
+
+class Abort(Message, frozen=True):
+    """The checkpoint will never be complete: forget it."""
+
+    checkpoint: int
+
+
+class Complete(Message, frozen=True):
+    """The checkpoint is complete: its manifest exists."""
+
+    checkpoint: int

@@ -1,0 +1,67 @@
+"""All control messages as bytes: msgspec structs in msgpack, tagged by name. The coordinator never unpickles what they
+carry."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.errors import ProtocolViolation
+from tailrace.protocol.deployment import (
+    Deploy,
+    Deployed,
+    Failed,
+    Heartbeat,
+    Hello,
+    Leave,
+    OperatorEvent,
+    PeerHello,
+    Progress,
+    Publish,
+    Published,
+    Start,
+    SubtasksFinished,
+    Welcome,
+)
+from tailrace.protocol.recovery import Reset, WasReset
+from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
+
+AnyMessage = (
+    Hello
+    | Heartbeat
+    | Deployed
+    | Progress
+    | SubtasksFinished
+    | Published
+    | Failed
+    | Welcome
+    | Deploy
+    | Start
+    | Publish
+    | Leave
+    | PeerHello
+    | OperatorEvent
+    | Trigger
+    | Ack
+    | Declined
+    | Abort
+    | Complete
+    | Reset
+    | WasReset
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(AnyMessage)
+
+
+def encode(message: AnyMessage) -> bytes:
+    """A message as bytes."""
+    return _encoder.encode(message)
+
+
+def decode(data: bytes) -> AnyMessage:
+    """A message from bytes. Raises `ProtocolViolation` for anything that is none."""
+    try:
+        message: AnyMessage = _decoder.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolViolation(f"no control message: {error}") from error
+    return message

@@ -1,0 +1,40 @@
+"""What a user sets, in the units of the machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.api.config import CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay
+from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.restarts import Exponential, Fixed, Never, Rate, Strategy
+from tailrace.elements.timestamps import micros
+
+
+def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSettings:
+    """Checkpoint settings for a coordinator; `folder` is the URL of the job's folder."""
+    return CheckpointSettings(
+        interval=None if config.interval is None else micros(config.interval),
+        timeout=micros(config.timeout),
+        min_pause=micros(config.min_pause),
+        max_concurrent=config.max_concurrent,
+        tolerated_failures=config.tolerated_failures,
+        keep=config.keep,
+        origin=folder,
+    )
+
+
+def strategy_of(restart: Any) -> Strategy:
+    """A restart strategy for a coordinator."""
+    if isinstance(restart, FixedDelay):
+        return Fixed(restart.attempts, micros(restart.delay))
+    if isinstance(restart, ExponentialDelay):
+        return Exponential(
+            micros(restart.initial),
+            micros(restart.maximum),
+            float(restart.multiplier),
+            micros(restart.reset_after),
+            restart.attempts,
+        )
+    if isinstance(restart, FailureRate):
+        return Rate(restart.failures, micros(restart.interval), micros(restart.delay))
+    return Never()

@@ -1,0 +1,189 @@
+"""How a value of state becomes bytes and comes back, and the layout of a block of entries.
+
+A value is pickled (protocol 5), or encoded by msgspec where its declaration asks for it: by `encoding="msgspec"`, or by
+a declared type that is a `msgspec.Struct`. Keys are always pickled: they are few kinds of immutable things.
+
+A block: version (u8), 3 zero bytes, length of the head (u32), number of single values (u32), all little-endian; the
+head, a pickle of (keys, values, keys of single values, deleted keys); a u32 length for each single value; the single
+values. Values that cannot change are pickled together in the head, which is fast and stores a text that occurs often
+only once. The others are encoded one by one: objects of two keys must not come back as one object.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from tailrace.errors import CheckpointCorrupt, ConfigError
+
+VERSION = 1
+_HEAD = struct.Struct("<BxxxII")
+_PLAIN: frozenset[type] = frozenset(
+    (type(None), bool, int, float, complex, str, bytes, Decimal, datetime, date, timedelta, UUID)
+)
+_FROZEN = (tuple, frozenset)
+
+Encode = Callable[[Any], bytes]
+Decode = Callable[[Any], Any]
+
+
+def immutable(value: Any) -> bool:
+    """Whether a value certainly cannot be changed in place: a plain one, or a tuple or frozen set of such."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    return kind in _FROZEN and (_PLAIN.issuperset(map(type, value)) or all(map(immutable, value)))
+
+
+class Codec(NamedTuple):
+    """How the values of one table are encoded."""
+
+    name: str
+    encode: Encode
+    decode: Decode
+
+
+def pickled(value: Any) -> bytes:
+    """A value by itself, pickled."""
+    return pickle.dumps(value, 5)
+
+
+PICKLE = Codec("pickle", pickled, pickle.loads)
+
+
+def codec_for(kind: str, type_: Any, encoding: str | None, name: str) -> Codec:
+    """The codec of a declaration. Raises `ConfigError` for an encoding that there is not, or a type that msgspec cannot
+    take."""
+    if encoding not in (None, "pickle", "msgspec"):
+        raise ConfigError(f'state {name!r}: encoding is "pickle" or "msgspec", not {encoding!r}')
+    structs = [one for one in _parts(type_) if _is_struct(one)]
+    if encoding == "pickle" or (encoding is None and not structs):
+        return PICKLE
+    return msgspec_codec(kind, type_, encoding, name)
+
+
+def decoder(encoding: str, kind: str, type_: Any, name: str) -> Decode:
+    """How values of a checkpoint, which were encoded so, come back under the declaration of today."""
+    return pickle.loads if encoding == "pickle" else msgspec_codec(kind, type_, encoding, name).decode
+
+
+def msgspec_codec(kind: str, type_: Any, encoding: str | None, name: str) -> Codec:
+    """The codec by msgpack of msgspec. What is declared as a struct must be exactly that: it would come back as that."""
+    whole: Any = _plain(type_)
+    if kind == "list":
+        whole = list[whole]
+    elif kind == "map":
+        key, value = type_ if isinstance(type_, tuple) else (object, object)
+        whole = dict[_plain(key), _plain(value)]  # type: ignore[misc]
+    else:
+        whole = whole | None if _is_struct(whole) else whole
+    try:
+        decode = msgspec.msgpack.Decoder(whole).decode
+    except TypeError as error:
+        raise ConfigError(f"state {name!r}: msgspec cannot take its type {type_name(type_)}: {error}") from error
+    plain = msgspec.msgpack.Encoder().encode
+    encode: Encode = plain
+    if any(map(_is_struct, _parts(type_))):
+        check = _checker(kind, type_)
+
+        def encode(value: Any) -> bytes:
+            check(value)
+            return plain(value)
+
+    return Codec("msgspec", encode, decode)
+
+
+def _plain(type_: Any) -> Any:
+    return Any if type_ is object else type_
+
+
+def _parts(type_: Any) -> tuple[Any, ...]:
+    return type_ if isinstance(type_, tuple) else (type_,)
+
+
+def _is_struct(type_: Any) -> bool:
+    return isinstance(type_, type) and issubclass(type_, msgspec.Struct)
+
+
+def _checker(kind: str, type_: Any) -> Callable[[Any], None]:
+    if kind == "map":
+        pairs = [(which, one) for which, one in zip(("keys", "values"), type_, strict=True) if _is_struct(one)]
+
+        def check(value: Any) -> None:
+            for which, one in pairs:
+                _only(one, set(map(type, getattr(value, which)())))
+    elif kind == "list":
+
+        def check(value: Any) -> None:
+            _only(type_, set(map(type, value)))
+    else:
+
+        def check(value: Any) -> None:
+            if value is not None:
+                _only(type_, {type(value)})
+
+    return check
+
+
+def _only(wanted: type, found: set[type]) -> None:
+    if not found <= {wanted}:
+        others = ", ".join(sorted(type_name(one) for one in found - {wanted}))
+        raise TypeError(
+            f'it is declared as {type_name(wanted)} and holds {others}; declare what it holds, or encoding="pickle"'
+        )
+
+
+def type_name(type_: Any) -> str:
+    """A declared type for people."""
+    if isinstance(type_, tuple):
+        return ", ".join(map(type_name, type_))
+    return type_.__qualname__ if isinstance(type_, type) else str(type_)
+
+
+# Blocks.
+
+
+class Entries(NamedTuple):
+    """What a block holds."""
+
+    keys: list[Any]
+    values: list[Any]
+    """One for each of `keys`; none of them can be changed in place."""
+    single_keys: list[Any]
+    singles: list[Any]
+    """Encoded values, one for each of `single_keys`."""
+    deleted: list[Any]
+
+
+def pack(entries: Entries) -> bytes:
+    """A block."""
+    keys, values, single_keys, singles, deleted = entries
+    head = pickle.dumps((keys, values, single_keys, deleted), 5)
+    lengths = struct.pack(f"<{len(singles)}I", *map(len, singles))
+    return b"".join((_HEAD.pack(VERSION, len(head), len(singles)), head, lengths, *singles))
+
+
+def unpack(data: bytes | memoryview) -> Entries:
+    """The entries of a block. Raises `CheckpointCorrupt`; what the head cannot be unpickled with comes through."""
+    view = memoryview(data)
+    if len(view) < _HEAD.size:
+        raise CheckpointCorrupt(f"a block of state is cut short: it has {len(view)} bytes")
+    version, length, count = _HEAD.unpack(view[: _HEAD.size])
+    if version != VERSION:
+        raise CheckpointCorrupt(f"a block of state is of version {version}; this tailrace reads version {VERSION}")
+    at = _HEAD.size + length
+    keys, values, single_keys, deleted = pickle.loads(view[_HEAD.size : at])
+    lengths = struct.unpack(f"<{count}I", view[at : at + 4 * count])
+    at += 4 * count
+    singles = []
+    for size in lengths:
+        singles.append(view[at : at + size])
+        at += size
+    return Entries(keys, values, single_keys, singles, deleted)

@@ -1,0 +1,116 @@
+"""Whether the state of a checkpoint fits the dataflow that is to be started from it, as far as that can be known before
+anything starts: the tables that the operators declare are compared with those that were written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from tailrace.api.functions import CoProcessFunction, ProcessFunction
+from tailrace.errors import IncompatibleState
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import (
+    Aggregate,
+    AssignTimestamps,
+    CoProcess,
+    KeyedProcess,
+    Process,
+    Reduce,
+    Sink,
+    Source,
+    Window,
+)
+from tailrace.state.codecs import codec_for, type_name
+from tailrace.state.format import TableInfo
+from tailrace.state.handles import declared
+from tailrace.state.manifest import OperatorRecord
+from tailrace.state.operator_state import declared_operator_states
+
+_AGGREGATES = {Reduce: "reduce", Aggregate: "aggregate", Window: "window"}
+_TIMERS = [TableInfo("timers:event", "timers"), TableInfo("timers:processing", "timers")]
+
+
+def declared_tables(node: Node) -> list[TableInfo]:
+    """The tables of keyed state that an operator will have, timers included."""
+    operator = node.operator
+    kind = _AGGREGATES.get(type(operator))
+    if kind is not None:
+        found = [TableInfo("aggregate", kind, type="object")]
+        return [*found, _TIMERS[0]] if kind == "window" else found
+    if isinstance(operator, KeyedProcess | CoProcess):
+        return [*_states(operator.fn), *_TIMERS]
+    return _states(operator.fn) if isinstance(operator, Process) else []
+
+
+def _states(function: Any) -> list[TableInfo]:
+    if not isinstance(function, ProcessFunction | CoProcessFunction):
+        return []
+    return [
+        TableInfo(
+            state.name,
+            state.kind,
+            codec_for(state.kind, state.type, state.encoding, state.name).name,
+            type_name(state.type),
+        )
+        for state in declared(function).values()
+    ]
+
+
+def stateful(node: Node) -> bool:
+    """Whether an operator may have anything to restore."""
+    operator = node.operator
+    if isinstance(operator, Source | AssignTimestamps | Sink) or declared_tables(node):
+        return True
+    return isinstance(operator, Process) and bool(declared_operator_states(operator.fn))
+
+
+def check(
+    records: Sequence[OperatorRecord],
+    nodes: Sequence[Node],
+    allow_dropped_state: bool | Collection[str] = False,
+    *,
+    max_parallelism: tuple[int, int] | None = None,
+) -> None:
+    """Raises one `IncompatibleState` that lists everything that does not fit, and says what to do. `max_parallelism`: that
+    of the checkpoint and that of the dataflow."""
+    wrong = []
+    if max_parallelism is not None and max_parallelism[0] != max_parallelism[1]:
+        wrong.append(
+            f"the checkpoint has max_parallelism {max_parallelism[0]} and the dataflow {max_parallelism[1]}, which cannot "
+            f"be changed: use Environment(max_parallelism={max_parallelism[0]})"
+        )
+    by_uid = {node.uid: node for node in nodes}
+    for record in records:
+        if allow_dropped_state is True or (allow_dropped_state and record.uid in allow_dropped_state):
+            continue
+        wrong.extend(_misfits(record, by_uid.get(record.uid)))
+    if wrong:
+        listed = "\n".join(f"  - {one}" for one in wrong)
+        raise IncompatibleState(f"the checkpoint does not fit the dataflow:\n{listed}")
+
+
+def _misfits(record: OperatorRecord, node: Node | None) -> list[str]:
+    who = f"operator {record.name!r} (uid {record.uid!r})"
+    leave = f"or leave its state behind: allow_dropped_state=[{record.uid!r}]"
+    if node is None:
+        held = ", ".join(f"{table.name} ({table.kind})" for table in record.tables if table.kind != "timers")
+        what = f"; it held {held}" if held else ""
+        gone = (
+            f"{who} had state and is not in the dataflow any more{what}; give an operator uid={record.uid!r}, {leave}"
+        )
+        return [gone] if record.stateful else []
+    found = {table.name: table for table in declared_tables(node)}
+    wrong = []
+    for table in record.tables:
+        mine = found.get(table.name)
+        if mine is not None and mine.kind != table.kind:
+            wrong.append(
+                f"{who}: state {table.name!r} was of kind {table.kind!r} and is declared as {mine.kind!r}; give the new "
+                f"state another name, {leave}"
+            )
+        elif mine is None and record.stateful and table.kind != "timers":
+            there = f"; {node.name!r} declares {', '.join(map(repr, found)) or 'no state'}"
+            wrong.append(
+                f"{who}: state {table.name!r} ({table.kind}) is not declared any more{there}; declare it, {leave}"
+            )
+    return wrong

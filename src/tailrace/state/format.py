@@ -1,0 +1,143 @@
+"""The file of one worker and checkpoint: blocks of encoded state, then an index that says what they are.
+
+Layout. The header: magic `TRST`, version (u16 little-endian), 2 zero bytes. Then blocks, bytes as their encoders made
+them. Then the index (msgpack of `Index`). Then the footer: offset of the index (u64), its length (u64), its XXH64 (u64),
+magic `TRSE`. All integers little-endian. Each block carries its own XXH64 in the index. A reader that finds another
+version refuses the file; nothing in this module unpickles anything.
+
+State is laid out by key group. What a checkpoint knows of one key group of one operator is the *chain* of that group: an
+ordered list of files, the oldest first, of which the first holds the whole group (a *full* write) and the later ones
+what changed since. The index of a checkpoint's file holds the chain of every group of its subtasks, so a reader starts
+from it and opens the older files it names.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+import xxhash
+
+from tailrace.errors import CheckpointCorrupt
+
+VERSION = 1
+_MAGIC = b"TRST"
+_END_MAGIC = b"TRSE"
+_HEADER = struct.Struct("<4sHxx")
+_FOOTER = struct.Struct("<QQQ4s")
+HEADER_SIZE = _HEADER.size
+FOOTER_SIZE = _FOOTER.size
+
+
+class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One table of an operator's state."""
+
+    name: str
+    kind: str = "value"
+    """"value", "list", "map", "reducing", "aggregating", "timers" or "aggregate"."""
+    encoding: str = "pickle"
+    """"pickle" or "msgspec"."""
+    type: str = ""
+    """The declared type, for people."""
+
+
+class BlockRef(msgspec.Struct, frozen=True, array_like=True):
+    """Where a block is in this file: entries of one table and one key group."""
+
+    table: int
+    group: int
+    offset: int
+    length: int
+    checksum: int
+    count: int
+    """How many entries it holds, deletions included."""
+
+
+class OperatorPart(msgspec.Struct, omit_defaults=True):
+    """What one operator in one subtask has in this file."""
+
+    uid: str
+    name: str
+    subtask: int
+    parallelism: int
+    finished: bool = False
+    """Whether its input had ended and it had finished: it emits nothing any more."""
+    meta: bytes | None = None
+    """Its state that is not keyed (positions, watermarks, `OperatorState`), as the operator encoded it."""
+    tables: list[TableInfo] = []
+    blocks: list[BlockRef] = []
+    """In the order in which they are to be applied."""
+    full: list[int] = []
+    """Key groups that this file holds as a whole: what older files say of them does not count any more."""
+    chains: dict[int, list[int]] = {}
+    """Key group -> the files that hold it, as positions in `Index.files`, oldest first. Groups without state are absent."""
+
+
+class Index(msgspec.Struct, omit_defaults=True):
+    """What a file holds."""
+
+    job: str
+    incarnation: int
+    checkpoint: int
+    slot: int
+    max_parallelism: int
+    files: list[str] = []
+    """Names of files, relative to the checkpoint folder of the job; the chains refer to them. This file's own name is
+    among them where a chain needs it."""
+    operators: list[OperatorPart] = []
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Index)
+
+
+def checksum(data: bytes | memoryview) -> int:
+    """The XXH64 of a block or an index."""
+    return xxhash.xxh64_intdigest(data)
+
+
+def header() -> bytes:
+    """How every file starts."""
+    return _HEADER.pack(_MAGIC, VERSION)
+
+
+def tail(index: Index, offset: int) -> bytes:
+    """How every file ends: the index, which starts at `offset`, and the footer."""
+    data = _encoder.encode(index)
+    return data + _FOOTER.pack(offset, len(data), checksum(data), _END_MAGIC)
+
+
+def check_header(data: bytes, name: str) -> None:
+    """Raises `CheckpointCorrupt` for a file that does not start as ours do, or is of a version we cannot read."""
+    if len(data) < HEADER_SIZE or data[:4] != _MAGIC:
+        raise CheckpointCorrupt(f"{name} is no state file of tailrace: it starts with {data[:4]!r}")
+    version = _HEADER.unpack(data[:HEADER_SIZE])[1]
+    if version != VERSION:
+        raise CheckpointCorrupt(f"{name} is a state file of version {version}; this tailrace reads version {VERSION}")
+
+
+def index_place(footer: bytes, size: int, name: str) -> tuple[int, int, int]:
+    """From the last `FOOTER_SIZE` bytes of a file of `size` bytes: (offset, length, checksum) of its index. Raises
+    `CheckpointCorrupt`."""
+    if len(footer) != FOOTER_SIZE or footer[-4:] != _END_MAGIC:
+        raise CheckpointCorrupt(f"{name} is cut short or damaged: it does not end as a state file does")
+    offset, length, expected, _ = _FOOTER.unpack(footer)
+    if offset < HEADER_SIZE or offset + length + FOOTER_SIZE != size:
+        raise CheckpointCorrupt(f"{name} is cut short or damaged: its index would be at {offset}, {length} bytes long")
+    return offset, length, expected
+
+
+def read_index(data: bytes | memoryview, expected: int, name: str) -> Index:
+    """The index from its bytes. Raises `CheckpointCorrupt`."""
+    if checksum(data) != expected:
+        raise CheckpointCorrupt(f"{name} is damaged: the checksum of its index does not match")
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise CheckpointCorrupt(f"{name}: its index cannot be read: {error}") from error
+
+
+def check_block(data: bytes | memoryview, block: BlockRef, name: str) -> None:
+    """Raises `CheckpointCorrupt` for bytes that are not the block's."""
+    if len(data) != block.length or checksum(data) != block.checksum:
+        raise CheckpointCorrupt(f"{name} is damaged: {block.length} bytes at {block.offset} do not match their checksum")

@@ -1,0 +1,561 @@
+"""Incremental snapshots of layered tables: what both backends share.
+
+The cut swaps the top layer of each table. What a checkpoint then writes is what changed since the last *confirmed* one:
+the keys of this freeze, and those of every freeze since whose checkpoint was aborted or is still pending. Per key group
+it is either such a delta, or everything (a *full* write), so that the chain of files of a group stays short: all groups
+while the state is small; else those whose full write is the oldest, until about as much was rewritten as has changed.
+
+Invariant B3: a key whose value differs from what the confirmed chain of its group says is in `top`, `deleted`, `spilled`
+or the frozen layer of its table, or in a generation that is newer than the last confirmed one; or its group is not in
+`written`, and will be written as a whole.
+Invariant B4: while a checkpoint is encoded, the base (as at its cut) with the frozen layer over it holds exactly the
+state of the cut, but for objects that were handed out since, and of those `_early` has the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from itertools import chain, islice
+from typing import Any
+
+from tailrace.elements.keys import KeyGroups, UnsupportedKey, plain_key
+from tailrace.errors import IncompatibleState, InternalError, TailraceError, UserCodeError, shortened
+from tailrace.state.backend import Block
+from tailrace.state.codecs import Codec, Entries, codec_for, decoder, immutable, pack, pickled, type_name, unpack
+from tailrace.state.format import TableInfo
+from tailrace.state.tables import Base, MemoryBase, Table
+
+SMALL = 20_000
+"""Entries up to which each checkpoint writes all of an operator's state."""
+BLOCK_ENTRIES = 2_048
+"""Entries of a block at most."""
+BLOCK_BYTES = 256 * 1024
+"""Bytes of single values and long texts at which a block is closed."""
+_PORTION = 32
+"""Entries between two looks at the limit."""
+
+
+class Generation:
+    """One freeze whose checkpoint is not confirmed: what it changed, and what it wrote."""
+
+    def __init__(self, checkpoint: int, tables: int) -> None:
+        self.checkpoint = checkpoint
+        self.aborted = False
+        self.changed: list[list[set[Any]]] = [[set()] for _ in range(tables)]
+        """By table the keys that it changed, in one or several sets."""
+        self.full: list[int] = []
+        self.delta: list[int] = []
+        self.empty: set[int] = set()
+        """Of the groups written as a whole, those that had nothing."""
+
+    def absorb(self, other: Generation) -> None:
+        """Takes over the keys of another aborted one."""
+        for mine, others in zip(self.changed, other.changed, strict=True):
+            sets = sorted([*mine, *others], key=len)
+            largest = sets.pop()
+            largest.update(*sets)
+            mine[:] = [largest]
+
+    def size(self) -> int:
+        """How many keys it holds."""
+        return sum(len(one) for sets in self.changed for one in sets)
+
+
+class _Bucket:
+    """Entries of one table and group that wait for their block."""
+
+    __slots__ = ("deleted", "keys", "single_keys", "singles", "size", "values")
+
+    def __init__(self) -> None:
+        self.keys: list[Any] = []
+        self.values: list[Any] = []
+        self.single_keys: list[Any] = []
+        self.singles: list[bytes] = []
+        self.deleted: list[Any] = []
+        self.size = 0
+
+    def count(self) -> int:
+        return len(self.keys) + len(self.single_keys) + len(self.deleted)
+
+
+class LayeredBackend:
+    """All keyed state of one operator in one subtask. Subclasses say what the bases are."""
+
+    def __init__(
+        self,
+        max_parallelism: int = 128,
+        uid: str = "",
+        subtask: int = 0,
+        allow_dropped: bool | Collection[str] = False,
+        *,
+        operator: str = "",
+    ) -> None:
+        self.uid = uid
+        self.subtask = subtask
+        self.operator = operator or uid
+        self.allow_dropped = allow_dropped if isinstance(allow_dropped, bool) else uid in allow_dropped
+        """Whether state of a checkpoint that is not declared any more is left behind instead of refused."""
+        self.tables: dict[str, Table] = {}
+        self.written: dict[int, int] = {}
+        """Key group with a confirmed chain -> the checkpoint that last wrote it as a whole (0: one before the restore)."""
+        self.generations: list[Generation] = []
+        """In order of their checkpoints; two aborted ones in a row become one at the next freeze."""
+        self.after_restore: list[Callable[[], None]] = []
+        """Called when restoring is over."""
+        self._groups = KeyGroups(max_parallelism)
+        self._must: set[int] = set()
+        """Groups that the next checkpoint has to write as a whole, because changes to them were forgotten."""
+        self._floor = 0
+        """Before this checkpoint changes were forgotten: what an earlier one wrote as a whole does not do."""
+        self._seen: set[int] = set()
+        """Groups that were restored."""
+        self._dropped = False
+        self._current: Generation | None = None
+        """The one that is being encoded."""
+        self._work: Iterator[int] | None = None
+        self._draining = False
+        """Whether what was frozen is on its way into the bases: nothing else may go there."""
+        self._older: list[list[set[Any]]] = []
+        self._known: set[int] = set()
+        """The groups with a confirmed chain, as at the freeze."""
+        self._overlapping = False
+        """Whether another checkpoint was pending when `_known` was looked at."""
+        self._whole: set[int] = set()
+        """Of these, the ones that are written as a whole all the same."""
+        self._everything = False
+        self._touched: set[int] = set()
+        """Groups in which something changed, or was deleted, of those that are written as a whole."""
+        self._delta: set[int] = set()
+        self._failed: UserCodeError | None = None
+        self._early: list[dict[Any, bytes]] = []
+        """By table, objects that were handed out before their turn, as they were at the cut."""
+        self._buckets: dict[tuple[int, int], _Bucket] = {}
+        self._ready: list[Block] = []
+
+    def make_base(self, index: int, codec: Codec, group_of: Callable[[Any], int]) -> Base:
+        """The lowest layer of the table with this place. `group_of` finds the key group of one of its keys."""
+        raise NotImplementedError
+
+    # Tables.
+
+    def table(
+        self,
+        name: str,
+        *,
+        kind: str = "value",
+        type: Any = object,
+        encoding: str | None = None,
+        group_by: Callable[[Any], Any] | None = None,
+        in_memory: bool = False,
+    ) -> Table:
+        """The table of this name; the same one each time."""
+        found = self.tables.get(name)
+        if found is None:
+            codec = codec_for(kind, type, encoding, name)
+            info = TableInfo(name, kind, codec.name, type_name(type))
+            index = len(self.tables)
+            base = MemoryBase() if in_memory else self.make_base(index, codec, self._grouping(group_by))
+            found = self.tables[name] = Table(index, info, type, codec, base, group_by)
+        return found
+
+    def _grouping(self, group_by: Callable[[Any], Any] | None) -> Callable[[Any], int]:
+        groups = self._groups
+        return groups.group_of if group_by is None else lambda key: groups.group_of(group_by(key))
+
+    def tables_info(self) -> list[TableInfo]:
+        """The tables, in the order that `Block.table` counts."""
+        return [table.info for table in self.tables.values()]
+
+    def entries(self) -> int:
+        """How many entries there are. About, where very many were written since the last checkpoint."""
+        return sum(table.about() for table in self.tables.values())
+
+    def relieve(self) -> None:
+        """Nothing to do between batches."""
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    # The cut.
+
+    def freeze(self, checkpoint: int) -> None:
+        """What is in the state now is what the checkpoint holds. Takes time for each table, not for each entry."""
+        if self._current is not None:
+            raise InternalError(f"freeze({checkpoint}) while checkpoint {self._current.checkpoint} is being encoded")
+        self._merge_aborted(checkpoint)
+        tables = list(self.tables.values())
+        self._older = [[one for g in self.generations for one in g.changed[t.index]] for t in tables]
+        made = Generation(checkpoint, len(tables))
+        for table in tables:
+            spilled = table.freeze()
+            if spilled:
+                made.changed[table.index].append(spilled)
+                self._older[table.index].append(spilled)
+            table.hurry = self._hurry
+        self.generations.append(made)
+        self._current = made
+        self._early = [{} for _ in tables]
+        self._buckets = {}
+        self._ready = []
+        self._work = self._encoding(made, tables)
+        self._draining = True
+        self._everything = True  # until the first `encode` chooses; what is handed out before counts as wanted
+
+    def _merge_aborted(self, checkpoint: int) -> None:
+        """Of several aborted checkpoints in a row one set of keys is left; of too many keys none, but then everything is
+        written as a whole."""
+        kept: list[Generation] = []
+        for one in self.generations:
+            if one.aborted and kept and kept[-1].aborted:
+                one.absorb(kept.pop())
+            kept.append(one)
+        self.generations = kept
+        if kept and kept[-1].aborted and kept[-1].size() > sum(t.base.count for t in self.tables.values()) + SMALL:
+            kept.pop()
+            self._must.update(self.written)
+            self._floor = checkpoint
+
+    def _hurry(self, table: Table, key: Any, value: Any) -> None:
+        """An object from below is about to be handed out, and may be changed in place: encodes it if it is still to be."""
+        early = self._early[table.index]
+        if key in early:
+            return
+        waiting = table.frozen is not None and key in table.frozen.entries
+        if not waiting and table.base.mutable:
+            waiting = any(key in keys for keys in self._older[table.index])
+            waiting = waiting or self._is_whole(self._group_of(table, key))
+        if not waiting:
+            return
+        try:
+            early[key] = self._encoded(table, key, value)
+        except UserCodeError as error:
+            self._failed = error  # told by `encode`: whoever reads the state here has done nothing wrong
+            early[key] = b""
+
+    # Encoding.
+
+    def encode(self, limit: int) -> tuple[list[Block], bool]:
+        """Encodes about `limit` more entries: (blocks, whether that was all)."""
+        spent = 0
+        while self._work is not None and spent < limit:
+            cost = next(self._work, None)
+            if cost is None:
+                self._end()
+            else:
+                spent += cost
+            if self._failed is not None:
+                raise self._failed
+        ready, self._ready = self._ready, []
+        return ready, self._work is None
+
+    def _encoding(self, made: Generation, tables: list[Table]) -> Iterator[int]:
+        """The pieces of work after a freeze; each says about how many entries it was."""
+        self._choose(tables)
+        for table in tables:
+            yield from self._drain(table, made.changed[table.index][0], self._to_bucket)
+        for table in tables:
+            table.base.cut()
+        alive = [group for table in tables for group in table.base.alive]
+        self._draining = False
+        for table in tables:
+            yield from self._earlier(table, made.changed[table.index][0])
+        whole = {group for group in chain(alive, self._known, self._touched) if self._is_whole(group)}
+        made.delta = sorted(self._delta)
+        yield from self._close_buckets()
+        yield from self._wholes(made, tables, sorted(whole))
+
+    def _choose(self, tables: list[Table]) -> None:
+        """Which groups are written as a whole, but for those that have to be."""
+        self._known, self._whole, self._delta = set(self.written), set(self._must), set()
+        self._overlapping = len(self.generations) > 1
+        self._touched = set()
+        frozen = [table.frozen for table in tables if table.frozen is not None]
+        changed = sum(len(one.entries) + len(one.deleted) for one in frozen)
+        changed += sum(len(keys) for sets in self._older for keys in sets)
+        entries = sum(table.base.count for table in tables) + sum(len(one.entries) for one in frozen)
+        self._everything = entries <= SMALL
+        if self._everything:
+            return
+        rewritten = sum(table.base.alive.get(group, 0) for group in self._must for table in tables)
+        for group in sorted(self.written, key=lambda group: (self.written[group], group)):
+            self._whole.add(group)
+            rewritten += sum(table.base.alive.get(group, 0) for table in tables)
+            if rewritten >= changed and rewritten:
+                return
+
+    def _is_whole(self, group: int) -> bool:
+        return self._everything or group in self._whole or group not in self._known
+
+    def _drain(
+        self, table: Table, changed: set[Any], emit: Callable[[Table, int, Any, Any, bytes | None], None] | None
+    ) -> Iterator[int]:
+        """Moves the frozen layer of a table into its base, a portion at a time."""
+        frozen, base = table.frozen, table.base
+        if frozen is None:
+            return
+        entries, deleted, groups, by = frozen.entries, frozen.deleted, self._groups, table.group_by
+        everything, whole, known = self._everything, self._whole, self._known
+        # A group without a confirmed chain is written as a whole next time, too. It needs no note of what changed in it,
+        # unless a checkpoint that was pending when `known` was looked at may give it a chain without that.
+        noted = emit is None or self._overlapping
+        early: dict[Any, bytes] = self._early[table.index] if emit is not None else {}
+        while deleted:
+            count = min(len(deleted), _PORTION)
+            for _ in range(count):
+                key = deleted.pop()
+                if key in entries:
+                    continue
+                group = self._group_of(table, key)
+                base.remove(key, group)
+                if noted or group in known:
+                    changed.add(key)
+                if emit is None or self._is_whole(group):
+                    self._touched.add(group)
+                else:
+                    self._to_deleted(table, group, key)
+            base.commit()
+            yield count
+        while entries:
+            count = min(len(entries), _PORTION)
+            for _ in range(count):
+                key, value = entries.popitem()
+                try:
+                    group = groups[key if by is None else by(key)]
+                except Exception:  # a key that the cache cannot look up
+                    group = self._group_of(table, key)
+                data = early.get(key) if early else None
+                if data is None and not base.mutable:
+                    data = self._encoded(table, key, value)
+                data = base.put(key, value, group, data) or data
+                if noted or group in known:
+                    changed.add(key)
+                if emit is not None and not (everything or group in whole or group not in known):
+                    emit(table, group, key, value, data)
+            base.commit()
+            yield count
+        table.drained()
+
+    def _earlier(self, table: Table, drained: set[Any]) -> Iterator[int]:
+        """What earlier freezes changed whose checkpoints are not confirmed, and this one did not."""
+        older, early, base = self._older[table.index], self._early[table.index], table.base
+        for i, keys in enumerate(older):
+            newer = [drained, *older[i + 1 :]]
+            walk = iter(keys)
+            while portion := list(islice(walk, _PORTION)):
+                for key in portion:
+                    if any(key in one for one in newer):
+                        continue
+                    group = self._group_of(table, key)
+                    if self._is_whole(group):
+                        self._touched.add(group)
+                        continue
+                    found = base.stored(key, group)
+                    if found is None:
+                        self._to_deleted(table, group, key)
+                    else:
+                        self._to_bucket(table, group, found[0], found[1], early.get(key, found[2]))
+                yield len(portion)
+
+    def _wholes(self, made: Generation, tables: list[Table], groups: list[int]) -> Iterator[int]:
+        """The groups that are written as a whole: all tables of each."""
+        for group in groups:
+            nothing = True
+            for table in tables:
+                early = self._early[table.index]
+                walk = table.base.group(group)
+                while portion := list(islice(walk, _PORTION)):
+                    for key, value, data in portion:
+                        self._to_bucket(table, group, key, value, early.get(key, data) if early else data)
+                    nothing = False
+                    yield len(portion)
+            self._whole.discard(group)
+            made.full.append(group)
+            if nothing:
+                made.empty.add(group)
+            yield from self._close_buckets()
+
+    # Blocks.
+
+    def _bucket(self, table: Table, group: int) -> _Bucket:
+        found = self._buckets.get((table.index, group))
+        if found is None:
+            found = self._buckets[table.index, group] = _Bucket()
+            self._delta.add(group)
+        return found
+
+    def _to_deleted(self, table: Table, group: int, key: Any) -> None:
+        bucket = self._bucket(table, group)
+        bucket.deleted.append(key)
+        self._close_if_large(table, group, bucket)
+
+    def _to_bucket(self, table: Table, group: int, key: Any, value: Any, data: bytes | None) -> None:
+        bucket = self._bucket(table, group)
+        if data is None and (table.codec.encode is not pickled or not immutable(value)):
+            data = self._encoded(table, key, value)
+        if data is None:
+            bucket.keys.append(key)
+            bucket.values.append(value)
+            kind = type(value)
+            if kind is str or kind is bytes:
+                bucket.size += len(value)
+            elif kind is tuple:
+                for one in value:
+                    if type(one) is str or type(one) is bytes:
+                        bucket.size += len(one)
+        else:
+            bucket.single_keys.append(key)
+            bucket.singles.append(data)
+            bucket.size += len(data)
+        self._close_if_large(table, group, bucket)
+
+    def _close_if_large(self, table: Table, group: int, bucket: _Bucket) -> None:
+        if bucket.size >= BLOCK_BYTES or bucket.count() >= BLOCK_ENTRIES:
+            del self._buckets[table.index, group]
+            self._ready.append(self._block(table, group, bucket))
+
+    def _close_buckets(self) -> Iterator[int]:
+        """Makes blocks of what is gathered."""
+        tables = list(self.tables.values())
+        for place in sorted(self._buckets):
+            bucket = self._buckets.pop(place)
+            self._ready.append(self._block(tables[place[0]], place[1], bucket))
+            yield 8 + bucket.count() // 8
+
+    def _block(self, table: Table, group: int, bucket: _Bucket) -> Block:
+        entries = Entries(bucket.keys, bucket.values, bucket.single_keys, bucket.singles, bucket.deleted)
+        try:
+            data = pack(entries)
+        except Exception:
+            for key, value in zip(bucket.keys, bucket.values, strict=True):
+                self._encoded(table, key, value)
+            for key in chain(bucket.keys, bucket.single_keys, bucket.deleted):
+                self._check_key(table, key)
+            raise
+        return Block(table.index, group, bucket.count(), data)
+
+    def _encoded(self, table: Table, key: Any, value: Any) -> bytes:
+        try:
+            return table.codec.encode(value)
+        except Exception as error:
+            what = f"the value of state {table.name!r} for key {shortened(key, 80)} cannot be saved"
+            raise self._user_error(f"{what} ({type(error).__name__}: {error}); it is {shortened(value)}") from error
+
+    def _check_key(self, table: Table, key: Any) -> None:
+        try:
+            pickled(key)
+        except Exception as error:
+            what = f"the key {shortened(key, 80)} of state {table.name!r} cannot be saved"
+            raise self._user_error(f"{what} ({type(error).__name__}: {error})") from error
+
+    def _user_error(self, what: str) -> UserCodeError:
+        return UserCodeError(what, operator=self.operator, subtask=self.subtask)
+
+    def _group_of(self, table: Table, key: Any) -> int:
+        try:
+            return table.group_of(self._groups, key)
+        except UnsupportedKey as error:
+            raise self._user_error(str(error)) from error
+
+    def groups(self, checkpoint: int) -> tuple[list[int], list[int]]:
+        """Once encoded: (groups written as a whole, groups of which only what changed was written)."""
+        for one in self.generations:
+            if one.checkpoint == checkpoint:
+                return list(one.full), list(one.delta)
+        raise InternalError(f"operator {self.operator!r}: checkpoint {checkpoint} was never frozen, or is over")
+
+    # The outcome.
+
+    def _end(self) -> None:
+        """Encoding is over, at its end or before it."""
+        self._work = self._current = None
+        self._older, self._early, self._buckets = [], [], {}
+        self._failed, self._draining = None, False
+        for table in self.tables.values():
+            table.hurry = None
+            table.base.uncut()
+
+    def confirm(self, checkpoint: int) -> None:
+        """The checkpoint is complete: what it holds is not written again."""
+        for one in self.generations:
+            if one.checkpoint == checkpoint and not one.aborted:
+                self.written.update(dict.fromkeys(one.full, checkpoint))
+                for group in one.empty:
+                    del self.written[group]
+                for group in one.delta:  # its chain may begin here, where a checkpoint that was pending left it empty
+                    self.written.setdefault(group, checkpoint)
+                if checkpoint < self._floor:
+                    self._must.update(self.written)
+                else:
+                    self._must.difference_update(one.full)
+        self.generations = [one for one in self.generations if one.checkpoint > checkpoint]
+
+    def abort(self, checkpoint: int) -> None:
+        """The checkpoint will not be complete; what it wrote is written again."""
+        if self._current is not None and self._current.checkpoint == checkpoint:
+            self._end()
+            self._ready = []
+        for one in self.generations:
+            if one.checkpoint == checkpoint:
+                one.aborted = True
+
+    # Restoring.
+
+    def apply(self, table: TableInfo, group: int, data: bytes | memoryview) -> None:
+        """While restoring: the entries of a block, oldest block first."""
+        mine = self._declared(table)
+        self._seen.add(group)
+        if mine is None:
+            self._dropped = True
+            return
+        decode = decoder(table.encoding, mine.kind, mine.type, mine.name)
+        try:
+            found = unpack(data)
+            self._load(mine, group, found, decode, table.encoding == mine.codec.name)
+        except TailraceError:
+            raise
+        except Exception as error:
+            raise IncompatibleState(
+                f"operator {self.operator!r} (uid {self.uid!r}): what the checkpoint holds of state {table.name!r} "
+                f"({table.type or 'of no declared type'}, {table.encoding}) cannot be read as {type_name(mine.type)}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _declared(self, table: TableInfo) -> Table | None:
+        mine = self.tables.get(table.name)
+        if mine is not None and mine.kind == table.kind:
+            return mine
+        if self.allow_dropped:
+            return None
+        who = f"operator {self.operator!r} (uid {self.uid!r})"
+        if mine is None:
+            declared = ", ".join(repr(name) for name in self.tables) or "no state"
+            raise IncompatibleState(
+                f"{who}: the checkpoint holds state {table.name!r} of kind {table.kind!r}, which is not declared any more; "
+                f"declared are {declared}; declare it, or start with allow_dropped_state to leave it behind"
+            )
+        raise IncompatibleState(
+            f"{who}: state {table.name!r} is of kind {table.kind!r} in the checkpoint and declared as {mine.kind!r}; give "
+            f"the new state another name, or start with allow_dropped_state to leave the old one behind"
+        )
+
+    def _load(self, table: Table, group: int, found: Entries, decode: Callable[[Any], Any], same: bool) -> None:
+        """`same`: whether encoded values are as the table would encode them."""
+        base = table.base
+        for key in found.deleted:
+            base.remove(plain_key(key), group)
+        base.commit()
+        for key, value in zip(found.keys, found.values, strict=True):
+            data = None if base.mutable else self._encoded(table, key, value)
+            table.load(key, value, group, data)
+        for key, single in zip(found.single_keys, found.singles, strict=True):
+            value = decode(single)
+            data = None if base.mutable else bytes(single) if same else self._encoded(table, key, value)
+            table.load(key, value, group, data)
+        base.commit()
+
+    def restored(self, own_files: bool) -> None:
+        """Restoring is over."""
+        self.written = dict.fromkeys(sorted(self._seen), 0) if own_files else {}
+        self._must = set(self.written) if self._dropped else set()
+        for call in self.after_restore:
+            call()

@@ -1,0 +1,96 @@
+"""The manifest of a checkpoint: one small file whose atomic creation makes the checkpoint real.
+
+A line `tailrace-manifest <version> <XXH64 in hex> <length>`, then JSON. It names every file that the checkpoint needs,
+what the operators were, and what sinks have prepared and may not have published yet. Reading it unpickles nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.errors import CheckpointCorrupt
+from tailrace.state.format import TableInfo, checksum
+
+VERSION = 1
+_MAGIC = "tailrace-manifest"
+
+
+class StateFile(msgspec.Struct, frozen=True):
+    """A file of one worker that this checkpoint wrote."""
+
+    slot: int
+    name: str
+    """Relative to the checkpoint folder of the job."""
+    size: int
+
+
+class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An operator as it was."""
+
+    uid: str
+    name: str
+    parallelism: int
+    finished: list[bool] = []
+    """By subtask: whether it had finished."""
+    tables: list[TableInfo] = []
+    stateful: bool = False
+    """Whether there is anything to be restored: keyed state, or state of its own."""
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """What the sink `uid` has prepared in one subtask and is to be published. Opaque."""
+
+    uid: str
+    data: bytes
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One complete checkpoint."""
+
+    job: str
+    run_id: str
+    incarnation: int
+    checkpoint: int
+    timestamp: int
+    """When it was triggered, int64 microseconds since 1970."""
+    max_parallelism: int
+    slots: int
+    files: list[StateFile]
+    """The files of this checkpoint, one per worker."""
+    older: list[str] = []
+    """Files of earlier checkpoints that these refer to, relative to the checkpoint folder of the job."""
+    operators: list[OperatorRecord] = []
+    prepared: list[Prepared] = []
+    """In the order in which it was prepared; to be published again by whoever starts from this manifest."""
+    kind: str = "checkpoint"
+    final: bool = False
+    """Whether every input had ended: the last checkpoint of a job."""
+    size: int = 0
+    """Bytes written by this checkpoint."""
+    root: str = ""
+    """The URL of the checkpoint folder of the job that wrote it, for people; files are found beside the manifest."""
+
+
+_decoder = msgspec.json.Decoder(Manifest)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """A manifest as the bytes of its file."""
+    body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    return f"{_MAGIC} {VERSION} {checksum(body):016x} {len(body)}\n".encode() + body
+
+
+def decode_manifest(data: bytes, name: str) -> Manifest:
+    """A manifest from the bytes of its file. Raises `CheckpointCorrupt`, with what is wrong with it."""
+    line, _, body = data.partition(b"\n")
+    parts = line.decode(errors="replace").split(" ")
+    if parts[0] != _MAGIC or len(parts) != 4:
+        raise CheckpointCorrupt(f"{name} is no checkpoint manifest of tailrace")
+    if parts[1] != str(VERSION):
+        raise CheckpointCorrupt(f"{name} is a manifest of version {parts[1]}; this tailrace reads version {VERSION}")
+    if parts[3] != str(len(body)) or parts[2] != f"{checksum(body):016x}":
+        raise CheckpointCorrupt(f"{name} is damaged: its checksum does not match its {len(body)} bytes")
+    try:
+        return _decoder.decode(body)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise CheckpointCorrupt(f"{name} cannot be read: {error}") from error

@@ -1,0 +1,208 @@
+"""State of an operator that belongs to no key: one value per subtask."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NoReturn, Protocol
+
+import msgspec
+
+from tailrace.errors import ConfigError, IncompatibleState, StateAccessError, UserCodeError, shortened
+from tailrace.state.backend import MetaPart
+from tailrace.state.codecs import Codec, codec_for, decoder, immutable, type_name
+
+_MISSING: Any = object()
+
+
+class Subtask(Protocol):
+    """Where an operator runs: its context."""
+
+    name: str
+    uid: str
+    subtask: int
+    parallelism: int
+
+
+class OperatorState:
+    """One value per subtask, for process functions: `seen = tr.OperatorState(int, default=0)` on the class. It
+    needs no key, and may be used from `open` to `finish`.
+
+    After a restore at another parallelism a list is dealt out anew: those of all old subtasks one behind the other, in
+    even shares. Anything else can be restored at the same parallelism only.
+    """
+
+    def __init__(self, type: Any = object, default: Any = None, *, encoding: str | None = None) -> None:
+        self.type = type
+        self.default = default
+        self.encoding = encoding
+        self.name = ""
+        self._codec: Codec = codec_for("value", type, encoding, "operator state")
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def bind(self) -> OperatorState:
+        """A handle of this declaration in one subtask."""
+        handle = copy.copy(self)
+        handle._codec = codec_for("value", self.type, self.encoding, self.name)
+        handle._value = _MISSING
+        return handle
+
+    _value: Any
+
+    @property
+    def value(self) -> Any:
+        """The value, or the default. A mutable default is copied, and kept from its first reading on."""
+        if self._value is not _MISSING:
+            return self._value
+        if immutable(self.default):
+            return self.default
+        self._value = copy.deepcopy(self.default)
+        return self._value
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        self.update(new)
+
+    def get(self) -> Any:
+        """The same as `.value`."""
+        return self.value
+
+    def update(self, new: Any) -> None:
+        """The same as setting `.value`."""
+        self.exists()
+        self._value = new
+
+    def clear(self) -> None:
+        """Forgets the value."""
+        self.update(_MISSING)
+
+    def exists(self) -> bool:
+        """Whether there is a value."""
+        return self._value is not _MISSING
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "_value":
+            raise StateAccessError(
+                f"operator state {self.__dict__.get('name') or '(without a name)'!r} is only declared, not bound: declare "
+                f"it on the class (not in __init__); it can be used once the function was opened by a job (or by "
+                f"tailrace.testing)"
+            )
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The codec holds what cannot be pickled; it is made again from the declaration.
+        return {name: value for name, value in self.__dict__.items() if name != "_codec"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._codec = codec_for("value", self.type, self.encoding, self.name)
+
+    def encoded(self) -> bytes:
+        """The value as bytes. Raises what the encoder raises."""
+        return self._codec.encode(self._value)
+
+
+def declared_operator_states(function: object) -> dict[str, OperatorState]:
+    """The operator states that a class declares, inherited ones too, by attribute name."""
+    found: dict[str, OperatorState] = {}
+    for owner in reversed(type(function).__mro__):
+        for name, value in vars(owner).items():
+            if isinstance(value, OperatorState):
+                found[name] = value
+            else:
+                found.pop(name, None)  # a subclass hides the declaration behind something else
+    return found
+
+
+class _Saved(msgspec.Struct, array_like=True):
+    encoding: str
+    type: str
+    listed: bool
+    """Whether the value is a list, which can be dealt out anew."""
+    data: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(dict[str, _Saved])
+
+
+class OperatorStates:
+    """The operator states of one function in one subtask: bound to it, saved and restored."""
+
+    def __init__(self, function: object, where: Subtask, allow_dropped: bool = False) -> None:
+        self._where = where
+        self._allow_dropped = allow_dropped
+        self._states: dict[str, OperatorState] = {}
+        for name, declaration in declared_operator_states(function).items():
+            handle = self._states[name] = declaration.bind()
+            try:
+                setattr(function, name, handle)
+            except AttributeError as error:
+                raise ConfigError(
+                    f"operator {where.name!r}: state {name!r} cannot be bound: its class takes no attributes ({error})"
+                ) from error
+
+    def snapshot(self) -> bytes | None:
+        """What there is, encoded; None where there is nothing."""
+        found = {name: self._saved(name, state) for name, state in self._states.items() if state.exists()}
+        return _encoder.encode(found) if found else None
+
+    def _saved(self, name: str, state: OperatorState) -> _Saved:
+        try:
+            data = state.encoded()
+        except Exception as error:
+            what = f"the value of operator state {name!r} cannot be saved ({type(error).__name__}: {error})"
+            raise UserCodeError(
+                f"{what}; it is {shortened(state.value)}", operator=self._where.name, subtask=self._where.subtask
+            ) from error
+        return _Saved(state._codec.name, type_name(state.type), isinstance(state.value, list), data)
+
+    def restore(self, parts: list[MetaPart]) -> None:
+        """Takes this subtask's share of what the old subtasks saved."""
+        where = self._where
+        saved = [(part, self._wanted(part.data)) for part in sorted(parts, key=lambda p: p.subtask) if part.data]
+        if all(part.parallelism == where.parallelism for part, _ in saved):
+            for part, states in saved:
+                if part.subtask == where.subtask:
+                    for name, one in states.items():
+                        self._declared(name)._value = self._read(name, one)
+            return
+        going = [states for part, states in saved if not part.finished]
+        for name in dict.fromkeys(name for states in going for name in states):
+            old = [states[name] for states in going if name in states]
+            if not all(one.listed for one in old):
+                was = saved[0][0].parallelism
+                raise IncompatibleState(
+                    f"operator {where.name!r} (uid {where.uid!r}): operator state {name!r} ({old[0].type}) was saved at "
+                    f"parallelism {was} and cannot be dealt out to {where.parallelism} subtasks, because it is no list; "
+                    f"keep parallelism={was}, or hold a list in it"
+                )
+            items = [item for one in old for item in self._read(name, one)]
+            first = len(items) * where.subtask // where.parallelism
+            last = len(items) * (where.subtask + 1) // where.parallelism
+            self._declared(name)._value = items[first:last]
+
+    def _wanted(self, data: bytes) -> dict[str, _Saved]:
+        states = _decoder.decode(data)
+        return {name: one for name, one in states.items() if name in self._states or not self._allow_dropped}
+
+    def _declared(self, name: str) -> OperatorState:
+        found = self._states.get(name)
+        if found is None:
+            where = self._where
+            raise IncompatibleState(
+                f"operator {where.name!r} (uid {where.uid!r}): the checkpoint holds operator state {name!r}, which is not "
+                f"declared any more; declare it again, or start with allow_dropped_state to leave it behind"
+            )
+        return found
+
+    def _read(self, name: str, one: _Saved) -> Any:
+        state, where = self._declared(name), self._where
+        try:
+            return decoder(one.encoding, "value", state.type, name)(one.data)
+        except Exception as error:
+            raise IncompatibleState(
+                f"operator {where.name!r} (uid {where.uid!r}): what the checkpoint holds of operator state {name!r} "
+                f"({one.type}, {one.encoding}) cannot be read as {type_name(state.type)}: {type(error).__name__}: {error}"
+            ) from error

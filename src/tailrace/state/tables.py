@@ -1,0 +1,368 @@
+"""One state of one operator, in three layers.
+
+`top` holds what was written since the last freeze; it is an exact dictionary, because hot loops read and write it
+directly. `frozen` is the layer of the last freeze on its way into the base. The base is a store below (a dictionary, or
+a database on disk). What is newer is higher and hides what is below it.
+
+Invariant B1: an entry of the state is found in the first of top, `deleted`, frozen, frozen's `deleted`, base that knows
+its key. While nothing was ever frozen or restored, top is everything.
+Invariant B2: an object that can be changed in place is handed out from `top` only. One that is found below is moved up
+first, and counts as written; if the checkpoint that is being encoded still needs it, it is encoded before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, Protocol
+
+from tailrace.elements.keys import KeyGroups, plain_key
+from tailrace.state.codecs import Codec, immutable
+from tailrace.state.format import TableInfo
+
+MISSING: Any = object()
+_SAMPLE = 1_000
+Entry = tuple[Any, Any, bytes | None]
+"""A key with its value as an object, or as bytes where those are not None."""
+
+
+class Layer:
+    """What was written and deleted between two freezes."""
+
+    __slots__ = ("deleted", "entries")
+
+    def __init__(self, entries: dict[Any, Any], deleted: set[Any]) -> None:
+        self.entries = entries
+        self.deleted = deleted
+
+    def __bool__(self) -> bool:
+        return bool(self.entries or self.deleted)
+
+    def cover(self, newer: Layer) -> None:
+        """Becomes what this layer and a newer one on top of it are together."""
+        self.deleted.difference_update(newer.entries)
+        self.entries.update(newer.entries)
+        for key in newer.deleted:
+            if key not in newer.entries:
+                self.entries.pop(key, None)
+                self.deleted.add(key)
+
+
+class Base(Protocol):
+    """The lowest layer of a table."""
+
+    alive: dict[int, int]
+    """How many entries each key group has; groups without any are absent."""
+    mutable: bool
+    """Whether it holds the objects themselves, so that one that is changed in place is changed in here as well."""
+
+    @property
+    def count(self) -> int:
+        """How many entries there are."""
+        ...
+
+    def get(self, key: Any, default: Any, /) -> Any:
+        """The value of a key."""
+        ...
+
+    def put(self, key: Any, value: Any, group: int, data: bytes | None = None) -> bytes | None:
+        """Writes an entry; gives its value as bytes where the base holds those. `data` is the encoded value, if known."""
+        ...
+
+    def remove(self, key: Any, group: int) -> None:
+        """Forgets a key."""
+        ...
+
+    def commit(self) -> None:
+        """The end of a portion of writing: makes it visible."""
+        ...
+
+    def cut(self) -> None:
+        """What is in the base now is what `stored` and `group` show from here on, until the next cut or `uncut`."""
+        ...
+
+    def uncut(self) -> None:
+        """The last cut is not needed any more."""
+        ...
+
+    def stored(self, key: Any, group: int) -> Entry | None:
+        """One entry, as at the cut."""
+        ...
+
+    def group(self, group: int) -> Iterator[Entry]:
+        """The entries of a key group, as at the cut."""
+        ...
+
+    def keys(self) -> Iterator[Any]:
+        """All keys; nothing is written meanwhile."""
+        ...
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """All entries; nothing is written meanwhile."""
+        ...
+
+
+class MemoryBase:
+    """A base of Python objects.
+
+    One flat dictionary, so that a read needs no key group, and per group a list of its keys for writing it as a whole:
+    8 bytes per key where a set per group would take 60 or so. A deleted key stays in its list until as many are deleted
+    as alive.
+    """
+
+    mutable = True
+
+    def __init__(self) -> None:
+        self.values: dict[Any, Any] = {}
+        self.alive: dict[int, int] = {}
+        self.listed: dict[int, list[Any]] = {}
+
+    def get(self, key: Any, default: Any, /) -> Any:
+        return self.values.get(key, default)
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    def put(self, key: Any, value: Any, group: int, data: bytes | None = None) -> bytes | None:
+        values = self.values
+        before = len(values)
+        values[key] = value
+        if len(values) != before:
+            self.alive[group] = self.alive.get(group, 0) + 1
+            listed = self.listed.get(group)
+            if listed is None:
+                self.listed[group] = [key]
+            else:
+                listed.append(key)
+        return None
+
+    def remove(self, key: Any, group: int) -> None:
+        if key not in self.values:
+            return
+        del self.values[key]
+        left = self.alive[group] - 1
+        if not left:
+            del self.alive[group], self.listed[group]
+            return
+        self.alive[group] = left
+        if len(self.listed[group]) > 2 * left + 64:
+            self._keys(group)
+
+    def _keys(self, group: int) -> list[Any]:
+        """The keys of a group, each once; the list is in order again."""
+        listed = self.listed.get(group, [])
+        if len(listed) != self.alive.get(group, 0):
+            values = self.values
+            listed = self.listed[group] = [key for key in dict.fromkeys(listed) if key in values]
+        return listed
+
+    def commit(self) -> None:
+        pass
+
+    def cut(self) -> None:
+        pass  # nothing is written below a freeze until the next one
+
+    def uncut(self) -> None:
+        pass
+
+    def stored(self, key: Any, group: int) -> Entry | None:
+        value = self.values.get(key, MISSING)
+        return None if value is MISSING else (key, value, None)
+
+    def group(self, group: int) -> Iterator[Entry]:
+        values = self.values
+        return ((key, values[key], None) for key in self._keys(group))
+
+    def keys(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        return iter(self.values.items())
+
+
+class Table:
+    """A mapping from `plain_key`s to the values of one state.
+
+    Whoever reads `top` directly asks `find` for what it misses there, and appends itself to `users`: at each freeze
+    their `_top` becomes the new one.
+    """
+
+    __slots__ = (
+        "base", "codec", "deleted", "frozen", "group_by", "hurry", "index", "info", "kind", "layered", "name", "spilled",
+        "top", "type", "users",
+    )  # fmt: skip
+
+    def __init__(
+        self, index: int, info: TableInfo, type_: Any, codec: Codec, base: Base, group_by: Callable[[Any], Any] | None
+    ) -> None:
+        self.index = index
+        self.info = info
+        self.name = info.name
+        self.kind = info.kind
+        self.type = type_
+        self.codec = codec
+        self.base = base
+        self.group_by = group_by
+        self.top: dict[Any, Any] = {}
+        self.deleted: set[Any] = set()
+        """Keys that were deleted since the last freeze and may be below. One that is in `top` was written again."""
+        self.frozen: Layer | None = None
+        self.spilled: set[Any] = set()
+        """Keys written since the last freeze that went into the base already."""
+        self.layered = False
+        """Whether there is, or was, anything below `top`."""
+        self.hurry: Callable[[Table, Any, Any], None] | None = None
+        """While a checkpoint is encoded: encodes an object that is about to be handed out."""
+        self.users: list[Any] = []
+
+    # What handles and operators use.
+
+    def find(self, key: Any, default: Any = None) -> Any:
+        """The value of a key that is not in `top`."""
+        if not self.layered or key in self.deleted:
+            return default
+        found = MISSING
+        frozen = self.frozen
+        if frozen is not None:
+            found = frozen.entries.get(key, MISSING)
+            if found is MISSING and key in frozen.deleted:
+                return default
+        if found is MISSING:
+            found = self.base.get(key, MISSING)
+            if found is MISSING:
+                return default
+        if not immutable(found):
+            if self.hurry is not None:
+                self.hurry(self, key, found)
+            self.top[key] = found
+        return found
+
+    def __getitem__(self, key: Any, /) -> Any:
+        found = self.get(key, MISSING)
+        if found is MISSING:
+            raise KeyError(key)
+        return found
+
+    def get(self, key: Any, default: Any = None, /) -> Any:
+        """The value of a key."""
+        found = self.top.get(key, MISSING)
+        return found if found is not MISSING else self.find(key, default)
+
+    def pop(self, key: Any, default: Any = None, /) -> Any:
+        """Removes a key; gives the value it had."""
+        if not self.layered:
+            return self.top.pop(key, default)
+        found = self.get(key, MISSING)
+        if found is MISSING:
+            return default
+        self.top.pop(key, None)
+        if self._is_below(key):
+            self.deleted.add(key)
+        return found
+
+    def _is_below(self, key: Any) -> bool:
+        if key in self.deleted:
+            return False  # and stays there
+        frozen = self.frozen
+        if frozen is not None:
+            if key in frozen.entries:
+                return True
+            if key in frozen.deleted:
+                return False
+        return self.base.get(key, MISSING) is not MISSING
+
+    def __setitem__(self, key: Any, value: Any, /) -> None:
+        self.top[key] = value
+
+    def __contains__(self, key: object, /) -> bool:
+        return key in self.top or (self.layered and key not in self.deleted and self._is_below(key))
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """All entries, to look at; nothing may be written meanwhile, and no value be changed in place."""
+        top, deleted, frozen = self.top, self.deleted, self.frozen
+        yield from top.items()
+        if not self.layered:
+            return
+        above = Layer({}, set()) if frozen is None else frozen
+        for key, value in above.entries.items():
+            if key not in top and key not in deleted:
+                yield key, value
+        for key, value in self.base.items():
+            if not self._hides(key, above):
+                yield key, value
+
+    def keys(self) -> Iterator[Any]:
+        """All keys; nothing may be written meanwhile."""
+        return (key for key, _ in self.items())
+
+    __iter__ = keys
+
+    def _hides(self, key: Any, frozen: Layer) -> bool:
+        return key in self.top or key in self.deleted or key in frozen.entries or key in frozen.deleted
+
+    def __len__(self) -> int:
+        if not self.layered:
+            return len(self.top)
+        return self.base.count + self._more(self.top, self.deleted, self.frozen)
+
+    def about(self) -> int:
+        """The number of entries, without looking at each."""
+        layers = [self.top] if self.frozen is None else [self.top, self.frozen.entries]
+        if not self.layered or sum(map(len, layers)) <= _SAMPLE:
+            return len(self)
+        about = self.base.count - len(self.deleted)
+        for layer in layers:
+            newest = dict.fromkeys(islice(reversed(layer), _SAMPLE))
+            about += self._more(newest, set(), None) * len(layer) // max(len(newest), 1)
+        return max(about, 0)
+
+    def _more(self, top: dict[Any, Any], deleted: set[Any], frozen: Layer | None) -> int:
+        """How many entries more there are with these layers than in the base."""
+        get, more = self.base.get, 0
+        if frozen is None or not frozen:
+            more = sum(get(key, MISSING) is MISSING for key in top) if self.base.count else len(top)
+            return more - sum(key not in top and get(key, MISSING) is not MISSING for key in deleted)
+        for key in {*top, *deleted, *frozen.entries, *frozen.deleted}:
+            there = key in top or (key not in deleted and key in frozen.entries)
+            more += there - (get(key, MISSING) is not MISSING)
+        return more
+
+    # What the backend uses.
+
+    def group_of(self, groups: KeyGroups, key: Any) -> int:
+        """The key group of a key."""
+        return groups.group_of(key if self.group_by is None else self.group_by(key))
+
+    def freeze(self) -> set[Any]:
+        """Puts what was written since the last freeze below; says which keys of it went into the base before."""
+        written = Layer(self.top, self.deleted)
+        spilled, self.spilled = self.spilled, set()
+        if written:
+            self.layered = True
+            if self.frozen is None:
+                self.frozen = written
+            else:
+                self.frozen.cover(written)  # what an aborted checkpoint has left
+            self._renew()
+        return spilled
+
+    def _renew(self) -> None:
+        self.top, self.deleted = {}, set()
+        for user in self.users:
+            user._top = self.top
+
+    def drained(self) -> None:
+        """The frozen layer has gone into the base."""
+        self.frozen = None
+
+    def clear(self) -> None:
+        """Deletes every entry."""
+        for key in list(self.keys()) if self.layered else ():
+            self.pop(key)
+        self.top.clear()
+
+    def load(self, key: Any, value: Any, group: int, data: bytes | None) -> None:
+        """While restoring: an entry, straight into the base."""
+        self.layered = True
+        self.base.put(plain_key(key), value, group, data)

@@ -1,0 +1,271 @@
+"""State on local disk: the backend for state that is larger than memory.
+
+The tables are layered as in memory; the lowest layer is a RocksDB in a scratch folder, which lives no longer than the
+backend: what makes state durable are checkpoints, and these have one format for both backends. So nothing here is ever
+synced, and there is no write-ahead log.
+
+An entry: the key group (u16), the table (u16), the canonical bytes of the key -> the length of the pickled key (u32), the
+pickled key, the encoded value. Equal keys have equal canonical bytes. (So have, unlike in memory, two unequal wall-clock
+times of which one does not exist because the clocks were put forward past it.)
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import struct
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tailrace.elements.keys import canonical_bytes, plain_key
+from tailrace.errors import ConfigError
+from tailrace.state.codecs import Codec, immutable, pickled
+from tailrace.state.layers import Generation, LayeredBackend
+from tailrace.state.tables import MISSING, Base, Entry, Table
+
+TOP_ENTRIES = 100_000
+"""Entries of a table that are kept as Python objects between two checkpoints, at most."""
+TOP_BYTES = 64 << 20
+"""The same in bytes, as they would be encoded (about, from samples)."""
+CACHE_ENTRIES = 50_000
+"""Values of a table that were read and not written, kept as Python objects."""
+_PREFIX = struct.Struct(">HH")
+_LENGTH = struct.Struct("<I")
+_SAMPLED = 8
+
+
+def rocksdict() -> Any:
+    """The module. Raises `ConfigError` where it is not installed."""
+    try:
+        import rocksdict as module
+    except ImportError as error:
+        raise ConfigError(
+            f'state on disk needs the package rocksdict ({error}); install it on every machine: pip install "tailrace[disk]"'
+        ) from error
+    return module
+
+
+class DiskBase:
+    """A table in the database of its backend."""
+
+    mutable = False
+
+    def __init__(self, db: Any, index: int, codec: Codec, group_of: Callable[[Any], int], cache_entries: int) -> None:
+        self._db = db
+        self._index = index
+        self._codec = codec
+        self._group_of = group_of
+        self._cache_entries = cache_entries
+        self.cache: dict[Any, Any] = {}
+        """Values that cannot be changed in place, as they are in the database."""
+        self.alive: dict[int, int] = {}
+        self.count = 0
+        self._batch: Any = None
+        self._cut: Any = None
+
+    def _place(self, key: Any, group: int) -> bytes:
+        return _PREFIX.pack(group, self._index) + canonical_bytes(key)
+
+    def _entry(self, stored: bytes) -> tuple[Any, bytes]:
+        """The key and the encoded value."""
+        end = 4 + _LENGTH.unpack_from(stored)[0]
+        return plain_key(pickle.loads(stored[4:end])), stored[end:]
+
+    def get(self, key: Any, default: Any, /) -> Any:
+        found = self.cache.get(key, MISSING)
+        if found is not MISSING:
+            return found
+        stored = self._db.get(self._place(key, self._group_of(key)))
+        if stored is None:
+            return default
+        end = 4 + _LENGTH.unpack_from(stored)[0]
+        found = self._codec.decode(stored[end:])
+        if immutable(found):
+            if len(self.cache) >= self._cache_entries:
+                self.cache.clear()  # cheap per key, and those in use come back at once
+            self.cache[key] = found
+        return found
+
+    def put(self, key: Any, value: Any, group: int, data: bytes | None = None) -> bytes | None:
+        data = self._codec.encode(value) if data is None else data
+        place = self._place(key, group)
+        if self.cache.pop(key, MISSING) is MISSING and self._db.get(place) is None:
+            self.count += 1
+            self.alive[group] = self.alive.get(group, 0) + 1
+        named = pickled(key)
+        self._writing().put(place, b"".join((_LENGTH.pack(len(named)), named, data)))
+        return data
+
+    def remove(self, key: Any, group: int) -> None:
+        place = self._place(key, group)
+        if self.cache.pop(key, MISSING) is MISSING and self._db.get(place) is None:
+            return
+        self.count -= 1
+        self.alive[group] -= 1
+        if not self.alive[group]:
+            del self.alive[group]
+        self._writing().delete(place)
+
+    def _writing(self) -> Any:
+        if self._batch is None:
+            self._batch = rocksdict().WriteBatch(raw_mode=True)
+        return self._batch
+
+    def commit(self) -> None:
+        if self._batch is not None:
+            self._db.write(self._batch)
+            self._batch = None
+
+    def cut(self) -> None:
+        self._cut = self._db.iter()  # it shows the database as it is now (the iterators of a Snapshot do not)
+
+    def uncut(self) -> None:
+        self._cut = None
+
+    def stored(self, key: Any, group: int) -> Entry | None:
+        place = self._place(key, group)
+        self._cut.seek(place)
+        if not self._cut.valid() or self._cut.key() != place:
+            return None
+        found, data = self._entry(self._cut.value())
+        return found, None, data
+
+    def group(self, group: int) -> Iterator[Entry]:
+        return self._walk(self._cut, group)
+
+    def _walk(self, at: Any, group: int) -> Iterator[Entry]:
+        prefix = _PREFIX.pack(group, self._index)
+        at.seek(prefix)
+        while at.valid() and at.key().startswith(prefix):
+            key, data = self._entry(at.value())
+            yield key, None, data
+            at.next()
+
+    def keys(self) -> Iterator[Any]:
+        at = self._db.iter()
+        return (key for group in sorted(self.alive) for key, _, _ in self._walk(at, group))
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        at, decode = self._db.iter(), self._codec.decode
+        for group in sorted(self.alive):
+            for key, _, data in self._walk(at, group):
+                yield key, decode(data or b"")
+
+
+class DiskBackend(LayeredBackend):
+    """State in a RocksDB of its own in `folder`, which must be new, and is deleted by `close`. What was written since the
+    last checkpoint is in memory first, up to `top_entries` per table; what is more goes to disk as well, oldest first."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        max_parallelism: int = 128,
+        uid: str = "",
+        subtask: int = 0,
+        allow_dropped: bool | Collection[str] = False,
+        *,
+        operator: str = "",
+        top_entries: int = TOP_ENTRIES,
+        top_bytes: int = TOP_BYTES,
+        cache_entries: int = CACHE_ENTRIES,
+    ) -> None:
+        super().__init__(max_parallelism, uid, subtask, allow_dropped, operator=operator)
+        self.folder = Path(folder)
+        self.top_entries = top_entries
+        self.top_bytes = top_bytes
+        self.cache_entries = cache_entries
+        self._limits: dict[str, tuple[int, int]] = {}
+        """Table -> (entries of its top layer at the last look, how many there may be)."""
+        self._left: int | None = None
+        """How many entries there were when it was closed."""
+        module = rocksdict()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        options = module.Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_max_background_jobs(2)
+        blocks = module.BlockBasedOptions()
+        blocks.set_bloom_filter(10, False)
+        options.set_block_based_table_factory(blocks)
+        self._db = module.Rdict(str(self.folder), options)
+        writing = module.WriteOptions()
+        writing.disable_wal = True
+        self._db.set_write_options(writing)
+
+    def make_base(self, index: int, codec: Codec, group_of: Callable[[Any], int]) -> Base:
+        """A table of the database."""
+        return DiskBase(self._db, index, codec, group_of, self.cache_entries)
+
+    def relieve(self) -> None:
+        """What is too much for the top layers goes to disk. As much as was written since the last call, at most."""
+        if self._draining:
+            return
+        for table in self.tables.values():
+            if isinstance(table.base, DiskBase) and (table.top or table.deleted or table.frozen is not None):
+                self._relieve(table, table.base)
+
+    def _relieve(self, table: Table, base: DiskBase) -> None:
+        over = len(table.top) - self._limit(table)
+        deleted = len(table.deleted) - self.top_entries
+        if over <= 0 and deleted <= 0:
+            return
+        if table.frozen is not None:  # left by an aborted checkpoint; it is below, and goes first
+            for _ in self._drain(table, self._last().changed[table.index][0], None):
+                pass
+        top, spilled = table.top, table.spilled
+        for key in list(islice(table.deleted, max(deleted, 0))):
+            table.deleted.discard(key)
+            if key not in top:
+                base.remove(key, self._group_of(table, key))
+                spilled.add(key)
+        base.commit()
+        for key in list(islice(top, max(over, 0))):
+            value = top[key]
+            base.put(key, value, self._group_of(table, key), self._encoded(table, key, value))
+            del top[key]
+            table.deleted.discard(key)
+            spilled.add(key)
+        base.commit()
+        table.layered = True
+
+    def _limit(self, table: Table) -> int:
+        """How many entries the top layer may have. Looks again at some whenever there are twice as many."""
+        entries = len(table.top)
+        looked, limit = self._limits.get(table.name, (0, self.top_entries))
+        if entries < 2 * looked or entries < _SAMPLED:
+            return limit
+        sample = list(islice(reversed(table.top.items()), _SAMPLED))
+        mean = sum(len(self._encoded(table, key, value)) for key, value in sample) // len(sample) + 1
+        limit = max(1, min(self.top_entries, self.top_bytes // mean))
+        self._limits[table.name] = (entries, limit)
+        return limit
+
+    def _last(self) -> Generation:
+        """Where keys are noted that are not in any confirmed checkpoint."""
+        if not self.generations:
+            made = Generation(0, len(self.tables))
+            made.aborted = True
+            self.generations.append(made)
+        return self.generations[-1]
+
+    def entries(self) -> int:
+        """How many entries there are; once it is closed, how many there were."""
+        return super().entries() if self._left is None else self._left
+
+    def close(self) -> None:
+        """Closes the database and deletes its folder."""
+        if self._db is None:
+            return
+        self._left = 0
+        with suppress(Exception):  # after a failure there may be a value that cannot be read
+            self._left = super().entries()
+        self._end()
+        for table in self.tables.values():
+            if isinstance(table.base, DiskBase):
+                table.base.cache.clear()
+                table.base._db = None
+        self._db.close()
+        self._db = None
+        shutil.rmtree(self.folder, ignore_errors=True)

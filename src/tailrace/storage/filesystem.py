@@ -1,0 +1,299 @@
+"""Folders on any filesystem that Spark users have, behind one small contract.
+
+| URL | by |
+|---|---|
+| a plain path, `file:` | the operating system |
+| `hdfs:` | pyarrow, and Hadoop's libhdfs for what pyarrow does not offer |
+| `s3:`, `s3a:`, `s3n:` | s3fs; credentials and endpoint come from the usual `AWS_` variables |
+| `gs:`, `gcs:` | gcsfs |
+| `abfs:`, `abfss:` | adlfs |
+
+What everything else here stands on is `Folder.create`: a file is there whole or not at all, and of several that create
+the same name exactly one succeeds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any, NamedTuple, Protocol
+
+from tailrace.errors import ConfigError
+
+TEMPORARY = re.compile(r"\..*\.[0-9a-f]{32}\.tmp")
+"""What a file is called while it is made, before it gets its name."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+class Entry(NamedTuple):
+    """What a folder holds."""
+
+    name: str
+    """Relative to the folder that was opened."""
+    folder: bool
+    size: int
+
+
+class Writer(Protocol):
+    """One file that is being written. Nobody is to read it before `close` has returned."""
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Adds to the end."""
+        ...
+
+    def close(self) -> None:
+        """The file is complete, and durable when this returns."""
+        ...
+
+    def discard(self) -> None:
+        """Nothing of it stays. Harmless after `close`, a failure, or another `discard`."""
+        ...
+
+
+class Folder(ABC):
+    """A folder, whether it exists yet or not. Names are relative to it, with `/` between parts; folders between are made
+    as needed. What is not there raises `FileNotFoundError`."""
+
+    url: str
+    """Absolute; a plain path where it is local."""
+    checked = True
+    """Whether `create` is known to refuse an existing name. Where it is not, whoever relies on it tries it out."""
+
+    def url_of(self, name: str) -> str:
+        """The full path or URL of a name."""
+        return f"{self.url.rstrip('/')}/{name}" if name else self.url
+
+    @abstractmethod
+    def create(self, name: str, data: bytes) -> None:
+        """Makes a file atomically, durable when this returns. Raises `FileExistsError` where the name is taken. After any
+        other error it may be there or not."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """A whole file."""
+
+    @abstractmethod
+    def read_range(self, name: str, offset: int, length: int) -> bytes:
+        """A part of a file; less where the file ends before."""
+
+    @abstractmethod
+    def size(self, name: str) -> int:
+        """The size of a file."""
+
+    @abstractmethod
+    def entries(self, name: str = "") -> list[Entry]:
+        """What is directly in a folder, by name; nothing where there is no such folder."""
+
+    @abstractmethod
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes files; what is missing is fine. A folder that is empty after that goes as well, if it is not this one."""
+
+    @abstractmethod
+    def writer(self, name: str) -> Writer:
+        """Begins a file. One that is there is replaced."""
+
+    @abstractmethod
+    def rename(self, name: str, to: str) -> None:
+        """Gives a file another name; one that is there is replaced. Atomic on filesystems; object stores copy and
+        delete."""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file."""
+        try:
+            self.size(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def walk(self, name: str = "") -> Iterator[Entry]:
+        """All files in a folder and in those below it."""
+        for entry in self.entries(name):
+            if entry.folder:
+                yield from self.walk(entry.name)
+            else:
+                yield entry
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of a URL; `file` for a plain path."""
+    found = _SCHEME.match(url)
+    return found[1].lower() if found else "file"
+
+
+def absolute(url: str) -> str:
+    """A URL or path that means the same in every process: local ones become absolute paths."""
+    if scheme_of(url) != "file":
+        return url.rstrip("/")
+    path = url
+    if url[:5].lower() == "file:":
+        path = re.sub("^//(localhost)?(?=/)", "", url[5:])
+    path = os.path.abspath(os.path.expanduser(path))
+    return "/" + path.lstrip("/")  # POSIX would keep two slashes at the start
+
+
+def open_folder(url: str, storage_options: Mapping[str, Any] | None = None) -> Folder:
+    """The folder at a URL or path. `storage_options` go to the filesystem's fsspec class. Raises `ConfigError` for a scheme
+    that is not supported, or whose package is not installed."""
+    url = absolute(url)
+    if scheme_of(url) == "file":
+        return LocalFolder(url)
+    from tailrace.storage.remote import open_remote
+
+    return open_remote(url, storage_options or {})
+
+
+def temporary_name(name: str) -> str:
+    """Another name in the same folder, which nobody else has."""
+    folder, slash, base = name.rpartition("/")
+    return f"{folder}{slash}.{base}.{uuid.uuid4().hex}.tmp"
+
+
+class LocalFolder(Folder):
+    """A folder of this machine, or one that is mounted. What is said to be durable was synced, and its folder too."""
+
+    def __init__(self, path: str) -> None:
+        self.url = path
+
+    def path_of(self, name: str) -> str:
+        """The path of a name."""
+        return os.path.join(self.url, name)
+
+    def create(self, name: str, data: bytes) -> None:
+        path, temporary = self.path_of(name), self.path_of(temporary_name(name))
+        with _opened(temporary, "xb") as file:
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                os.link(temporary, path)  # unlike a rename, this fails where the name is taken
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+                    raise
+                raise ConfigError(
+                    f"the filesystem of {self.url} cannot make hard links, which checkpoints need to be created "
+                    f"atomically ({error}); choose a folder on another filesystem"
+                ) from error
+            finally:
+                os.unlink(temporary)
+        _sync_folder(os.path.dirname(path))
+
+    def read(self, name: str) -> bytes:
+        with open(self.path_of(name), "rb") as file:
+            return file.read()
+
+    def read_range(self, name: str, offset: int, length: int) -> bytes:
+        parts = []
+        with open(self.path_of(name), "rb", buffering=0) as file:
+            while length > 0 and (data := os.pread(file.fileno(), length, offset)):
+                parts.append(data)
+                offset += len(data)
+                length -= len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def size(self, name: str) -> int:
+        path = self.path_of(name)
+        if os.path.isdir(path):
+            raise FileNotFoundError(errno.ENOENT, "is a folder", path)
+        return os.path.getsize(path)
+
+    def entries(self, name: str = "") -> list[Entry]:
+        found = []
+        prefix = f"{name}/" if name else ""
+        try:
+            with os.scandir(self.path_of(name)) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                        folder = entry.is_dir()
+                        found.append(Entry(prefix + entry.name, folder, 0 if folder else entry.stat().st_size))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(found)
+
+    def delete(self, names: Iterable[str]) -> None:
+        folders = set()
+        for name in names:
+            path = self.path_of(name)
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(path)
+            folders.add(os.path.dirname(path))
+        for folder in sorted(folders - {self.url}):
+            with contextlib.suppress(OSError):  # not empty, or gone
+                os.rmdir(folder)
+
+    def writer(self, name: str) -> Writer:
+        return _LocalWriter(self, name)
+
+    def rename(self, name: str, to: str) -> None:
+        path, new = self.path_of(name), self.path_of(to)
+        _make_folder(os.path.dirname(new))
+        os.replace(path, new)
+        _sync_folder(os.path.dirname(new))
+        if os.path.dirname(path) != os.path.dirname(new):
+            _sync_folder(os.path.dirname(path))
+
+
+class _LocalWriter:
+    def __init__(self, folder: LocalFolder, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._file = _opened(folder.path_of(name), "wb")
+
+    def append(self, data: bytes | memoryview) -> None:
+        self._file.write(data)
+
+    def close(self) -> None:
+        if self._file.closed:
+            return
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        _sync_folder(os.path.dirname(self._folder.path_of(self._name)))
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):  # what could not be written is not wanted any more
+            self._file.close()
+        self._folder.delete([self._name])
+
+
+def _opened(path: str, mode: str) -> IO[bytes]:
+    """A new file, in a folder that somebody else may remove for being empty at any time."""
+    while True:
+        _make_folder(os.path.dirname(path))
+        try:
+            return open(path, mode, buffering=1 << 20)
+        except FileNotFoundError:
+            continue
+
+
+def _make_folder(path: str) -> None:
+    """Makes a folder and those above it, durably."""
+    while not os.path.isdir(path):
+        above = os.path.dirname(path)
+        _make_folder(above)
+        try:
+            os.mkdir(path)
+        except FileNotFoundError:
+            continue  # the one above was removed meanwhile
+        except FileExistsError:
+            if os.path.exists(path) and not os.path.isdir(path):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+        _sync_folder(above)
+
+
+def _sync_folder(path: str) -> None:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return  # somebody has removed it for being empty: nothing of ours was in it
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network filesystems have no such thing
+            raise
+    finally:
+        os.close(handle)

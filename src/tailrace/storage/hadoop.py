@@ -1,0 +1,71 @@
+"""The two calls of Hadoop that pyarrow does not offer: a rename that replaces nothing, a delete that spares what is not
+empty. Both go through libhdfs, which pyarrow has loaded already when it is HDFS that it speaks with."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from tailrace.errors import ConfigError
+
+
+class Hadoop:
+    """A connection to one HDFS, made when it is first needed. `lib` is libhdfs, for tests."""
+
+    def __init__(self, host: str, port: int, user: str | None = None, lib: Any = None) -> None:
+        self._host, self._port, self._user = host, port, user
+        self._lib = lib
+        self._fs: Any = None
+
+    def rename(self, path: str, to: str) -> bool:
+        """Whether the file has the other name now. It does not get it where there is one of that name."""
+        return bool(self._connected().hdfsRename(self._fs, path.encode(), to.encode()) == 0)
+
+    def remove_if_empty(self, path: str) -> bool:
+        """Whether the folder was empty, and is gone."""
+        return bool(self._connected().hdfsDelete(self._fs, path.encode(), 0) == 0)
+
+    def _connected(self) -> Any:
+        if self._fs is None:
+            if self._lib is None:
+                self._lib = _load()
+            lib = self._lib
+            builder = lib.hdfsNewBuilder()
+            lib.hdfsBuilderSetNameNode(builder, self._host.encode())
+            lib.hdfsBuilderSetNameNodePort(builder, self._port)
+            if self._user:
+                lib.hdfsBuilderSetUserName(builder, self._user.encode())
+            self._fs = lib.hdfsBuilderConnect(builder)  # frees the builder
+            if not self._fs:
+                raise OSError(f"libhdfs cannot connect to {self._host}")
+        return self._lib
+
+
+def _places() -> Iterator[str]:
+    """Where pyarrow looks, in its order."""
+    if folder := os.environ.get("ARROW_LIBHDFS_DIR"):
+        yield os.path.join(folder, "libhdfs.so")
+    yield "libhdfs.so"
+    if home := os.environ.get("HADOOP_HOME"):
+        yield os.path.join(home, "lib", "native", "libhdfs.so")
+        yield os.path.join(home, "libhdfs.so")
+
+
+def _load() -> Any:
+    for place in _places():
+        try:
+            lib = ctypes.CDLL(place)
+        except OSError:
+            continue
+        handle, text = ctypes.c_void_p, ctypes.c_char_p
+        lib.hdfsNewBuilder.restype = handle
+        lib.hdfsBuilderSetNameNode.argtypes = [handle, text]
+        lib.hdfsBuilderSetNameNodePort.argtypes = [handle, ctypes.c_uint16]
+        lib.hdfsBuilderSetUserName.argtypes = [handle, text]
+        lib.hdfsBuilderConnect.argtypes, lib.hdfsBuilderConnect.restype = [handle], handle
+        lib.hdfsRename.argtypes = [handle, text, text]
+        lib.hdfsDelete.argtypes = [handle, text, ctypes.c_int]
+        return lib
+    raise ConfigError("libhdfs.so was not found: set HADOOP_HOME, or ARROW_LIBHDFS_DIR to the folder that has it")

@@ -1,0 +1,140 @@
+"""Reads a checkpoint's state: which files, in which order, and only what is wanted. Unpickles nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from tailrace.errors import CheckpointCorrupt
+from tailrace.state.format import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    BlockRef,
+    Index,
+    OperatorPart,
+    check_block,
+    check_header,
+    index_place,
+    read_index,
+)
+from tailrace.state.manifest import Manifest
+from tailrace.state.parts import BlockOf, ChainsOf, MetaOf, Part, TablesOf
+
+_RANGE = 4 << 20
+"""Blocks that lie next to each other are read together, up to about so many bytes."""
+
+
+class Readable(Protocol):
+    """Whoever has files."""
+
+    def size(self, name: str) -> int: ...
+    def read_range(self, name: str, offset: int, length: int) -> bytes: ...
+
+
+def load_index(store: Readable, name: str) -> Index:
+    """The index of a state file. Raises `CheckpointCorrupt`, also where the file is not there."""
+    try:
+        size = store.size(name)
+        check_header(store.read_range(name, 0, HEADER_SIZE), name)
+        footer = store.read_range(name, max(0, size - FOOTER_SIZE), FOOTER_SIZE)
+        offset, length, expected = index_place(footer, size, name)
+        return read_index(store.read_range(name, offset, length), expected, name)
+    except FileNotFoundError as error:
+        raise CheckpointCorrupt(f"{name} is missing, and the checkpoint needs it") from error
+
+
+def own_indexes(store: Readable, manifest: Manifest) -> dict[str, Index]:
+    """The indexes of the files that a checkpoint wrote itself. Raises `CheckpointCorrupt` for one that is not this
+    checkpoint's."""
+    indexes = {}
+    for file in manifest.files:
+        index = indexes[file.name] = load_index(store, file.name)
+        said = (manifest.incarnation, manifest.checkpoint)
+        if (index.incarnation, index.checkpoint) != said:
+            raise CheckpointCorrupt(
+                f"{file.name} belongs to checkpoint {index.checkpoint} of incarnation {index.incarnation}, and the manifest "
+                f"to checkpoint {said[1]} of incarnation {said[0]}"
+            )
+        if store.size(file.name) != file.size:
+            raise CheckpointCorrupt(f"{file.name} has {store.size(file.name)} bytes; the manifest says {file.size}")
+    return indexes
+
+
+def read_state(store: Readable, manifest: Manifest, wanted: Mapping[str, tuple[int, int]]) -> Iterator[Part]:
+    """The parts of a checkpoint for these operators (uid -> key groups [first, last)), in the order in which they are to
+    be taken. Holds one range of blocks in memory at a time."""
+    indexes = own_indexes(store, manifest)
+    needed: dict[str, dict[str, set[int]]] = {}
+    """File -> uid -> key groups that it holds a part of."""
+    first: dict[str, list[tuple[str, int]]] = {}
+    """File -> key groups whose chain begins there."""
+    for index in list(indexes.values()):
+        for part in index.operators:
+            if part.uid in wanted:
+                yield MetaOf(part.uid, part.subtask, part.parallelism, part.finished, part.meta)
+                yield TablesOf(part.uid, part.tables)
+                chains = _chains(index, part, wanted[part.uid])
+                yield ChainsOf(part.uid, chains)
+                for group, names in chains.items():
+                    first.setdefault(names[0], []).append((part.uid, group))
+                    for name in names:
+                        needed.setdefault(name, {}).setdefault(part.uid, set()).add(group)
+    for name in needed:
+        if name not in indexes:
+            indexes[name] = load_index(store, name)
+    for name, begun in first.items():
+        full = {(part.uid, group) for part in indexes[name].operators for group in part.full}
+        if not full.issuperset(begun):
+            uid, group = next(one for one in begun if one not in full)
+            raise CheckpointCorrupt(f"{name} should hold key group {group} of {uid!r} as a whole, and does not")
+    # Chains are in the order of time, and so are the files: one pass over them keeps every chain's order.
+    for name in sorted(needed, key=lambda n: (indexes[n].incarnation, indexes[n].checkpoint)):
+        yield from _blocks(store, name, indexes[name], needed[name])
+
+
+def _chains(index: Index, part: OperatorPart, groups: tuple[int, int]) -> dict[int, tuple[str, ...]]:
+    first, last = groups
+    return {
+        group: tuple(index.files[i] for i in chain) for group, chain in part.chains.items() if first <= group < last
+    }
+
+
+def _blocks(store: Readable, name: str, index: Index, needed: dict[str, set[int]]) -> Iterator[Part]:
+    chosen: list[tuple[OperatorPart, BlockRef]] = [
+        (part, block)
+        for part in index.operators
+        if part.uid in needed
+        for block in part.blocks
+        if block.group in needed[part.uid]
+    ]
+    chosen.sort(key=lambda pair: pair[1].offset)
+    at = 0
+    while at < len(chosen):
+        run = at + 1
+        start = chosen[at][1].offset
+        end = start + chosen[at][1].length
+        while run < len(chosen) and chosen[run][1].offset == end and end - start < _RANGE:
+            end += chosen[run][1].length
+            run += 1
+        try:
+            data = memoryview(store.read_range(name, start, end - start))
+        except FileNotFoundError as error:
+            raise CheckpointCorrupt(f"{name} is missing, and the checkpoint needs it") from error
+        for part, block in chosen[at:run]:
+            piece = data[block.offset - start : block.offset - start + block.length]
+            check_block(piece, block, name)
+            if block.table >= len(part.tables):
+                raise CheckpointCorrupt(f"{name} is damaged: it has no table {block.table} of {part.uid!r}")
+            yield BlockOf(part.uid, part.tables[block.table], block.group, block.count, piece)
+        at = run
+
+
+def verify(store: Readable, manifest: Manifest) -> None:
+    """Reads every block that a restore of the whole checkpoint would read. Raises `CheckpointCorrupt`."""
+    everything = {
+        part.uid: (0, manifest.max_parallelism)
+        for index in own_indexes(store, manifest).values()
+        for part in index.operators
+    }
+    for _ in read_state(store, manifest, everything):
+        pass

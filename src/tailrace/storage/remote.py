@@ -1,0 +1,256 @@
+"""Folders behind fsspec: object stores, and HDFS."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tailrace.errors import ConfigError
+from tailrace.storage.filesystem import Entry, Folder, Writer, scheme_of, temporary_name
+from tailrace.storage.hadoop import Hadoop
+
+PART_BYTES = 8 << 20
+"""A file is uploaded in parts of this size. S3 takes 10,000 of them."""
+_CONFLICTS = 5
+"""So often a create is tried again that S3 refuses because another one is going on."""
+
+_PROTOCOLS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfs",
+    "hdfs": "hdfs",
+}
+_PACKAGES = {"s3": ("s3fs", "pip install 'tailrace[s3]'"), "gs": ("gcsfs", "pip install gcsfs")}
+_PACKAGES |= {"abfs": ("adlfs", "pip install adlfs"), "hdfs": ("pyarrow", "pip install pyarrow")}
+
+
+def open_remote(url: str, storage_options: Mapping[str, Any]) -> Folder:
+    """The folder at a URL with a scheme."""
+    scheme = scheme_of(url)
+    kind = _PROTOCOLS.get(scheme)
+    if kind is None:
+        known = ", ".join(f"{one}:" for one in ("file", *_PROTOCOLS))
+        raise ConfigError(f"{url}: checkpoints cannot be kept in {scheme}:; it may be a local path, or {known}")
+    package, install = _PACKAGES[kind]
+    try:
+        importlib.import_module(package)
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise ConfigError(
+            f"{url} needs the package {package}, which cannot be imported ({error}): {install}"
+        ) from error
+    if kind in ("s3", "gs"):
+        url = f"{kind}{url[len(scheme) :]}"
+    try:
+        fs, root = url_to_fs(url, **_options(kind, storage_options))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{url} cannot be opened with storage_options {sorted(storage_options)}: {error}") from error
+    except OSError as error:
+        if kind != "hdfs":
+            raise
+        raise ConfigError(
+            f"{url} cannot be opened: {error}. HDFS needs Java and a Hadoop on every machine: set HADOOP_HOME, and "
+            "CLASSPATH to what `hadoop classpath --glob` prints"
+        ) from error
+    return HadoopFolder(url, fs, root) if kind == "hdfs" else ObjectFolder(url, fs, root, kind)
+
+
+def _options(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    options = dict(given)
+    if kind == "hdfs":
+        return options
+    options.setdefault("use_listings_cache", False)  # other processes write as well
+    if kind == "s3" and "endpoint_url" not in options and "endpoint_url" not in options.get("client_kwargs", {}):
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        if endpoint:
+            options["endpoint_url"] = endpoint
+    return options
+
+
+class _FsspecFolder(Folder):
+    """What the two have in common."""
+
+    def __init__(self, url: str, fs: Any, root: str) -> None:
+        self.url = url.rstrip("/")
+        self.fs = fs
+        self.root = root.rstrip("/")
+
+    def path_of(self, name: str) -> str:
+        """How fsspec calls a name."""
+        return f"{self.root}/{name}" if name else self.root or "/"
+
+    def read(self, name: str) -> bytes:
+        return bytes(self.fs.cat_file(self.path_of(name)))
+
+    def read_range(self, name: str, offset: int, length: int) -> bytes:
+        if length <= 0:
+            return b""
+        return bytes(self.fs.cat_file(self.path_of(name), start=offset, end=offset + length))
+
+    def size(self, name: str) -> int:
+        path = self.path_of(name)
+        info = self.fs.info(path)
+        if info["type"] == "directory":
+            raise FileNotFoundError(path)
+        return int(info["size"])
+
+    def entries(self, name: str = "") -> list[Entry]:
+        path = self.path_of(name)
+        try:
+            found = self.fs.ls(path, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        inside, prefix = path.strip("/") + "/", f"{name}/" if name else ""
+        entries: set[Entry] = set()
+        for info in found:
+            full = info["name"].strip("/")
+            if full.startswith(inside):  # not so for the folder's own marker, or a file of that name
+                folder = info["type"] == "directory"
+                entries.add(Entry(prefix + full[len(inside) :], folder, 0 if folder else int(info["size"] or 0)))
+        return sorted(entries)
+
+    def delete(self, names: Iterable[str]) -> None:
+        paths = [self.path_of(name) for name in names]
+        if len(paths) < 2:
+            for path in paths:
+                self._delete(path)
+            return
+        with ThreadPoolExecutor(min(8, len(paths)), "tailrace-delete") as pool:
+            list(pool.map(self._delete, paths))
+
+    def _delete(self, path: str) -> None:
+        # One by one: deleting many at once goes through patterns in fsspec, and a name may look like one.
+        with contextlib.suppress(FileNotFoundError):
+            self.fs.rm_file(path)
+
+    def writer(self, name: str) -> Writer:
+        return _Upload(self, name)
+
+
+class ObjectFolder(_FsspecFolder):
+    """A prefix in an object store.
+
+    A conditional write makes `create` atomic. S3 answers 412 to a PUT with `If-None-Match: *` where the key exists, and
+    409 where another conditional PUT is under way. Google compares the generation with 0, Azure refuses a blob that is
+    not to be overwritten. Stores that speak S3 without knowing the condition ignore it, and an old botocore drops it:
+    hence `checked`.
+    """
+
+    def __init__(self, url: str, fs: Any, root: str, kind: str) -> None:
+        super().__init__(url, fs, root)
+        self.checked = kind != "s3"
+        self._create: dict[str, Any] = {"overwrite": False} if kind == "abfs" else {"mode": "create"}
+
+    def create(self, name: str, data: bytes) -> None:
+        path = self.path_of(name)
+        for attempt in range(_CONFLICTS + 1):
+            try:
+                self.fs.pipe_file(path, data, **self._create)
+                return
+            except FileExistsError:
+                raise
+            except OSError as error:
+                status, code = _answer(error)
+                if status == 412 or code == "PreconditionFailed":
+                    raise FileExistsError(path) from error
+                if code != "ConditionalRequestConflict" or attempt == _CONFLICTS:
+                    raise
+                time.sleep(0.05 * 2**attempt)
+
+    def rename(self, name: str, to: str) -> None:
+        self.fs.cp_file(self.path_of(name), self.path_of(to))
+        self._delete(self.path_of(name))
+
+
+def _answer(error: BaseException) -> tuple[int, str]:
+    """What S3 has said: (status, code)."""
+    response = getattr(error.__cause__, "response", None)
+    if not isinstance(response, dict):
+        return 0, ""
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status, response.get("Error", {}).get("Code", "")
+
+
+class HadoopFolder(_FsspecFolder):
+    """A folder in HDFS.
+
+    pyarrow's move deletes a file that is in the way, so it cannot serve `create`. Hadoop's own rename does not replace a
+    file; the name node decides that atomically. It is called through libhdfs (`hadoop`).
+    """
+
+    def __init__(self, url: str, fs: Any, root: str, hadoop: Hadoop | None = None) -> None:
+        super().__init__(url, fs, root)
+        kwargs = getattr(fs, "storage_options", {})
+        self.hadoop = hadoop or Hadoop(kwargs.get("host", "default"), kwargs.get("port", 0), kwargs.get("user"))
+
+    def create(self, name: str, data: bytes) -> None:
+        path, temporary = self.path_of(name), self.path_of(temporary_name(name))
+        self._make_folder(name)
+        try:
+            with self.fs.open(temporary, "wb") as file:
+                file.write(data)
+            if not self.hadoop.rename(temporary, path):
+                if self.exists(name):
+                    raise FileExistsError(path)
+                raise OSError(f"HDFS did not rename {temporary} to {path}")
+        except BaseException:
+            with contextlib.suppress(Exception):  # a temporary file that stays does no harm
+                self._delete(temporary)
+            raise
+
+    def rename(self, name: str, to: str) -> None:
+        self._make_folder(to)
+        self.fs.mv(self.path_of(name), self.path_of(to))
+
+    def delete(self, names: Iterable[str]) -> None:
+        names = list(names)
+        super().delete(names)
+        for folder in sorted({name.rpartition("/")[0] for name in names} - {""}):
+            self.hadoop.remove_if_empty(self.path_of(folder))
+
+    def _delete(self, path: str) -> None:
+        try:
+            super()._delete(path)
+        except OSError:  # pyarrow does not always say that it is not there
+            if self.fs.exists(path):
+                raise
+
+    def writer(self, name: str) -> Writer:
+        self._make_folder(name)
+        return super().writer(name)
+
+    def _make_folder(self, name: str) -> None:
+        self.fs.makedirs(self.path_of(name.rpartition("/")[0]), exist_ok=True)
+
+
+class _Upload:
+    """A file of fsspec. In an object store it is there when it is closed, and not before."""
+
+    def __init__(self, folder: _FsspecFolder, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._file = folder.fs.open(folder.path_of(name), "wb", block_size=PART_BYTES)
+
+    def append(self, data: bytes | memoryview) -> None:
+        self._file.write(data)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def discard(self) -> None:
+        if not self._file.closed:
+            with contextlib.suppress(Exception):  # it may never have begun
+                if hasattr(self._file, "discard"):
+                    self._file.discard()
+                    self._file.closed = True  # or it would complete itself when it is collected
+                else:
+                    self._file.close()
+        self._folder.delete([self._name])

@@ -1,0 +1,480 @@
+"""The checkpoints of one job in a folder: claims, manifests, seals, state files.
+
+    <folder>/<job>/<incarnation>/claim                    made atomically at the start and at each restart
+    <folder>/<job>/<incarnation>/<k>.manifest             k = 0, 1, 2, ...; made atomically, which is the commit
+    <folder>/<job>/<incarnation>/chk-<n>/w<slot>-<e>.state
+    <folder>/<job>/<incarnation>/ready                    every earlier incarnation is sealed
+    <folder>/<job>/<incarnation>/closed                   the job has ended and said so
+
+Fencing. Who claims an incarnation seals every earlier one: it takes the next free manifest slot there, with a text that
+is no manifest. Slots are taken in order and by one only, so from then on a commit of the earlier driver fails. Only after
+that the newest manifest is read. So no commit of an earlier driver is missed, and none comes later.
+
+Invariant F1: of two drivers that use one manifest slot, exactly one succeeds.
+Invariant F2: once `claim` has returned i, no commit under an incarnation below i succeeds any more.
+Invariant F3: `latest` after `claim` gives every commit that has succeeded under an earlier incarnation its due: it returns
+the last of them.
+Claims, seals and `ready` are never deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from tailrace.errors import CheckpointNotFound, ConfigError, Fenced
+from tailrace.state.manifest import Manifest, decode_manifest
+from tailrace.storage.filesystem import TEMPORARY, Folder, LocalFolder, Writer, absolute, open_folder
+from tailrace.storage.processes import Owner, Process, this_process
+
+_SEAL = b"tailrace-seal "
+_MANIFEST = re.compile(r"(\d+)\.manifest")
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+
+
+def folder_name(job: str) -> str:
+    """The folder of a job. A plain name (small letters, digits, `_`, `-`) is its own folder. Any other gets a hash of it
+    at its end, so that two jobs never share a folder, also where upper and lower case are one."""
+    if _PLAIN.fullmatch(job):
+        return job
+    readable = re.sub(r"[^a-z0-9_-]+", "_", job.lower())[:60].strip("_") or "job"
+    return f"{readable}.{hashlib.sha256(job.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+class Store:
+    """The checkpoints of the job `job` under a path or URL. Opening it touches nothing.
+
+    Names are relative to the job's folder. Every method may be called from any thread, `claim`, `commit`, `release` and
+    `sweep` from one at a time. An error of the filesystem comes out as it is: what was to be done may be done or not.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        job: str,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        folder: Folder | None = None,
+        process: Process | None = None,
+    ) -> None:
+        self.job = job
+        self.folder = folder or open_folder(
+            f"{absolute(os.fspath(url)).rstrip('/')}/{folder_name(job)}", storage_options
+        )
+        self._process = process
+        self._held: list[int] = []
+        """The incarnations that this object has claimed: those of one run."""
+        self._run_id = ""
+
+    @classmethod
+    def at(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
+        """The store whose job folder is at a path or URL, to read from it."""
+        folder = open_folder(url, storage_options)
+        store = cls(url, "", folder=folder)
+        store.job = _job_in(folder) or folder.url.rpartition("/")[2]
+        return store
+
+    @property
+    def url(self) -> str:
+        """The job's folder."""
+        return self.folder.url
+
+    def url_of(self, name: str) -> str:
+        """The full path or URL of a name."""
+        return self.folder.url_of(name)
+
+    def local_path(self) -> str | None:
+        """The job's folder as a path of this machine, where it is one."""
+        return self.url if isinstance(self.folder, LocalFolder) else None
+
+    # Incarnations.
+
+    def incarnations(self) -> list[int]:
+        """Every incarnation that was claimed, oldest first."""
+        return _incarnations(self.folder)
+
+    def owner(self, incarnation: int) -> Owner | None:
+        """Who has claimed an incarnation, if that can be read."""
+        return _owner(self.folder, incarnation)
+
+    def live_owner(self) -> Owner | None:
+        """Who holds the newest incarnation, if that is a live process of this host and has not released it."""
+        incarnations = self.incarnations()
+        if not incarnations or self.folder.exists(f"{incarnations[-1]}/closed"):
+            return None
+        owner = self.owner(incarnations[-1])
+        return owner if owner is not None and self._lives(owner) else None
+
+    def claim(self, owner: str, takeover: bool = False) -> int:
+        """A new incarnation for the run `owner`; nobody can commit under an older one once this has returned.
+
+        Called again, it is a restart of the same run. Raises `ConfigError` where another live job of this host has the
+        name, unless `takeover`; `Fenced` at a restart when another run has taken over.
+        """
+        process = self._me()
+        data = msgspec.json.encode(Owner(self.job, owner, process.host, process.pid, process.started, self._nonce()))
+        incarnation = 0
+        while True:
+            incarnations = self.incarnations()
+            self._check_may_claim(owner, incarnations, takeover)
+            incarnation = max(incarnation, *incarnations[-1:], 0) + 1
+            if self._take(incarnation, data):
+                break
+        first, self._run_id = not self._held, owner
+        self._held.append(incarnation)
+        try:
+            self._check_create(f"{incarnation}/claim", data)
+            self._seal_before(incarnation)
+        except BaseException:
+            if first:
+                self._give_up(incarnation, data)
+            raise
+        return incarnation
+
+    def _take(self, incarnation: int, data: bytes) -> bool:
+        name = f"{incarnation}/claim"
+        try:
+            self.folder.create(name, data)
+        except FileExistsError:
+            return self.folder.read(name) == data  # made at a first try that seemed to fail
+        except BaseException:
+            if not self._held:
+                self._give_up(incarnation, data)
+            raise
+        return True
+
+    def _give_up(self, incarnation: int, data: bytes) -> None:
+        """The first claim of a run has failed: what may be there of it does not bar the name, as long as we live."""
+        self._held = []
+        with contextlib.suppress(Exception):  # out of reach
+            if self.folder.read(f"{incarnation}/claim") == data:
+                self._close(incarnation)
+
+    def release(self, incarnation: int) -> None:
+        """The job has ended: its name may be used again."""
+        mine = {incarnation, *self._held}
+        for newer in [one for one in self.incarnations() if one > incarnation and one not in mine]:
+            owner = self.owner(newer)
+            if owner is not None and owner.run_id == self._run_id:  # a claim that seemed to fail
+                mine.add(newer)
+        for one in sorted(mine):
+            self._close(one)
+        self._held = []
+
+    def _close(self, incarnation: int) -> None:
+        with contextlib.suppress(FileExistsError):
+            self.folder.create(f"{incarnation}/closed", b"closed\n")
+
+    def _me(self) -> Process:
+        if self._process is None:
+            self._process = this_process()
+        return self._process
+
+    def _nonce(self) -> str:
+        return uuid.uuid4().hex
+
+    def _lives(self, owner: Owner) -> bool:
+        return self._me().lives(owner)
+
+    def _check_may_claim(self, run_id: str, incarnations: list[int], takeover: bool) -> None:
+        if self._held and run_id == self._run_id:
+            for incarnation in reversed([i for i in incarnations if i > self._held[-1]]):
+                owner = self.owner(incarnation)
+                if owner is not None and owner.run_id != run_id:
+                    raise Fenced(f"{self._taken_over(incarnation, owner)}: this one cannot restart")
+            return
+        owner = None if takeover else self.live_owner()
+        if owner is not None and owner.run_id != run_id:
+            raise ConfigError(
+                f"two live jobs of one name: job {self.job!r} with checkpoints in {self.url} is running already, as run "
+                f"{owner.run_id} in process {owner.pid} of {owner.host}. Wait for it, stop it, or give this job another "
+                "name"
+            )
+
+    def _taken_over(self, incarnation: int, owner: Owner | None) -> str:
+        who = f" (run {owner.run_id}, process {owner.pid} of {owner.host})" if owner is not None else ""
+        return f"a newer start of job {self.job!r}{who} has taken over with incarnation {incarnation}"
+
+    def _check_create(self, name: str, data: bytes) -> None:
+        if self.folder.checked:
+            return
+        try:
+            self.folder.create(name, data)
+        except FileExistsError:
+            self.folder.checked = True
+            return
+        raise ConfigError(
+            f"{self.url}: the store, or the installed botocore, does not know conditional writes (If-None-Match), so two "
+            "drivers could commit over each other; use a store that does, and botocore 1.35.20 or newer"
+        )
+
+    # Seals.
+
+    def _seal_before(self, incarnation: int) -> None:
+        for earlier in reversed([i for i in self.incarnations() if i < incarnation]):
+            self._seal(earlier, incarnation)
+            if self.folder.exists(f"{earlier}/ready"):
+                break  # everything before it was sealed by who claimed it
+        with contextlib.suppress(FileExistsError):
+            self.folder.create(f"{incarnation}/ready", b"ready\n")
+
+    def _seal(self, incarnation: int, by: int) -> None:
+        """Takes the next manifest slot. Done when the last slot that is taken is a seal's."""
+        while True:
+            numbers = self._numbers(incarnation)
+            if numbers and self._is_seal(_slot(incarnation, numbers[-1])):
+                return
+            with contextlib.suppress(FileExistsError):  # a commit came first: the next slot, then
+                self.folder.create(_slot(incarnation, numbers[-1] + 1 if numbers else 0), _SEAL + b"by %d\n" % by)
+
+    def _numbers(self, incarnation: int) -> list[int]:
+        return _numbers(self.folder, incarnation)
+
+    def _is_seal(self, name: str) -> bool:
+        try:
+            return self.folder.read(name).startswith(_SEAL)
+        except FileNotFoundError:
+            return False  # an old manifest, deleted meanwhile
+
+    # Manifests.
+
+    def commit(self, incarnation: int, number: int, data: bytes) -> str:
+        """Makes a manifest, and with it a checkpoint real: its name. Done twice with the same bytes it is done once.
+        Raises `Fenced` where the slot is taken; after any other error the checkpoint may be committed or not, and only a
+        new claim can tell."""
+        name = _slot(incarnation, number)
+        try:
+            self.folder.create(name, data)
+        except FileExistsError:
+            there = self.folder.read(name)
+            if there != data:
+                by = re.match(rb"tailrace-seal by (\d+)", there)
+                newer = int(by[1]) if by else max(self.incarnations())
+                raise Fenced(f"{self._taken_over(newer, self.owner(newer))}: {name} cannot be committed") from None
+        return name
+
+    def latest(self) -> tuple[str, Manifest] | None:
+        """The newest committed manifest with its name. Raises `CheckpointCorrupt` for one that cannot be read."""
+        found = _latest(self.folder)
+        return None if found is None else (found, self.manifest(found))
+
+    def manifest(self, name: str) -> Manifest:
+        """The manifest of this name. Raises `CheckpointNotFound`, `CheckpointCorrupt`."""
+        try:
+            data = self.folder.read(name)
+        except FileNotFoundError as error:
+            raise CheckpointNotFound(f"there is no {self.url_of(name)}") from error
+        if data.startswith(_SEAL):
+            raise CheckpointNotFound(
+                f"{self.url_of(name)} is no checkpoint: it marks where incarnation {name.partition('/')[0]} has ended"
+            )
+        return decode_manifest(data, self.url_of(name))
+
+    # Files.
+
+    def writer(self, name: str) -> Writer:
+        """Begins a file."""
+        return self.folder.writer(name)
+
+    def read(self, name: str) -> bytes:
+        """A whole file."""
+        return self.folder.read(name)
+
+    def read_range(self, name: str, offset: int, length: int) -> bytes:
+        """A part of a file."""
+        return self.folder.read_range(name, offset, length)
+
+    def size(self, name: str) -> int:
+        """The size of a file."""
+        return self.folder.size(name)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes files; what is missing is fine. Manifests go first: none is left behind without its files."""
+        names = list(names)
+        manifests = [name for name in names if _MANIFEST.fullmatch(name.rpartition("/")[2])]
+        for some in (manifests, [name for name in names if name not in set(manifests)]):
+            if some:
+                self.folder.delete(some)
+
+    def names(self, incarnation: int) -> list[str]:
+        """Every file under an incarnation."""
+        return sorted(entry.name for entry in self.folder.walk(str(incarnation)))
+
+    def sweep(self, before: int, needed: Iterable[str] = ()) -> list[str]:
+        """Deletes what this run has left under its incarnations below `before`: state files and manifests that are not
+        among `needed`, and files half made. Nothing of another run, no claim and no seal. Files of inputs
+        (`<incarnation>/inputs`) are needed as long as the run lasts: they go only where `before` is above every
+        incarnation of it, as it is at the end. Returns the names."""
+        over = all(held < before for held in self._held)
+        keep, gone = set(needed), []
+        for incarnation in [held for held in self._held if held < before]:
+            for name in self.names(incarnation):
+                parts = name.split("/")
+                is_manifest = len(parts) == 2 and _MANIFEST.fullmatch(parts[1]) is not None
+                leftover = (
+                    is_manifest
+                    or parts[1].startswith("chk-")
+                    or TEMPORARY.fullmatch(parts[-1]) is not None
+                    or (over and parts[1] == "inputs")
+                )
+                if leftover and name not in keep and not (is_manifest and self._is_seal(name)):
+                    gone.append(name)
+        self.delete(gone)
+        return gone
+
+
+# What is in a folder.
+
+
+def resolve(
+    wanted: str,
+    *,
+    job: str | None = None,
+    folder: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> tuple[Store, str]:
+    """The checkpoint that a user names, as a store and the name of a manifest in it: the path of a manifest, of a
+    checkpoint's folder, of an incarnation or a job (the newest in it), of a checkpoint folder (the newest of `job`, or else
+    of all), or "latest" with `folder` and `job`. Raises `CheckpointNotFound`, saying what is there, and
+    `CheckpointCorrupt`."""
+    if wanted == "latest":
+        if folder is None or job is None:
+            raise ConfigError('"latest" needs a checkpoint folder and the name of a job')
+        store = Store(folder, job, options)
+        return store, _newest(store, f"of job {job!r} in {absolute(folder)}", folder, options)
+    url = absolute(os.fspath(wanted))
+    above, _, last = url.rpartition("/")
+    if last.endswith(".manifest"):
+        return _named(above, last, options)
+    if last.startswith("chk-"):
+        return _by_number(above, last, options)
+    opened = open_folder(url, options)
+    inside = _incarnations(opened)
+    if last.isdecimal() and (opened.exists("claim") or _numbers(opened, None)):
+        store = Store.at(above, options)
+        return store, _newest(store, f"in {url}", above, options, [int(last)])
+    if any(opened.exists(f"{one}/claim") or _numbers(opened, one) for one in reversed(inside)):
+        store = Store.at(url, options)
+        return store, _newest(store, f"of job {store.job!r} in {url}", url, options)
+    return _newest_of_all(url, job, options)
+
+
+def _newest(
+    store: Store, where: str, look: str, options: Mapping[str, Any] | None, incarnations: list[int] | None = None
+) -> str:
+    name = _latest(store.folder, incarnations)
+    if name is None:
+        raise CheckpointNotFound(f"there is no checkpoint {where}: {_what_is_in(look, options)}")
+    store.manifest(name)  # raises where it cannot be read
+    return name
+
+
+def _named(above: str, last: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
+    job_folder, _, incarnation = above.rpartition("/")
+    store = Store.at(job_folder, options)
+    name = f"{incarnation}/{last}"
+    if not store.folder.exists(name):
+        raise CheckpointNotFound(f"there is no {store.url_of(name)}: {_what_is_in(job_folder, options)}")
+    store.manifest(name)
+    return store, name
+
+
+def _by_number(above: str, last: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
+    job_folder, _, incarnation = above.rpartition("/")
+    store = Store.at(job_folder, options)
+    if incarnation.isdecimal():
+        for number in reversed(_numbers(store.folder, int(incarnation))):
+            name = _slot(int(incarnation), number)
+            with contextlib.suppress(CheckpointNotFound):  # a seal
+                if last == f"chk-{store.manifest(name).checkpoint}":
+                    return store, name
+    raise CheckpointNotFound(f"there is no complete checkpoint {above}/{last}: {_what_is_in(job_folder, options)}")
+
+
+def _newest_of_all(url: str, job: str | None, options: Mapping[str, Any] | None) -> tuple[Store, str]:
+    jobs = _jobs(url, options)
+    found = []
+    for one in [job] if job is not None and job in jobs else jobs:
+        store = Store(url, one, options)
+        newest = store.latest()
+        if newest is not None:
+            found.append((newest[1].timestamp, one, store, newest[0]))
+    if not found:
+        raise CheckpointNotFound(f"there is no checkpoint in {url}: {_what_is_in(url, options)}")
+    return max(found, key=lambda each: each[:2])[2:]
+
+
+def _what_is_in(url: str, options: Mapping[str, Any] | None) -> str:
+    """What a message says of a folder where something was not found."""
+    folder = open_folder(url, options)
+    claimed = [one for one in _incarnations(folder) if _owner(folder, one) is not None]
+    if claimed:
+        slots = [_slot(one, number) for one in reversed(claimed) for number in reversed(_numbers(folder, one))]
+        there = [slot for slot in slots if not folder.read(slot).startswith(_SEAL)]
+        return f"in {folder.url} there are {_list(there)}" if there else f"job {_job_in(folder)!r} has none"
+    jobs = _jobs(url, options)
+    if jobs:
+        return f"there are the jobs {_list([repr(one) for one in jobs])}"
+    inside = [entry.name for entry in folder.entries()]
+    return f"there are {_list(inside)}, and no job" if inside else "the folder is empty, or does not exist"
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def _jobs(url: str, options: Mapping[str, Any] | None) -> list[str]:
+    """The jobs of a checkpoint folder, by name."""
+    folder = open_folder(url, options)
+    found = [_job_in(open_folder(folder.url_of(entry.name), options)) for entry in folder.entries() if entry.folder]
+    return sorted(job for job in found if job is not None)
+
+
+def _job_in(folder: Folder) -> str | None:
+    """The name of the job whose folder this is, as its newest claim says it."""
+    for incarnation in reversed(_incarnations(folder)):
+        owner = _owner(folder, incarnation)
+        if owner is not None:
+            return owner.job
+    return None
+
+
+def _incarnations(folder: Folder) -> list[int]:
+    return sorted(int(entry.name) for entry in folder.entries() if entry.folder and entry.name.isdecimal())
+
+
+def _owner(folder: Folder, incarnation: int) -> Owner | None:
+    try:
+        return msgspec.json.decode(folder.read(f"{incarnation}/claim"), type=Owner)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def _slot(incarnation: int, number: int) -> str:
+    return f"{incarnation}/{number}.manifest"
+
+
+def _numbers(folder: Folder, incarnation: int | None) -> list[int]:
+    """The manifest slots that are taken in an incarnation; None: in the folder itself."""
+    entries = folder.entries("" if incarnation is None else str(incarnation))
+    found = [_MANIFEST.fullmatch(entry.name.rpartition("/")[2]) for entry in entries]
+    return sorted(int(one[1]) for one in found if one)
+
+
+def _latest(folder: Folder, incarnations: list[int] | None = None) -> str | None:
+    """The newest slot that holds no seal."""
+    for incarnation in reversed(_incarnations(folder) if incarnations is None else incarnations):
+        for number in reversed(_numbers(folder, incarnation)):
+            try:
+                if not folder.read(_slot(incarnation, number)).startswith(_SEAL):
+                    return _slot(incarnation, number)
+            except FileNotFoundError:
+                continue  # its job has deleted it meanwhile
+    return None

@@ -1,0 +1,142 @@
+"""One worker's part in checkpoints: all its tasks into one file each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tailrace.protocol.snapshot import Ack, SubtaskAck
+from tailrace.state.format import Index
+from tailrace.task.machine import Task
+from tailrace.task.services import Services
+from tailrace.task.snapshot import FileBuilder
+
+CHUNK = 256 << 10
+"""Encoded bytes are handed to the driver in pieces of about this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteState:
+    """An action: append these bytes to the file of a checkpoint, and make it durable when they are the last. What
+    follows is `state_written` or `state_not_written`."""
+
+    checkpoint: int
+    name: str
+    data: list[bytes]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropState:
+    """An action: the file of a checkpoint is not wanted any more; nothing of it stays."""
+
+    checkpoint: int
+    name: str
+
+
+@dataclass
+class _Pending:
+    builder: FileBuilder
+    waiting: set[int]
+    """Vertices whose task has not delivered everything."""
+    acks: list[SubtaskAck] = field(default_factory=list)
+    froze: dict[int, int] = field(default_factory=dict)
+    prepared: list[tuple[str, bytes]] = field(default_factory=list)
+    fresh: int = 0
+    sealed_at: int | None = None
+
+
+class WorkerCheckpoints:
+    """The checkpoints that this worker is writing.
+
+    Invariant S2: a file is sealed exactly when every task of the worker has delivered its whole snapshot, and `Ack` is
+    said only when it is durable.
+    """
+
+    def __init__(self, slot: int, epoch: int, services: Services, tasks: list[Task]) -> None:
+        self._slot = slot
+        self._epoch = epoch
+        self._services = services
+        self._tasks = tasks
+        self._pending: dict[int, _Pending] = {}
+
+    def name(self, checkpoint: int) -> str:
+        """The name of this worker's file for a checkpoint, relative to the checkpoint folder of the job."""
+        return f"{self._services.incarnation}/chk-{checkpoint}/w{self._slot}-{self._epoch}.state"
+
+    def knows(self, checkpoint: int) -> bool:
+        """Whether the checkpoint is being written."""
+        return checkpoint in self._pending
+
+    def collect(self, task: Task, now: int) -> list[WriteState | DropState]:
+        """Takes what a task has encoded; returns what is to be written now."""
+        snapshot = task.snapshot
+        assert snapshot is not None
+        pending = self._pending.get(snapshot.checkpoint)
+        if pending is None:
+            pending = self._pending[snapshot.checkpoint] = self._begin(snapshot.checkpoint)
+        for part, block in snapshot.blocks:
+            pending.builder.add(part, block)
+        snapshot.blocks = []
+        if snapshot.done:
+            self._take(task, pending)
+        return self._write(snapshot.checkpoint, pending, now)
+
+    def _begin(self, checkpoint: int) -> _Pending:
+        services = self._services
+        index = Index(services.job, services.incarnation, checkpoint, self._slot, services.max_parallelism)
+        return _Pending(FileBuilder(self.name(checkpoint), index), {task.vertex.id for task in self._tasks})
+
+    def _take(self, task: Task, pending: _Pending) -> None:
+        """Everything of a task is there."""
+        snapshot = task.snapshot
+        assert snapshot is not None
+        for operator, part in snapshot.operators:
+            if operator.backend is None:
+                pending.builder.close_part(part, [], {})
+                continue
+            full, changed = operator.backend.groups(snapshot.checkpoint)
+            written = {block.group for block in part.blocks}
+            chains = operator.chains.extend(snapshot.checkpoint, pending.builder.name, full, changed, written)
+            pending.builder.close_part(part, full, chains)
+        pending.acks.append(snapshot.ack(task.vertex.id, self._slot))
+        pending.prepared.extend(snapshot.prepared)
+        pending.waiting.discard(task.vertex.id)
+        task.snapshot = None
+
+    def _write(self, checkpoint: int, pending: _Pending, now: int) -> list[WriteState | DropState]:
+        last = not pending.waiting
+        if last:
+            pending.builder.finish()
+            pending.sealed_at = now
+        data = pending.builder.fresh
+        if not last and sum(map(len, data)) < CHUNK:
+            return []
+        pending.builder.fresh = []
+        return [WriteState(checkpoint, pending.builder.name, data, last)]
+
+    def froze(self, task: Task, micros: int) -> None:
+        """How long the last cut of a task took."""
+        for checkpoint in reversed(self._pending):
+            self._pending[checkpoint].froze.setdefault(task.vertex.id, micros)
+            return
+
+    def written(self, checkpoint: int, now: int) -> Ack | None:
+        """The file is durable: what to say, or None where nobody wants it any more."""
+        pending = self._pending.pop(checkpoint, None)
+        if pending is None or pending.sealed_at is None:
+            return None
+        acks = [msgspec.structs.replace(ack, freeze_micros=pending.froze.get(ack.vertex, 0)) for ack in pending.acks]
+        builder = pending.builder
+        took = max(0, now - pending.sealed_at)
+        return Ack(checkpoint, builder.name, builder.offset, builder.older(), acks, pending.prepared, took)
+
+    def abort(self, checkpoint: int) -> list[DropState]:
+        """The checkpoint will never be complete."""
+        self._pending.pop(checkpoint, None)
+        return [DropState(checkpoint, self.name(checkpoint))]
+
+    def drop_all(self) -> list[DropState]:
+        """The worker gives up what it is writing."""
+        return [drop for checkpoint in list(self._pending) for drop in self.abort(checkpoint)]

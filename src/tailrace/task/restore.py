@@ -1,0 +1,99 @@
+"""Putting a checkpoint back into the tasks of one worker, before their functions are opened."""
+
+from __future__ import annotations
+
+from tailrace.elements.keys import group_range
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
+from tailrace.graph.plan import Plan
+from tailrace.state.backend import MetaPart
+from tailrace.state.manifest import Manifest
+from tailrace.state.parts import BlockOf, ChainsOf, MetaOf, Part
+from tailrace.task.machine import Task
+from tailrace.task.operators.base import OperatorTask
+from tailrace.task.snapshot import read_meta
+
+
+class Restorer:
+    """Takes what the driver reads from the files, part by part.
+
+    An operator counts as finished, so that its `finish` is not called again, where its old subtask had finished; at
+    another parallelism only where all of them had; and never where something feeds it that was not there before. Then
+    event time begins anew, too, where it had come to its end.
+    """
+
+    def __init__(self, plan: Plan, tasks: list[Task], manifest: Manifest, own: bool) -> None:
+        self.plan = plan
+        self.tasks = tasks
+        self.manifest = manifest
+        self.own = own
+        self._operators: dict[str, OperatorTask] = {
+            operator.ctx.uid: operator for task in tasks for operator in task.chain.operators
+        }
+        self._metas: dict[str, list[MetaOf]] = {}
+        self._known = {record.uid for record in manifest.operators}
+
+    def wanted(self) -> dict[str, tuple[int, int]]:
+        """The operators of this worker, by uid, with their key groups [first, last)."""
+        found = {}
+        for uid, operator in self._operators.items():
+            groups = group_range(operator.ctx.subtask, operator.ctx.parallelism, self.manifest.max_parallelism)
+            found[uid] = (groups.start, groups.stop)
+        return found
+
+    def part(self, part: Part) -> None:
+        """One part of the state."""
+        operator = self._operators[part.uid]
+        if isinstance(part, MetaOf):
+            self._metas.setdefault(part.uid, []).append(part)
+        elif isinstance(part, BlockOf):
+            if operator.backend is not None:
+                operator.backend.apply(part.table, part.group, part.data)
+        elif isinstance(part, ChainsOf) and self.own:
+            operator.chains.confirmed.update(part.chains)
+
+    def finish(self) -> None:
+        """Everything was read."""
+        finished = {record.uid: record.finished for record in self.manifest.operators}
+        for task in self.tasks:
+            for i, operator in enumerate(task.chain.operators):
+                metas = sorted(self._metas.get(operator.ctx.uid, []), key=lambda meta: meta.subtask)
+                if metas:
+                    self._restore(task, i, operator, metas)
+                uid = operator.ctx.uid
+                operator.finished = uid in self._known and self._over(operator, finished[uid])
+                if operator.backend is not None:
+                    operator.backend.restored(self.own and bool(metas))
+            task.restored()
+
+    def _restore(self, task: Task, i: int, operator: OperatorTask, metas: list[MetaOf]) -> None:
+        read = [(meta, read_meta(meta.data)) for meta in metas if meta.data is not None]
+        if not read:
+            return
+        ctx = operator.ctx
+        own = [m for p, m in read if p.parallelism == ctx.parallelism and p.subtask == ctx.subtask]
+        reached = own[0].reached if own else min(meta.reached for _, meta in read)
+        if reached == MAX_TIME and not self._fed_as_before(operator):
+            reached = MIN_TIME  # what feeds it now has not ended, and would all be late
+        task.chain.arrived[i] = task.chain.reached[i] = reached
+        for each in operator.contexts():
+            each.watermark_time = reached
+        operator.restore([MetaPart(p.subtask, p.parallelism, p.finished, meta.data) for p, meta in read])
+
+    def _over(self, operator: OperatorTask, finished: list[bool]) -> bool:
+        ctx = operator.ctx
+        here = finished[ctx.subtask] if len(finished) == ctx.parallelism else all(finished)
+        return here and self._fed_as_before(operator)
+
+    def _fed_as_before(self, operator: OperatorTask) -> bool:
+        return self._ancestors(operator.node.id) <= self._known
+
+    def _ancestors(self, node: int) -> set[str]:
+        found: set[str] = set()
+        open_ = [node]
+        while open_:
+            for edge in self.plan.graph.node(open_.pop()).inputs:
+                uid = self.plan.graph.node(edge.source).uid
+                if uid not in found:
+                    found.add(uid)
+                    open_.append(edge.source)
+        return found

@@ -1,0 +1,141 @@
+"""One task's part in one checkpoint: from its cut until all of its state is encoded."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
+from tailrace.state.backend import Block
+from tailrace.state.format import BlockRef, Index, OperatorPart, checksum, header, tail
+from tailrace.task.chain import Chain
+from tailrace.task.operators.base import OperatorTask
+
+
+class OperatorMeta(msgspec.Struct, array_like=True):
+    """What the meta of an operator holds in the file: where it stood in event time, and its own state."""
+
+    reached: int
+    data: bytes | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(OperatorMeta)
+
+
+def read_meta(data: bytes) -> OperatorMeta:
+    """The meta of an operator from a checkpoint's file."""
+    return _decoder.decode(data)
+
+
+class TaskSnapshot:
+    """What the worker puts into its file: `parts` at once, `blocks` as they are encoded.
+
+    Invariant S1: nothing that happens to the task after the cut changes what comes out of here.
+    """
+
+    def __init__(self, checkpoint: int, chain: Chain, alignment_micros: int, now: int) -> None:
+        self.checkpoint = checkpoint
+        self.alignment_micros = alignment_micros
+        self.freeze_micros = 0
+        """How long the step of the cut took: told by the driver, which has a clock."""
+        self.cut_at = self.encoded_at = now
+        self.size = 0
+        self.blocks: list[tuple[OperatorPart, Block]] = []
+        """Encoded, and not yet taken by the worker."""
+        self.parts: list[OperatorPart] = []
+        self.prepared: list[tuple[str, bytes]] = []
+        self._acks: list[OperatorAck] = []
+        self._todo: deque[tuple[OperatorTask, OperatorPart]] = deque()
+        self.operators: list[tuple[OperatorTask, OperatorPart]] = []
+        for i, operator in enumerate(chain.operators):
+            self._freeze(operator, chain.reached[i])
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is encoded."""
+        return not self._todo
+
+    def _freeze(self, operator: OperatorTask, reached: int) -> None:
+        data = operator.snapshot(self.checkpoint)
+        backend = operator.backend
+        tables = []
+        if backend is not None:
+            backend.freeze(self.checkpoint)
+            tables = backend.tables_info()
+        ctx = operator.ctx
+        meta = _encoder.encode(OperatorMeta(reached, data))
+        part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables)
+        self.parts.append(part)
+        self.operators.append((operator, part))
+        if backend is not None:
+            self._todo.append((operator, part))
+        stateful = data is not None or (backend is not None and backend.entries() > 0)
+        for each in operator.contexts():
+            own = each is ctx
+            self._acks.append(
+                OperatorAck(
+                    each.uid, each.name, each.parallelism, operator.finished, own and stateful, tables if own else []
+                )
+            )
+        self.prepared.extend((ctx.uid, one) for one in operator.prepared(self.checkpoint))
+
+    def encode(self, limit: int) -> None:
+        """Encodes about `limit` more entries."""
+        operator, part = self._todo[0]
+        assert operator.backend is not None
+        blocks, done = operator.backend.encode(limit)
+        self.blocks.extend((part, block) for block in blocks)
+        self.size += sum(len(block.data) for block in blocks)
+        if done:
+            self._todo.popleft()
+
+    def ack(self, vertex: int, subtask: int) -> SubtaskAck:
+        """The task's part of the worker's ack."""
+        encoding = max(0, self.encoded_at - self.cut_at)
+        return SubtaskAck(
+            vertex, subtask, self.alignment_micros, self.freeze_micros, encoding, self.size, list(self._acks)
+        )
+
+
+class FileBuilder:
+    """The one file of a worker and checkpoint, as it grows: what to append, and in the end the index."""
+
+    def __init__(self, name: str, index: Index) -> None:
+        self.name = name
+        self.index = index
+        self.offset = 0
+        self._files: dict[str, int] = {}
+        self.fresh: list[bytes] = []
+        """To be written next."""
+        self._append(header())
+
+    def _append(self, data: bytes) -> None:
+        self.fresh.append(data)
+        self.offset += len(data)
+
+    def add(self, part: OperatorPart, block: Block) -> None:
+        """A block of an operator."""
+        part.blocks.append(
+            BlockRef(block.table, block.group, self.offset, len(block.data), checksum(block.data), block.count)
+        )
+        self._append(block.data)
+
+    def close_part(self, part: OperatorPart, full: list[int], chains: dict[int, tuple[str, ...]]) -> None:
+        """All blocks of an operator are in the file."""
+        part.full = full
+        part.chains = {group: [self._file(name) for name in chain] for group, chain in chains.items()}
+        self.index.operators.append(part)
+
+    def _file(self, name: str) -> int:
+        return self._files.setdefault(name, len(self._files))
+
+    def finish(self) -> None:
+        """Nothing more comes: the index and the footer."""
+        self.index.files = list(self._files)
+        self._append(tail(self.index, self.offset))
+
+    def older(self) -> list[str]:
+        """The other files that the index refers to."""
+        return [name for name in self._files if name != self.name]

@@ -1,0 +1,327 @@
+"""For those who write a state backend: what every backend has to do, as checks against a model.
+
+`check_backend(make)` runs them all; `make()` gives a new, empty backend for key groups 0 to 127. `Files` stands for what a
+checkpoint's files hold, and can be used in tests of your own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.elements.keys import NAN, key_group
+from tailrace.state.backend import Backend
+from tailrace.state.format import TableInfo
+
+Make = Callable[[], Backend]
+GROUPS = 128
+
+
+@dataclass
+class Snapshot:
+    """What one checkpoint wrote, and where each key group of it is."""
+
+    checkpoint: int
+    blocks: dict[int, list[tuple[TableInfo, bytes]]] = field(default_factory=dict)
+    full: list[int] = field(default_factory=list)
+    delta: list[int] = field(default_factory=list)
+    chains: dict[int, list[int]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it wrote."""
+        return sum(len(data) for blocks in self.blocks.values() for _, data in blocks)
+
+
+class Files:
+    """Checkpoints of one backend, kept as a job keeps them: a chain of deltas per key group."""
+
+    def __init__(self) -> None:
+        self.snapshots: dict[int, Snapshot] = {}
+        self.confirmed: dict[int, list[int]] = {}
+
+    def take(self, backend: Backend, checkpoint: int, limit: Callable[[], int] = lambda: 1_000) -> Snapshot:
+        """A whole checkpoint, but for its outcome."""
+        backend.freeze(checkpoint)
+        made = Snapshot(checkpoint)
+        while not self.encode(backend, made, limit()):
+            pass
+        return made
+
+    def encode(self, backend: Backend, made: Snapshot, limit: int) -> bool:
+        """A portion of a frozen checkpoint. True when that was the last one."""
+        infos = backend.tables_info()
+        blocks, done = backend.encode(limit)
+        for block in blocks:
+            assert block.count > 0, "a block without entries"
+            made.blocks.setdefault(block.group, []).append((infos[block.table], block.data))
+        if done:
+            made.full, made.delta = backend.groups(made.checkpoint)
+            assert not set(made.full) & set(made.delta), "a group is written as a whole, or what changed in it"
+            assert set(made.blocks) <= {*made.full, *made.delta}, "a block of a group that is not told"
+            self._chain(made)
+        return done
+
+    def _chain(self, made: Snapshot) -> None:
+        chains = {group: list(chain) for group, chain in self.confirmed.items()}
+        for group in made.delta:
+            chains.setdefault(group, []).append(made.checkpoint)
+        for group in made.full:
+            chains[group] = [made.checkpoint]
+        made.chains = chains
+        self.snapshots[made.checkpoint] = made
+
+    def confirm(self, backend: Backend, checkpoint: int) -> None:
+        """The checkpoint is complete."""
+        backend.confirm(checkpoint)
+        self.confirmed = self.snapshots[checkpoint].chains
+
+    def restore(self, backend: Backend, checkpoint: int, own: bool, groups: Container[int] = range(GROUPS)) -> None:
+        """Puts these groups of a checkpoint into a backend, whose tables are declared."""
+        for group, chain in self.snapshots[checkpoint].chains.items():
+            for one in chain if group in groups else ():
+                for info, data in self.snapshots[one].blocks.get(group, []):
+                    backend.apply(info, group, data)
+        backend.restored(own)
+
+
+class Scenario:
+    """A backend and a model of it, moved at random by a seed."""
+
+    TABLES = {"plain": "value", "lists": "list", "timers": "timers"}
+
+    def __init__(self, make: Make, seed: int) -> None:
+        self.make = make
+        self.random = random.Random(seed)
+        self.files = Files()
+        self.backend = self._declared()
+        self.model: dict[str, dict[Any, Any]] = {name: {} for name in self.TABLES}
+        self.cuts: dict[int, dict[str, dict[Any, Any]]] = {}
+        self.pending: list[int] = []
+        self.last_confirmed: int | None = None
+        self.going: Snapshot | None = None
+        self.number = 0
+
+    def _declared(self) -> Backend:
+        made = self.make()
+        for name, kind in self.TABLES.items():
+            timers = kind == "timers"
+            made.table(name, kind=kind, group_by=_first if timers else None, in_memory=timers)
+        return made
+
+    def close(self) -> None:
+        """Gives the backend back."""
+        self.backend.close()
+
+    def step(self) -> None:
+        """One thing that may happen."""
+        roll = self.random.random()
+        if roll < 0.80:
+            self.write()
+        elif roll < 0.93:
+            self.checkpoint()
+        elif roll < 0.99:
+            self.outcome()
+        else:
+            self.restart()
+        self.backend.relieve()
+
+    def write(self) -> None:
+        """Sets, changes in place, deletes or reads an entry, and compares."""
+        name = self.random.choice(list(self.TABLES))
+        key: Any = self.random.choice([self.random.randrange(300), f"k{self.random.randrange(50)}", NAN, None])
+        if name == "timers":
+            key = (key, self.random.randrange(3))
+        table, model = self.backend.tables[name], self.model[name]
+        match self.random.randrange(5):
+            case 0:
+                assert _same(table.pop(key, "nothing"), model.pop(key, "nothing"))
+            case 1:
+                assert _same(table.get(key, "nothing"), model.get(key, "nothing"))
+                assert (key in table) == (key in model)
+            case _ if name == "lists":
+                found = table.get(key)
+                assert _same(found, model.get(key))
+                if found is None:
+                    found = table.top[key] = []
+                found.append(self.random.random())
+                model.setdefault(key, []).append(found[-1])
+            case _:
+                model[key] = table.top[key] = self.random.randrange(1_000)
+
+    def checkpoint(self) -> None:
+        """Freezes, or encodes a portion of what was frozen."""
+        if self.going is None:
+            self.number += 1
+            self.cuts[self.number] = {name: _copied(entries) for name, entries in self.model.items()}
+            self.backend.freeze(self.number)
+            self.going = Snapshot(self.number)
+        elif self.files.encode(self.backend, self.going, self.random.randrange(1, 400)):
+            self.pending.append(self.going.checkpoint)
+            self.going = None
+
+    def outcome(self) -> None:
+        """A checkpoint becomes complete, or never will."""
+        if self.going is not None and self.random.random() < 0.5:
+            self.backend.abort(self.going.checkpoint)
+            self.going = None
+        elif self.pending:
+            one = self.pending.pop(self.random.randrange(len(self.pending)))
+            if self.random.random() < 0.5:
+                self.backend.abort(one)
+            else:
+                self.files.confirm(self.backend, one)
+                self.last_confirmed = one
+                self.pending = [other for other in self.pending if other > one]
+
+    def restart(self) -> None:
+        """Goes on from the last complete checkpoint."""
+        if self.last_confirmed is None:
+            return
+        self.backend.close()
+        self.backend = self._declared()
+        own = self.random.random() < 0.7
+        self.files.restore(self.backend, self.last_confirmed, own)
+        self.files.confirmed = self.files.snapshots[self.last_confirmed].chains if own else {}
+        self.model = {name: _copied(entries) for name, entries in self.cuts[self.last_confirmed].items()}
+        self.pending, self.going = [], None
+
+    def compare(self) -> None:
+        """All entries are those of the model."""
+        for name, model in self.model.items():
+            table = self.backend.tables[name]
+            assert len(table) == len(model), f"{name}: {len(table)} entries, not {len(model)}"
+            assert _same(dict(table.items()), model), name
+
+    def compare_last(self) -> None:
+        """What the last complete checkpoint holds, as a whole and in two halves, is the state of its cut."""
+        if self.last_confirmed is None:
+            return
+        for groups in (range(GROUPS), range(50), range(50, GROUPS)):
+            other = self._declared()
+            self.files.restore(other, self.last_confirmed, True, groups)
+            for name, cut in self.cuts[self.last_confirmed].items():
+                key_of = _first if name == "timers" else _itself
+                wanted = {key: value for key, value in cut.items() if key_group(key_of(key), GROUPS) in groups}
+                assert _same(dict(other.tables[name].items()), wanted), name
+                assert len(other.tables[name]) == len(wanted)
+            other.close()
+
+
+def _copied(entries: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: list(value) if isinstance(value, list) else value for key, value in entries.items()}
+
+
+def _first(entry: Any) -> Any:
+    return entry[0]
+
+
+def _itself(key: Any) -> Any:
+    return key
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    assert found == wanted, f"{found!r} is not {wanted!r}"
+    return True
+
+
+def check_mixed_life(make: Make) -> None:
+    """Writes, deletions, checkpoints that complete, are aborted or overtake each other, and restarts, at random."""
+    for seed in range(8):
+        scenario = Scenario(make, seed)
+        for i in range(1_000):
+            scenario.step()
+            if i % 100 == 0:
+                scenario.compare()
+                scenario.compare_last()
+        scenario.compare()
+        scenario.compare_last()
+        scenario.close()
+
+
+def check_keys(make: Make) -> None:
+    """Keys that are equal are one key, whatever their types; None, NaN and tuples are keys; all survive a restore."""
+    keys: list[Any] = [None, NAN, 1, "1", b"1", (1, "a"), ("a", NAN), 2.5, -1, ""]
+    backend, files = make(), Files()
+    table = backend.table("t")
+    for key in keys:
+        table[key] = ("value of", key)
+    files.take(backend, 1)
+    files.confirm(backend, 1)
+    assert table[1.0] == table[True] == table[1]
+    other = make()
+    restored = other.table("t")
+    files.restore(other, 1, True)
+    assert len(restored) == len(keys)
+    for one in (table, restored):
+        for key in keys:
+            assert one.get(key)[0] == "value of", key
+            assert one.pop(key)[0] == "value of"
+            assert key not in one
+        assert not len(one)
+    backend.close()
+    other.close()
+
+
+def check_mutation(make: Make) -> None:
+    """A value that is changed in place behind the cut is in the checkpoint as it was at the cut."""
+    for portions in (0, 1, 3):
+        backend, files = make(), Files()
+        table = backend.table("t")
+        for key in range(500):
+            table[key] = [key]
+        files.take(backend, 1)
+        files.confirm(backend, 1)
+        for key in range(0, 500, 2):
+            table[key].append("before")
+        backend.freeze(2)
+        made = Snapshot(2)
+        for _ in range(portions):
+            files.encode(backend, made, 40)
+        for key in range(500):
+            table[key].append("behind")
+        while not files.encode(backend, made, 40):
+            pass
+        files.confirm(backend, 2)
+        other = make()
+        other.table("t")
+        files.restore(other, 2, True)
+        for key in range(500):
+            assert other.tables["t"][key] == [key, "before"][: 2 - key % 2], (portions, key)
+            assert table[key][-1] == "behind"
+        backend.close()
+        other.close()
+
+
+def check_aborts(make: Make) -> None:
+    """A thousand checkpoints that fail, one after the other, leave nothing behind; the next one has it all."""
+    backend, files = make(), Files()
+    table = backend.table("t")
+    for key in range(100):
+        table[key] = 0
+    for number in range(1, 1_001):
+        table[number % 100] = number
+        backend.freeze(number)
+        if number % 3:
+            backend.encode(1_000_000 if number % 2 else 30)
+        backend.abort(number)
+    assert len(table) == 100
+    files.take(backend, 1_001)
+    files.confirm(backend, 1_001)
+    other = make()
+    other.table("t")
+    files.restore(other, 1_001, True)
+    assert dict(other.tables["t"].items()) == dict(table.items())
+    backend.close()
+    other.close()
+
+
+CHECKS: tuple[Callable[[Make], None], ...] = (check_keys, check_mutation, check_aborts, check_mixed_life)
+
+
+def check_backend(make: Make) -> None:
+    """Runs every check. Raises `AssertionError` with what is wrong."""
+    for check in CHECKS:
+        check(make)

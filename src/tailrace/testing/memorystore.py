@@ -1,0 +1,173 @@
+"""A store of checkpoints in memory, with faults: the very `Store` of production, on files that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeVar
+
+from tailrace.storage.filesystem import Entry, Folder, Writer
+from tailrace.storage.processes import Owner, Process
+from tailrace.storage.store import Store
+
+_T = TypeVar("_T")
+
+Fault = Literal["error", "unknown-done", "unknown-not-done"] | None
+"""What happens to an operation. "error": it is refused. The other two: no answer comes, and it was done, or was not."""
+Fail = Callable[[str, str], Fault]
+"""Asked before each operation, with its name and that of the file: create, read, read_range, size, entries, delete, rename,
+writer, append, close."""
+
+
+class StoreFault(OSError):
+    """A fault that was asked for."""
+
+
+class StoreTimeout(StoreFault, TimeoutError):
+    """A fault after which it is not known whether the operation was done."""
+
+
+class MemoryFiles(Folder):
+    """The folder of a job, in a dictionary; several drivers share it. What is written is there at once, as on a local
+    disk: a writer that is lost leaves half a file."""
+
+    def __init__(self, fail: Fail | None = None) -> None:
+        self.url = "memory:"
+        self.contents: dict[str, bytes | bytearray] = {}
+        self.claims = 0
+        """How often somebody has tried to claim: a number for each try."""
+        self.fail = fail
+        """Counts for whoever has none of its own."""
+
+    def create(self, name: str, data: bytes) -> None:
+        if name in self.contents:
+            raise FileExistsError(name)
+        self.contents[name] = bytes(data)
+
+    def read(self, name: str) -> bytes:
+        if name not in self.contents:
+            raise FileNotFoundError(name)
+        return bytes(self.contents[name])
+
+    def read_range(self, name: str, offset: int, length: int) -> bytes:
+        if name not in self.contents:
+            raise FileNotFoundError(name)
+        return bytes(memoryview(self.contents[name])[offset : offset + max(0, length)])
+
+    def size(self, name: str) -> int:
+        if name not in self.contents:
+            raise FileNotFoundError(name)
+        return len(self.contents[name])
+
+    def entries(self, name: str = "") -> list[Entry]:
+        prefix = f"{name}/" if name else ""
+        found = set()
+        for one, data in self.contents.items():
+            if one.startswith(prefix):
+                first, slash, _ = one[len(prefix) :].partition("/")
+                found.add(Entry(prefix + first, bool(slash), 0 if slash else len(data)))
+        return sorted(found)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.contents.pop(name, None)
+
+    def rename(self, name: str, to: str) -> None:
+        if name not in self.contents:
+            raise FileNotFoundError(name)
+        self.contents[to] = self.contents.pop(name)
+
+    def writer(self, name: str) -> Writer:
+        self.contents[name] = bytearray()
+        return _MemoryWriter(self, name)
+
+
+class _MemoryWriter:
+    def __init__(self, files: MemoryFiles, name: str) -> None:
+        self._files, self._name = files, name
+        self._data = files.contents[name]
+
+    def append(self, data: bytes | memoryview) -> None:
+        assert isinstance(self._data, bytearray)
+        self._data += data
+
+    def close(self) -> None:
+        if self._files.contents.get(self._name) is self._data:
+            self._files.contents[self._name] = bytes(self._data)
+
+    def discard(self) -> None:
+        self._files.delete([self._name])
+
+
+class _Faulty(Folder):
+    """One driver's way to the shared files, on which things go wrong."""
+
+    def __init__(self, files: MemoryFiles, fail: Fail | None) -> None:
+        self.url = files.url
+        self._files, self._fail = files, fail
+
+    def _do(self, operation: str, name: str, act: Callable[[], _T]) -> _T:
+        fail = self._fail if self._fail is not None else self._files.fail
+        fault = None if fail is None else fail(operation, name)
+        if fault == "error":
+            raise StoreFault(f"{operation} {name}: refused by a fault")
+        if fault == "unknown-not-done":
+            raise StoreTimeout(f"{operation} {name}: no answer")
+        result = act()
+        if fault == "unknown-done":
+            raise StoreTimeout(f"{operation} {name}: no answer")
+        return result
+
+    def create(self, name: str, data: bytes) -> None:
+        self._do("create", name, lambda: self._files.create(name, data))
+
+    def read(self, name: str) -> bytes:
+        return self._do("read", name, lambda: self._files.read(name))
+
+    def read_range(self, name: str, offset: int, length: int) -> bytes:
+        return self._do("read_range", name, lambda: self._files.read_range(name, offset, length))
+
+    def size(self, name: str) -> int:
+        return self._do("size", name, lambda: self._files.size(name))
+
+    def entries(self, name: str = "") -> list[Entry]:
+        return self._do("entries", name, lambda: self._files.entries(name))
+
+    def delete(self, names: Iterable[str]) -> None:
+        listed = list(names)
+        self._do("delete", ", ".join(listed), lambda: self._files.delete(listed))
+
+    def rename(self, name: str, to: str) -> None:
+        self._do("rename", name, lambda: self._files.rename(name, to))
+
+    def writer(self, name: str) -> Writer:
+        return _FaultyWriter(self, name, self._do("writer", name, lambda: self._files.writer(name)))
+
+
+class _FaultyWriter:
+    def __init__(self, folder: _Faulty, name: str, writer: Writer) -> None:
+        self._folder, self._name, self._writer = folder, name, writer
+
+    def append(self, data: bytes | memoryview) -> None:
+        self._folder._do("append", self._name, lambda: self._writer.append(data))
+
+    def close(self) -> None:
+        self._folder._do("close", self._name, self._writer.close)
+
+    def discard(self) -> None:
+        self._writer.discard()
+
+
+class MemoryStore(Store):
+    """A `Store` on `MemoryFiles`. Several of them on the same files are several drivers of one job; each is a process that
+    cannot be seen from the others."""
+
+    def __init__(self, job: str, files: MemoryFiles | None = None, *, fail: Fail | None = None) -> None:
+        self.memory = files if files is not None else MemoryFiles()
+        super().__init__("", job, folder=_Faulty(self.memory, fail), process=Process("memory", 0, ""))
+
+    def _nonce(self) -> str:
+        self.memory.claims += 1
+        return str(self.memory.claims)
+
+    def _lives(self, owner: Owner) -> bool:
+        return False

@@ -1,0 +1,196 @@
+"""Bugs to be planted, so that the search can prove itself: each must be found. They are switched on in this process only,
+for as long as a `with planted(name)` lasts, by replacing methods; nothing of them is in what runs in production."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from tailrace.coordinator.checkpoints import Checkpoints
+from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.roster import Roster, Slot
+from tailrace.state.layers import LayeredBackend
+from tailrace.storage.store import Store
+from tailrace.task.checkpoints import WriteState
+from tailrace.task.gate import Gate
+from tailrace.task.operators.endpoints import SinkTask
+from tailrace.task.operators.splits import Cuts, Dealer, Known
+from tailrace.task.restore import Restorer
+from tailrace.task.slice import Slice
+from tailrace.task.worker import Worker
+
+Patches = list[Any]
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A bug: what it is called, and the program that shows it soonest."""
+
+    name: str
+    program: str
+    patches: Callable[[], Patches]
+
+
+def _method(owner: type, name: str, make: Callable[[Any], Any]) -> Any:
+    """`make` is given the method as it is, and gives the one in its place."""
+    return mock.patch.object(owner, name, make(getattr(owner, name)))
+
+
+def _no_alignment() -> Patches:
+    return [_method(Gate, "block", lambda _: lambda self, ident: None)]
+
+
+def _overwriting_commits() -> Patches:
+    def commit(self: Store, incarnation: int, number: int, data: bytes) -> str:
+        name = f"{incarnation}/{number}.manifest"
+        self.folder.delete([name])
+        self.folder.create(name, data)
+        return name
+
+    return [_method(Store, "commit", lambda _: commit)]
+
+
+def _no_seals() -> Patches:
+    return [_method(Store, "_seal_before", lambda _: lambda self, incarnation: None)]
+
+
+def _old_workers_heard() -> Patches:
+    return [_method(Roster, "holds", lambda _: lambda self, index, epoch: self.slots[index].connected)]
+
+
+def _old_attempts_heard() -> Patches:
+    clean = property(lambda self: True, lambda self, value: None)
+    return [mock.patch.object(Slot, "clean", clean)]
+
+
+def _old_frames_read() -> Patches:
+    def make(receive: Any) -> Any:
+        return lambda self, frame, peer: receive(self, replace(frame, incarnation=self.incarnation), peer)
+
+    return [_method(Slice, "receive", make)]
+
+
+def _publish_before_commit() -> Patches:
+    def make(commit_next: Any) -> Any:
+        def early(self: Coordinator) -> None:
+            before = self._committing
+            commit_next(self)
+            if self._committing is not None and self._committing is not before:
+                self._publish(self._committing.checkpoint, self._committing.prepared)
+
+        return early
+
+    return [_method(Coordinator, "_commit_next", make)]
+
+
+def _ack_before_durable() -> Patches:
+    def make(collect: Any) -> Any:
+        def early(self: Worker, now: int = 0) -> None:
+            collect(self, now)
+            for action in list(self.actions):
+                if isinstance(action, WriteState) and action.last:
+                    self.state_written(action.checkpoint, now)
+
+        return early
+
+    return [_method(Worker, "_collect", make)]
+
+
+def _stale_restore() -> Patches:
+    def make(claimed: Any) -> Any:
+        def forgetful(self: Coordinator, incarnation: int, manifest: Any, path: str, now: int) -> None:
+            claimed(self, incarnation, None, path, now)
+
+        return forgetful
+
+    return [_method(Coordinator, "claimed", make)]
+
+
+def _forgotten_timer() -> Patches:
+    def make(to_bucket: Any) -> Any:
+        def forgetful(self: LayeredBackend, table: Any, group: int, key: Any, value: Any, data: Any) -> None:
+            if table.info.kind != "timers" or value % 7:
+                to_bucket(self, table, group, key, value, data)
+
+        return forgetful
+
+    return [_method(LayeredBackend, "_to_bucket", make)]
+
+
+def _forgotten_keys() -> Patches:
+    def make(abort: Any) -> Any:
+        def forgetful(self: LayeredBackend, checkpoint: int) -> None:
+            abort(self, checkpoint)
+            self.generations = [one for one in self.generations if one.checkpoint != checkpoint]
+
+        return forgetful
+
+    return [_method(LayeredBackend, "abort", make)]
+
+
+def _forgotten_transactions() -> Patches:
+    def abort(self: SinkTask, checkpoint: int) -> None:
+        self.unconfirmed = [one for one in self.unconfirmed if one[0] != checkpoint]
+
+    return [_method(SinkTask, "abort", lambda _: abort)]
+
+
+def _split_in_flight() -> Patches:
+    def state(self: Dealer, position: bytes | None) -> Known:
+        return Known(list(self.unassigned.items()), self.next, self.over, position)
+
+    return [_method(Dealer, "state", lambda _: state)]
+
+
+def _impatient_readers() -> Patches:
+    return [_method(Cuts, "behind", lambda _: lambda self, post: False)]
+
+
+def _no_finished_flags() -> Patches:
+    return [_method(Restorer, "_over", lambda _: lambda self, operator, finished, known: False)]
+
+
+def _greedy_deletion() -> Patches:
+    def unneeded(self: Checkpoints) -> list[str]:
+        needed = {name for kept in self._kept for name in kept.names if kept is self._kept[-1]}
+        names = sorted(name for name in self._sizes if name not in needed or "chk-" in name)
+        for name in names:
+            del self._sizes[name]
+        return names
+
+    return [_method(Checkpoints, "_unneeded", lambda _: unneeded)]
+
+
+BUGS: dict[str, Bug] = {
+    bug.name: bug
+    for bug in (
+        Bug("alignment is skipped", "counted", _no_alignment),
+        Bug("a commit overwrites what is there", "counted", _overwriting_commits),
+        Bug("a claim does not seal what was before", "counted", _no_seals),
+        Bug("a worker that was replaced is heard", "finished", _old_workers_heard),
+        Bug("what was said before a reset counts", "finished", _old_attempts_heard),
+        Bug("frames of an older attempt are read", "counted", _old_frames_read),
+        Bug("sinks publish before the commit", "counted", _publish_before_commit),
+        Bug("a worker acks before its file is durable", "counted", _ack_before_durable),
+        Bug("a restart does not look for the newest checkpoint", "counted", _stale_restore),
+        Bug("a timer is forgotten at the snapshot", "in_event_time", _forgotten_timer),
+        Bug("the keys of an aborted checkpoint are forgotten", "sparse", _forgotten_keys),
+        Bug("what a sink prepared for an aborted checkpoint is forgotten", "counted", _forgotten_transactions),
+        Bug("a split under way is lost", "in_splits", _split_in_flight),
+        Bug("a reader looks at what was sent behind a cut", "in_splits", _impatient_readers),
+        Bug("operators that had finished finish again", "finished", _no_finished_flags),
+        Bug("files that a checkpoint needs are deleted", "counted", _greedy_deletion),
+    )
+}
+
+
+@contextlib.contextmanager
+def planted(name: str) -> Iterator[None]:
+    """With this bug."""
+    with contextlib.ExitStack() as stack:
+        for patch in BUGS[name].patches():
+            stack.enter_context(patch)
+        yield

@@ -1,0 +1,328 @@
+"""Scenarios: a program, the conditions it runs under, its settings and the faults that befall it, all from one seed; and
+the verdict on what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest import mock
+
+import tailrace as tr
+from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.machine import Limits
+from tailrace.coordinator.restarts import Exponential, Fixed, Strategy
+from tailrace.errors import TailraceError
+from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
+from tailrace.testing.faults import Fault
+from tailrace.testing.inprocess import prepared_simulation
+from tailrace.testing.programs import PROGRAMS, Program
+from tailrace.testing.simulator import Simulation
+from tailrace.testing.world import Conditions
+
+MS = 1_000
+EXPECTED_CAUSES = frozenset({"worker", "peer", "store", "checkpoint"})
+"""Kinds of failure that faults bring about. Any other is one of ours: the programs do nothing wrong."""
+BROKE = "broke the protocol"
+
+NETWORKS: dict[str, Conditions] = {
+    "fast": Conditions(delay=(0, 20), step_cost=(1, 40), budget=(2, 24), encode_limit=(8, 256), zombie=(0, 5 * MS)),
+    "uneven": Conditions(delay=(1, 2 * MS), step_cost=(1, 200), zombie=(0, 40 * MS), startup=(0, 10 * MS)),
+    "slow": Conditions(delay=(500, 3 * MS), step_cost=(1, 60), budget=(16, 64), zombie=(0, 80 * MS), startup=(0, MS)),
+    "in small steps": Conditions(delay=(0, 300), step_cost=(1, 20), budget=(1, 6), encode_limit=(1, 8), zombie=(0, MS)),
+}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is run."""
+
+    seed: int
+    program: str
+    n: int
+    parallelism: int = 2
+    max_parallelism: int = 128
+    network: str = "fast"
+    rate: float | None = None
+    checkpoints: CheckpointSettings | None = None
+    restarts: tuple[str, int] = ("fixed", 0)
+    """Which strategy, and its pause in microseconds."""
+    window: int | None = None
+    """Bytes of a channel's window; None: as large as ever."""
+    small: int | None = None
+    """Entries up to which state is written as a whole; None: as ever, so these programs always write it all."""
+    chunk: int | None = None
+    """Bytes after which a part of a state file is written; None: as ever, so it is written in one piece."""
+    debug: bool = False
+    copies: bool = False
+    faults: tuple[Fault, ...] = ()
+
+    def options(self) -> dict[str, Any]:
+        """What is chosen, by option: to see that everything really occurs."""
+        settings = self.checkpoints
+        found: dict[str, Any] = {
+            "program": self.program,
+            "parallelism": self.parallelism,
+            "max_parallelism": self.max_parallelism,
+            "network": self.network,
+            "paced": self.rate is not None,
+            "checkpoints": settings is not None,
+            "restarts": self.restarts[0],
+            "pause": self.restarts[1] > 0,
+            "narrow window": self.window is not None,
+            "incremental": self.small is not None,
+            "in pieces": self.chunk is not None,
+            "debug": self.debug,
+            "copies": self.copies,
+            "undisturbed": not self.faults,
+        }
+        if settings is not None:
+            found |= {
+                "max_concurrent": settings.max_concurrent,
+                "min_pause": settings.min_pause > 0,
+                "short timeout": settings.timeout < 1_000_000,
+                "tolerated": settings.tolerated_failures < 100,
+                "keep": settings.keep,
+                "interval": settings.interval,
+            }
+        return found
+
+
+def scenario(seed: int, program: str | None = None, faults: bool = True) -> Scenario:
+    """The scenario of a seed."""
+    rng = random.Random(f"tailrace scenario {seed}")
+    drawn = rng.choice(sorted(PROGRAMS))
+    name = program if program is not None else drawn
+    network = rng.choice(sorted(NETWORKS))
+    n = PROGRAMS[name].n
+    checkpointing = rng.random() < 0.95
+    interval = rng.choice([1, 2, 4, 10]) * MS
+    made = Scenario(
+        seed,
+        name,
+        n,
+        parallelism=rng.choice([1, 2, 2, 3]),
+        max_parallelism=rng.choice([4, 16, 128]),
+        network=network,
+        rate=rng.choice([None, n / 0.01, n / 0.02, n / 0.04]),
+        checkpoints=_settings(rng, interval, network) if checkpointing else None,
+        restarts=(rng.choice(["fixed", "exponential"]), rng.choice([0, 1 * MS, 15 * MS])),
+        window=rng.choice([None, None, 1, 400, 3_000]),
+        small=rng.choice([None, 0, 10, 40]),
+        chunk=rng.choice([None, 1, 300]),
+        debug=rng.random() < 0.1,
+        copies=rng.random() < 0.1,
+    )
+    return replace(made, faults=_faults(rng, checkpointing)) if faults else made
+
+
+def _settings(rng: random.Random, interval: int, network: str) -> CheckpointSettings:
+    short = {"fast": 2 * MS, "in small steps": 12 * MS, "uneven": 30 * MS, "slow": 50 * MS}[network]
+    timeout = rng.choice([600_000_000, 100 * MS, short])
+    return CheckpointSettings(
+        interval=interval,
+        timeout=timeout,
+        min_pause=rng.choice([0, 0, 2 * MS]),
+        max_concurrent=rng.choice([1, 2, 3]),
+        # Where back-pressure holds every checkpoint up for longer than it may take, a job that does not tolerate it would
+        # start again and again.
+        tolerated_failures=rng.choice([10_000, 2, 0]) if timeout != short else 10_000,
+        keep=rng.choice([1, 1, 3]),
+    )
+
+
+WEIGHTS: dict[str, int] = {
+    "kill": 6,
+    "respawn": 2,
+    "freeze": 3,
+    "cut-link": 3,
+    "delay": 4,
+    "checkpoint": 2,
+    "crash-driver": 4,
+    "freeze-driver": 2,
+    "storage": 4,
+}
+ANCHORS = (
+    "commit 1",
+    "commit 2 done",
+    "claim",
+    "Reset",
+    "read state",
+    "Publish",
+    "SubtasksFinished",
+    "FINISHING",
+    "Deployed",
+    "Complete 1",
+    "Abort",
+)
+"""Moments that a turn chosen at random would seldom hit."""
+
+
+def _faults(rng: random.Random, checkpointing: bool) -> tuple[Fault, ...]:
+    kinds = [kind for kind in WEIGHTS if checkpointing or kind not in ("crash-driver", "freeze-driver", "storage")]
+    found: list[Fault] = []
+    turn = 0
+    for _ in range(rng.choice([0, 1, 2, 2, 3, 4, 6])):
+        kind: Any = rng.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
+        near = bool(found) and rng.random() < 0.5  # in the middle of the recovery from the one before
+        turn = turn + rng.randint(0, 120) if near else rng.randint(1, rng.choice([100, 400, 1000]))
+        after = rng.choice(ANCHORS) if rng.random() < 0.3 else ""
+        fault = Fault(
+            rng.randint(0, 30) if after else turn,
+            kind,
+            which=rng.randint(0, 5),
+            other=rng.randint(0, 5),
+            duration=rng.choice([2, 20, 90, 250]) * MS,
+            after=after,
+        )
+        if kind == "storage":
+            chance, outcome = rng.choice([0.02, 0.1, 0.5, 1.0]), rng.choice(["error", "unknown-done", "any", "any"])
+            fault = replace(fault, duration=rng.choice([3, 40, 200]), chance=chance, outcome=outcome)  # type: ignore[arg-type]
+        found.append(fault)
+        if kind == "kill" and rng.random() < 0.3:  # several at once
+            found.append(replace(fault, which=fault.which + 1))
+    return tuple(found)
+
+
+# Running one.
+
+
+@dataclass
+class Verdict:
+    """What came of a scenario."""
+
+    scenario: Scenario
+    wrong: list[str] = field(default_factory=list)
+    covered: Counter[str] = field(default_factory=Counter)
+    turns: int = 0
+    digest: str = ""
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def command(self) -> str:
+        """What repeats it."""
+        seed, program = self.scenario.seed, self.scenario.program
+        return f"python -m tailrace.testing.search --seeds {seed}:{seed + 1} --program {program} --trace"
+
+
+LIMITS = Limits(slots=60_000_000, lease=80 * MS, leave=20 * MS, finish=20 * MS, gone=200 * MS)
+MAX_TURNS = 150_000
+
+
+def run_scenario(what: Scenario, *, keep_trace: bool = False) -> Verdict:
+    """Runs a scenario to its end, and looks at everything that it did."""
+    verdict = Verdict(what)
+    program = PROGRAMS[what.program]
+    name = f"seed {what.seed}"
+    book = BOOKS[name] = Book()
+    files = WatchedFiles([book] if what.checkpoints is not None else [])
+    if what.checkpoints is None:
+        book.committed = None
+    try:
+        with _switches(what):
+            world = build(what, program, Ledger(name), files, keep_trace)
+            _run(world, verdict)
+            _judge(world, program, book, files, verdict)
+    finally:
+        del BOOKS[name]
+    return verdict
+
+
+def build(
+    what: Scenario, program: Program, sink: Ledger, files: WatchedFiles, keep_trace: bool, **options: Any
+) -> Simulation:
+    """The simulation of a scenario."""
+    env = tr.Environment(
+        parallelism=what.parallelism,
+        max_parallelism=what.max_parallelism,
+        debug=what.debug,
+        copy_records=what.copies,
+        checkpoint=tr.CheckpointConfig(dir="memory") if what.checkpoints is not None else None,
+    )
+    program.build(env, what.n, what.rate).sink_to(
+        sink, uid="ledger", **({} if program.sinks is None else {"parallelism": min(program.sinks, what.parallelism)})
+    )
+    return prepared_simulation(
+        env,
+        name="golden",
+        seed=what.seed,
+        conditions=replace(NETWORKS[what.network], max_turns=MAX_TURNS),
+        limits=LIMITS,
+        keep_trace=keep_trace,
+        checkpoints=what.checkpoints,
+        restarts=lambda: _strategy(what.restarts),
+        files=files,
+        faults=what.faults,
+        **options,
+    )
+
+
+def _strategy(restarts: tuple[str, int]) -> Strategy:
+    kind, pause = restarts
+    return Fixed(100_000, pause) if kind == "fixed" else Exponential(pause, 20 * MS, 2.0, 100 * MS)
+
+
+@contextlib.contextmanager
+def _switches(what: Scenario) -> Iterator[None]:
+    """Sizes that are constants in production."""
+    with contextlib.ExitStack() as stack:
+        for place, value in (
+            ("tailrace.task.slice.MIN_WINDOW", what.window),
+            ("tailrace.task.slice.MAX_WINDOW", what.window),
+            ("tailrace.state.layers.SMALL", what.small),
+            ("tailrace.task.checkpoints.CHUNK", what.chunk),
+        ):
+            if value is not None:
+                stack.enter_context(mock.patch(place, value))
+        yield
+
+
+def _run(world: Simulation, verdict: Verdict) -> None:
+    try:
+        status = world.run()
+        if status is not JobStatus.FINISHED:
+            cause = world.coordinator.cause
+            verdict.wrong.append(f"the job ended as {status}: {cause.message if cause is not None else 'no cause'}")
+        elif world.coordinator.left_behind:
+            verdict.wrong.append(f"the job ended without its slots {world.coordinator.left_behind}")
+        world.drain()
+    except TailraceError as error:
+        verdict.wrong.append(f"{type(error).__name__}: {error.args[0]}")
+    verdict.turns, verdict.digest, verdict.trace = world.turns, world.digest, world.trace
+    verdict.covered = world.covered
+    for cause in world.causes:
+        if cause.kind not in EXPECTED_CAUSES or BROKE in cause.message:
+            verdict.wrong.append(f"the job was restarted because of {cause.kind}: {cause.message}")
+            break
+
+
+def _judge(world: Simulation, program: Program, book: Book, files: WatchedFiles, verdict: Verdict) -> None:
+    covered = verdict.covered
+    covered.update(book.counts)
+    covered["committed"] += files.commits
+    covered["a checkpoint when some had finished"] += files.ended_early
+    covered["a checkpoint that refers to others"] += files.incremental
+    verdict.wrong += files.wrong
+    verdict.wrong += check_records(book, program.expected(verdict.scenario.n), program.order)
+    checkpoints, store = world.coordinator.checkpoints, world.driver.store
+    if verdict.wrong or checkpoints is None or store is None:
+        return
+    for name in checkpoints.needed:
+        if name not in files.contents:
+            verdict.wrong.append(f"a checkpoint that is kept needs {name}, which is gone")
+    # What the runtime does at the end of a job whose checkpoints are not to outlive it.
+    files.newest = None
+    store.delete(checkpoints.give_up_all())
+    store.sweep(world.coordinator.incarnation + 1)
+    left = files.leftovers([i for i in store.incarnations() if _run_of(store, i) == world.driver.run_id], [])
+    if left:
+        verdict.wrong.append(f"the job has left {left[:3]} behind")
+
+
+def _run_of(store: Any, incarnation: int) -> str | None:
+    owner = store.owner(incarnation)
+    return None if owner is None else owner.run_id

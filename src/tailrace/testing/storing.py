@@ -1,0 +1,162 @@
+"""What simulated workers and drivers want of the storage of checkpoints: done some time later, answered some time after
+that, in the order in which it was asked for. The counterpart of `runtime.storing`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tailrace.coordinator.machine import Claim, Commit, Delete, Sweep
+from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, Fenced
+from tailrace.state.manifest import decode_manifest
+from tailrace.storage.reading import read_state
+from tailrace.task.checkpoints import DropState, WriteState
+from tailrace.task.worker import ReadState
+from tailrace.testing.world import Driver, Event, Process, StoreWork
+
+if TYPE_CHECKING:
+    from tailrace.testing.simulator import Simulation
+
+_WRONG = (OSError, Fenced, CheckpointCorrupt, CheckpointNotFound)
+_FATAL = (CheckpointCorrupt, CheckpointNotFound, FileNotFoundError)
+
+
+def ask(
+    world: Simulation,
+    party: int,
+    what: str,
+    work: Callable[[], Any],
+    then: Callable[[Any, Exception | None], None] | None = None,
+) -> None:
+    """`work` is done some time later, and `then` hears of it some time after that."""
+
+    def act() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except _WRONG as raised:
+            error = raised
+            world.count(f"{type(raised).__name__} at {what.partition(' ')[0]}")
+        if then is not None:
+            world.send(party, party, Event(f"{what} done", lambda: then(result, error)))
+
+    def orphan() -> None:  # the party is dead; what it had asked for is on its way all the same
+        world.count("a dead party's storage operation was carried out")
+        try:
+            work()
+        except Fenced:
+            world.count("fenced commits")
+        except _WRONG:
+            pass
+
+    world.send(party, party, StoreWork(what, act, orphan))
+
+
+def write(world: Simulation, process: Process, action: WriteState) -> None:
+    """Appends to the file of a checkpoint; makes it durable at its end. A file that has failed once is given up."""
+    store, machine, number = process.driver.store, process.machine, action.checkpoint
+    assert store is not None
+    incarnation = machine.incarnation
+    writers = process.writers
+
+    def work() -> bool:
+        if number in writers and writers[number] is None:
+            return False
+        try:
+            writer = writers.get(number)
+            if writer is None:
+                writer = writers[number] = store.writer(action.name)
+            for data in action.data:
+                writer.append(data)
+            if action.last:
+                writer.close()
+                del writers[number]
+        except OSError:
+            writer = writers.pop(number, None)
+            if writer is not None:
+                with contextlib.suppress(OSError):
+                    writer.discard()
+            if not action.last:
+                writers[number] = None
+            raise
+        return action.last
+
+    def then(done: bool | None, error: Exception | None) -> None:
+        if machine.incarnation != incarnation:
+            return
+        if error is not None:
+            machine.state_not_written(number, str(error))
+        elif done:
+            machine.state_written(number, world.now)
+
+    ask(world, process.party, f"write {action.name}", work, then)
+
+
+def drop(world: Simulation, process: Process, action: DropState) -> None:
+    """Nothing of a file is to stay."""
+    store = process.driver.store
+    assert store is not None
+
+    def work() -> None:
+        if action.checkpoint in process.writers:
+            writer = process.writers.pop(action.checkpoint)
+            if writer is not None:
+                writer.discard()
+        else:
+            store.delete([action.name])
+
+    ask(world, process.party, f"drop {action.name}", work)
+
+
+def read(world: Simulation, process: Process, action: ReadState) -> None:
+    """Reads parts of a checkpoint."""
+    store, machine = process.driver.store, process.machine
+    assert store is not None
+    manifest = decode_manifest(action.manifest, "manifest")
+
+    def then(parts: Any, error: Exception | None) -> None:
+        if error is not None:
+            machine.state_unreadable(action.number, f"{type(error).__name__}: {error}", isinstance(error, _FATAL))
+            return
+        for part in parts:
+            machine.state_part(action.number, part)
+        machine.state_read(action.number)
+
+    ask(world, process.party, "read state", lambda: list(read_state(store, manifest, action.wanted)), then)
+
+
+def of_driver(world: Simulation, driver: Driver, action: Claim | Commit | Delete | Sweep) -> None:
+    """What a coordinator wants of the storage."""
+    store, coordinator, party = driver.store, driver.coordinator, driver.party
+    assert store is not None
+    if isinstance(action, Claim):
+
+        def claimed(result: Any, error: Exception | None) -> None:
+            if error is not None:
+                kind = {Fenced: "fenced", CheckpointCorrupt: "state"}.get(type(error), "store")
+                coordinator.claim_failed(f"{type(error).__name__}: {error}", world.now, kind)
+                return
+            incarnation, found = result
+            path, manifest = found if found is not None else ("", None)
+            coordinator.claimed(incarnation, manifest, path, world.now)
+
+        ask(world, party, "claim", lambda: (store.claim(driver.run_id), store.latest()), claimed)
+    elif isinstance(action, Commit):
+
+        def committed(path: Any, error: Exception | None) -> None:
+            number = action.checkpoint
+            if error is None:
+                coordinator.committed(number, path, path, world.now)
+                return
+            fenced = isinstance(error, Fenced)
+            if fenced:
+                world.count("fenced commits")
+            coordinator.not_committed(number, f"{type(error).__name__}: {error}", fenced, world.now)
+
+        work = lambda: store.commit(action.incarnation, action.number, action.data)  # noqa: E731
+        ask(world, party, f"commit {action.checkpoint}", work, committed)
+    elif isinstance(action, Delete):
+        ask(world, party, "delete", lambda: store.delete(action.names))
+    else:
+        ask(world, party, "sweep", lambda: store.sweep(action.incarnation, action.needed))

@@ -1,0 +1,116 @@
+"""What a simulated cluster consists of."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.coordinator.machine import Coordinator
+from tailrace.elements.frames import decode as decode_frame
+from tailrace.task.worker import Worker
+from tailrace.testing.memorystore import MemoryStore
+
+EPOCH = 1_700_000_000_000_000
+"""Where the virtual clock starts (int64 microseconds): a fixed moment in 2023."""
+
+
+@dataclass
+class Conditions:
+    """How the simulated world behaves. All times are microseconds, all choices uniform over these ranges."""
+
+    delay: tuple[int, int] = (1, 2_000)
+    step_cost: tuple[int, int] = (1, 200)
+    budget: tuple[int, int] = (1, 64)
+    max_turns: int = 5_000_000
+    """After so many turns a simulation that has not ended is taken for one that never will."""
+    encode_limit: tuple[int, int] = (1, 64)
+    zombie: tuple[int, int] = (0, 4_000_000)
+    """How long the process of a cancelled Spark job lives on, and how long a worker takes to notice a dead driver."""
+    startup: tuple[int, int] = (0, 0)
+    """How long a worker's process takes until it says hello."""
+
+    @classmethod
+    def calm(cls) -> Conditions:
+        """No delays and large steps: the fastest way to the result."""
+        return cls(delay=(0, 0), step_cost=(1, 1), budget=(1024, 1024), encode_limit=(4096, 4096), zombie=(0, 0))
+
+
+@dataclass(slots=True)
+class Link:
+    """One direction between two parties; what is sent arrives in order."""
+
+    queue: deque[tuple[int, Any]] = field(default_factory=deque)
+    last_arrival: int = 0
+
+
+@dataclass(eq=False)
+class Process:
+    """A worker's process."""
+
+    party: int
+    driver: Driver
+    slot: int
+    launch: int
+    machine: Worker
+    epoch: int = 0
+    asleep_until: int | None = 0
+    """0: may be stepped; None: only a message wakes it; else the clock does."""
+    frozen_until: int = 0
+    peers: dict[int, int] = field(default_factory=dict)
+    """Slot -> party, of the attempt that runs."""
+    writers: dict[int, Any] = field(default_factory=dict)
+    """The files that it is writing, by checkpoint; None for one that has failed."""
+
+
+@dataclass(eq=False)
+class Driver:
+    """A driver with the coordinator of the job. After a crash its store operations that are on their way may still be
+    carried out; and one that slept wakes up."""
+
+    party: int
+    run_id: str
+    coordinator: Coordinator
+    store: MemoryStore | None
+    alive: bool = True
+    frozen_until: int = 0
+    tick_at: int | None = None
+    """When its coordinator wants to look at the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameItem:
+    """On a link between two workers: bytes from the worker of a slot."""
+
+    slot: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happens at a party without being a message: `act` is called with nothing."""
+
+    what: str
+    act: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWork:
+    """An operation on the storage that a party has asked for. `orphan` does it when the party is gone."""
+
+    what: str
+    act: Callable[[], None]
+    orphan: Callable[[], None]
+
+
+def described(item: Any) -> str:
+    """A line about what arrives."""
+    if isinstance(item, FrameItem):
+        frame = decode_frame(item.data)
+        return f"frame kind {frame.kind} {frame.channel} seq {frame.seq} x{frame.count}"
+    if isinstance(item, Event | StoreWork):
+        return item.what
+    message = item[2] if isinstance(item, tuple) else item
+    number = getattr(message, "checkpoint", None)
+    return type(message).__name__ + ("" if number is None else f" {number}")

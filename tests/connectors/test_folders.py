@@ -1,0 +1,191 @@
+"""Sinks on filesystems of all kinds: nothing is seen before it is published, twice is once, and orphans are swept."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from moto.server import ThreadedMotoServer
+from tests.connectors.test_sinks import BATCH, SCHEMA, Place
+
+import tailrace as tr
+from tailrace.connectors import folders
+from tailrace.connectors.sinks import remove_unfinished
+
+BUCKET = "the-bucket"
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[Any]:
+    """A server that speaks S3, found as a user's own would be: by the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        server = ThreadedMotoServer(port=0, verbose=False)
+        server.start()
+        host, port = server.get_host_and_port()
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "testing")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        fs = fsspec.filesystem("s3", use_listings_cache=False)
+        fs.call_s3("create_bucket", Bucket=BUCKET)
+        yield fs
+        server.stop()
+
+
+@pytest.fixture(params=["file", "memory", "s3", "s3a"])
+def place(request: pytest.FixtureRequest, tmp_path: Any) -> str:
+    """An empty folder, as a URL."""
+    if request.param == "file":
+        return f"file://{tmp_path}/out"
+    if request.param == "memory":
+        return f"memory://{request.node.name}/out"
+    request.getfixturevalue("s3")
+    return f"{request.param}://{BUCKET}/{request.node.name}/out"
+
+
+def listed(place: str) -> list[str]:
+    """The names that are in a folder, without those that readers pass over."""
+    fs, path = fsspec.core.url_to_fs(place, use_listings_cache=False)
+    fs.invalidate_cache()
+    found = sorted(name.rpartition("/")[2] for name in fs.find(path)) if fs.exists(path) else []
+    return [name for name in found if not name.startswith((".", "_"))]
+
+
+def covered(place: str) -> int:
+    """How many files are under cover."""
+    if folders.protocol_of(place) in ("s3", "s3a"):
+        folder = folders.S3Folder(place)
+        return len(list(folder._uploads()))
+    fs, path = fsspec.core.url_to_fs(place)
+    return sum(name.rpartition("/")[2].startswith(".") for name in fs.find(path)) if fs.exists(path) else 0
+
+
+def lines(place: str) -> list[str]:
+    fs, path = fsspec.core.url_to_fs(place, use_listings_cache=False)
+    return sorted(line for name in listed(place) for line in fs.cat_file(f"{path}/{name}").decode().splitlines())
+
+
+def test_a_file_is_seen_once_it_is_published(place: str) -> None:
+    sink = tr.sinks.TextFiles(place)
+    writer = sink.writer(Place())
+    prepared = []
+    for i in range(3):
+        writer.write([f"line {i}"])
+        prepared.append(writer.prepare())
+    assert listed(place) == [] and covered(place) == 3
+    sink.publish(prepared[:2])
+    assert lines(place) == ["line 0", "line 1"] and covered(place) == 1
+    tr.sinks.TextFiles(place).publish(prepared)  # by somebody else, who does not know how far the first one came
+    sink.publish(prepared)
+    assert lines(place) == ["line 0", "line 1", "line 2"] and covered(place) == 0
+    writer.write(["given up"])
+    assert covered(place) == 1
+    writer.close()
+    assert len(listed(place)) == 3 and covered(place) == 0
+
+
+def test_what_is_nowhere_cannot_be_published(place: str) -> None:
+    sink = tr.sinks.TextFiles(place)
+    writer = sink.writer(Place())
+    writer.write(["a"])
+    prepared = writer.prepare()
+    remove_unfinished(sink, "run")
+    with pytest.raises(FileNotFoundError):
+        sink.publish([prepared])
+
+
+def test_orphans_are_swept_and_nobody_elses_files(place: str) -> None:
+    mine, others = Place(incarnation=2), [Place(run_id="other"), Place(incarnation=3), Place(uid="another")]
+    for at in [mine, replace(mine, subtask=1), *others]:
+        writer = tr.sinks.TextFiles(place).writer(at)
+        writer.write(["x"])
+        writer.prepare()
+        writer.write(["y"])
+    assert covered(place) == 10
+    sink = tr.sinks.TextFiles(place)
+    sink.recover(["run"], 3, "sink")
+    assert covered(place) == 6
+    remove_unfinished(sink, "other")
+    assert covered(place) == 4
+    assert listed(place) == []
+
+
+def test_what_a_kept_checkpoint_has_prepared_stays(place: str) -> None:
+    sink = tr.sinks.TextFiles(place)
+    writer = sink.writer(Place())
+    writer.write(["kept"])
+    kept = writer.prepare()
+    assert kept is not None
+    writer.write(["lost"])
+    writer.prepare()
+    remove_unfinished(sink, "run", "sink", [kept])
+    assert covered(place) == 1
+    sink.publish([kept])
+    assert lines(place) == ["kept"]
+
+
+def test_parquet_anywhere(place: str) -> None:
+    sink = tr.sinks.Parquet(place, SCHEMA)
+    writer = sink.writer(Place())
+    for _ in range(3):
+        writer.write(BATCH)
+    sink.publish([writer.prepare()])
+    writer.write(BATCH)
+    sink.publish([writer.prepare()])
+    fs, path = fsspec.core.url_to_fs(place)
+    found = [pq.read_table(pa.BufferReader(fs.cat_file(f"{path}/{name}"))) for name in listed(place)]
+    assert [table.num_rows for table in found] == [6, 2]
+    assert found[0].schema == SCHEMA
+
+
+def test_a_large_file_goes_out_in_parts(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "PART_BYTES", 5 << 20)
+    place = f"s3://{BUCKET}/large"
+    sink = tr.sinks.TextFiles(place)
+    writer = sink.writer(Place())
+    text = "x" * 1023
+    for _ in range(12):
+        writer.write([text] * 1024)
+    prepared = writer.prepare()
+    assert prepared is not None and len(folders._tokens.decode(prepared).parts) == 3
+    sink.publish([prepared])
+    sink.publish([prepared])
+    [name] = listed(place)
+    assert s3.size(f"{place}/{name}") == 12 << 20
+
+
+def test_a_sink_on_a_url_travels(place: str) -> None:
+    sink = pickle.loads(pickle.dumps(tr.sinks.TextFiles(place + "/")))
+    assert sink.path == folders.normal(place)
+
+
+def test_what_nobody_can_reach_is_told() -> None:
+    with pytest.raises(tr.ConfigError, match="nonsense"):
+        tr.sinks.TextFiles("nonsense://a/b").writer(Place())
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("file:///a/b/", "/a/b"),
+        ("file:/a/b", "/a/b"),
+        ("file://localhost/a", "/a"),
+        ("/a/../b", "/b"),
+        ("s3a://bucket/a/", "s3a://bucket/a"),
+        ("hdfs://host:9000/a", "hdfs://host:9000/a"),
+    ],
+)
+def test_paths_and_urls(said: str, meant: str) -> None:
+    assert folders.normal(said) == meant
+
+
+def test_a_name_tells_whose_it_is() -> None:
+    name = folders.name_of(3, "a-run-5", 12, "uid", 7, ".txt")
+    assert folders.origin_of(name) == folders.Origin("a-run-5", 12, folders.whose("uid"))
+    assert folders.origin_of("part-1.txt") is None

@@ -1,0 +1,350 @@
+"""The coordinator's books about checkpoints: when one is due, when it is complete, and which files may go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace.coordinator.checkpoints import HISTORY, Checkpoints, CheckpointSettings
+from tailrace.protocol.snapshot import Ack, OperatorAck, SubtaskAck
+from tailrace.state.format import TableInfo
+from tailrace.state.manifest import Prepared
+
+S = 1_000_000
+
+
+class Books:
+    """The books of a job with some slots, and what its workers and its storage would say."""
+
+    def __init__(self, slots: int = 2, **settings: Any) -> None:
+        self.books = Checkpoints(CheckpointSettings(**settings), "job", "run", slots, 128)
+        self.slots = slots
+
+    def trigger(self, now: int = 0, final: bool = False) -> int:
+        return self.books.trigger(now, now + 5, final)
+
+    def ack(self, number: int, older: list[str] | None = None, prepared: tuple[bytes, ...] = ()) -> None:
+        for slot in range(self.slots):
+            said = [("sink", one) for one in prepared] if slot == 0 else []
+            self.books.ack(slot, Ack(number, file(number, slot), 100, older or [], [], said))
+
+    def commit(self, number: int, now: int = 0) -> Any:
+        ready = self.books.ready()
+        assert ready is not None and ready.id == number
+        ready.committing = True
+        manifest = self.books.manifest(ready, 1)
+        return self.books.committed(number, manifest, path(number), f"url/{path(number)}", now)
+
+    def complete(self, older: list[str] | None = None, prepared: tuple[bytes, ...] = (), now: int = 0) -> int:
+        number = self.trigger(now)
+        self.ack(number, older, prepared)
+        self.commit(number, now)
+        return number
+
+
+def file(number: int, slot: int = 0) -> str:
+    return f"1/chk-{number}/w{slot}-1.state"
+
+
+def path(number: int) -> str:
+    return f"1/{number}.manifest"
+
+
+def files(*numbers: int) -> list[str]:
+    return sorted([path(n) for n in numbers] + [file(n, slot) for n in numbers for slot in range(2)])
+
+
+# When.
+
+
+def test_the_clock_decides_from_the_start_on() -> None:
+    books = Books(interval=10 * S).books
+    assert books.due_at() is None
+    books.start(100 * S)
+    assert books.due_at() == 110 * S
+
+
+def test_without_an_interval_there_are_checkpoints_on_request_only() -> None:
+    books = Books().books
+    books.start(100 * S)
+    assert books.due_at() is None
+    books.requests.append("somebody")
+    assert books.due_at() == 0, "at once"
+
+
+def test_the_interval_is_from_trigger_to_trigger() -> None:
+    b = Books(interval=10 * S, max_concurrent=2)
+    b.books.start(0)
+    b.trigger(10 * S)
+    assert b.books.due_at() == 20 * S
+
+
+def test_only_so_many_are_under_way_at_once() -> None:
+    b = Books(interval=10 * S, max_concurrent=2)
+    b.books.start(0)
+    first = b.trigger(10 * S)
+    b.trigger(20 * S)
+    assert b.books.due_at() is None
+    b.books.requests.append("somebody")
+    assert b.books.due_at() is None
+    b.books.abort(first, 25 * S)
+    assert b.books.due_at() == 25 * S, "who asked need not wait for the interval"
+
+
+@pytest.mark.parametrize("ending", ["complete", "aborted"])
+def test_the_pause_is_from_the_end_of_one_to_the_next(ending: str) -> None:
+    b = Books(interval=1 * S, min_pause=30 * S)
+    b.books.start(0)
+    number = b.trigger(1 * S)
+    if ending == "complete":
+        b.ack(number)
+        b.commit(number, 5 * S)
+    else:
+        b.books.abort(number, 5 * S)
+    assert b.books.due_at() == 35 * S
+    b.books.requests.append("somebody")
+    assert b.books.due_at() == 35 * S
+
+
+def test_while_the_last_one_is_under_way_no_other_begins() -> None:
+    b = Books(interval=1 * S, max_concurrent=5)
+    b.books.start(0)
+    b.trigger(1 * S, final=True)
+    assert b.books.due_at() is None
+
+
+def test_a_checkpoint_times_out_unless_its_manifest_is_on_its_way() -> None:
+    b = Books(timeout=60 * S, max_concurrent=3)
+    assert b.books.timeout_at() is None
+    first, second = b.trigger(0), b.trigger(10 * S)
+    assert b.books.timeout_at() == 60 * S
+    assert (b.books.timed_out(60 * S - 1), b.books.timed_out(60 * S), b.books.timed_out(70 * S)) == (
+        [],
+        [first],
+        [first, second],
+    )
+    b.books.pending[first].committing = True
+    assert b.books.timed_out(70 * S) == [second] and b.books.timeout_at() == 70 * S
+
+
+# What.
+
+
+def test_numbers_grow_and_are_not_used_again() -> None:
+    b = Books()
+    assert [b.trigger(), b.trigger()] == [1, 2]
+    b.books.abort(2, 0)
+    assert b.trigger() == 3
+
+
+def test_who_asked_is_told_of_the_checkpoint_that_was_triggered_next() -> None:
+    b = Books()
+    b.books.requests += ["one", "two"]
+    number = b.trigger()
+    assert b.books.pending[number].waiting == ["one", "two"] and b.books.requests == []
+    b.books.requests.append("three")
+    assert b.books.pending[number].waiting == ["one", "two"]
+
+
+def test_it_is_ready_when_every_worker_has_acked() -> None:
+    b = Books(slots=3)
+    number = b.trigger()
+    acks = [b.books.ack(slot, Ack(number, file(number, slot), 1)) for slot in (2, 0, 2)]
+    assert acks == [False, False, False] and b.books.ready() is None
+    assert b.books.ack(1, Ack(number, file(number, 1), 1))
+    ready = b.books.ready()
+    assert ready is not None and ready.id == number
+
+
+def test_an_ack_of_none_that_is_pending_is_nothing() -> None:
+    b = Books(slots=1)
+    assert not b.books.ack(0, Ack(7, "7", 1))
+    number = b.trigger()
+    b.books.abort(number, 0)
+    assert not b.books.ack(0, Ack(number, "late", 1))
+
+
+def test_one_manifest_is_written_at_a_time_and_the_older_one_first() -> None:
+    b = Books(max_concurrent=3)
+    for number in (b.trigger(), b.trigger(), b.trigger()):
+        if number != 1:
+            b.ack(number)
+    ready = b.books.ready()
+    assert ready is not None and ready.id == 2
+    ready.committing = True
+    b.ack(1)
+    assert b.books.ready() is None
+    assert not b.books.ack(0, Ack(2, "another", 1)), "what is being written does not change any more"
+
+
+def test_the_manifest_says_what_there_is() -> None:
+    b = Books()
+    number = b.trigger(7 * S, final=True)
+    tables = [TableInfo("counts")]
+    for slot in (1, 0):
+        operators = [
+            OperatorAck("count", "count", 2, slot == 1, True, tables),
+            OperatorAck("sink", "files", 2, slot == 1),
+        ]
+        done = SubtaskAck(0, slot, 10 * (slot + 1), 20, 30, 400, operators)
+        b.books.ack(slot, Ack(number, file(number, slot), 500 + slot, ["x", f"y{slot}"], [done], [("sink", b"%d" % slot)]))
+    ready = b.books.ready()
+    assert ready is not None
+    manifest = b.books.manifest(ready, 4)
+    assert (manifest.job, manifest.run_id, manifest.incarnation, manifest.checkpoint) == ("job", "run", 4, 1)
+    assert (manifest.timestamp, manifest.slots, manifest.max_parallelism, manifest.final) == (7 * S + 5, 2, 128, True)
+    assert [(one.slot, one.name, one.size) for one in manifest.files] == [(0, file(1), 500), (1, file(1, 1), 501)]
+    assert manifest.older == ["x", "y0", "y1"] and manifest.size == 1001
+    count, sink = manifest.operators
+    assert (count.uid, count.parallelism, count.finished, count.tables, count.stateful) == (
+        "count",
+        2,
+        [False, True],
+        tables,
+        True,
+    )
+    assert (sink.uid, sink.name, sink.stateful) == ("sink", "files", False)
+    assert manifest.prepared == [Prepared("sink", b"0"), Prepared("sink", b"1")]
+
+
+def test_the_figures_are_those_of_the_slowest() -> None:
+    b = Books()
+    number = b.trigger(0)
+    for slot in range(2):
+        done = SubtaskAck(0, slot, 10 + slot, 20 - slot, 30 + slot, 400, [])
+        b.books.ack(slot, Ack(number, file(number, slot), 100, [], [done], [], 5))
+    stats = b.commit(number, now=100)
+    assert (stats.duration, stats.alignment, stats.freeze, stats.write) == (100, 11, 20, 36)
+    assert stats.trigger == 100 - 11 - 20 - 36
+    assert (stats.size, stats.full_size, stats.path) == (200, 200, f"url/{path(1)}")
+    second = b.trigger(0)
+    b.ack(second, older=[file(1)])
+    assert b.commit(second).full_size == 300, "with what it refers to"
+
+
+def test_the_last_ones_are_remembered() -> None:
+    b = Books()
+    for _ in range(HISTORY + 3):
+        b.complete()
+    assert [b.books.history[0].id, b.books.history[-1].id, len(b.books.history)] == [4, HISTORY + 3, HISTORY]
+    assert (b.books.completed, b.books.commits) == (HISTORY + 3, HISTORY + 3)
+
+
+def test_failures_in_a_row_are_forgotten_by_a_good_one() -> None:
+    b = Books()
+    b.books.failures = 3
+    b.complete()
+    assert b.books.failures == 0
+
+
+# What sinks prepared.
+
+
+def test_what_was_prepared_goes_with_every_manifest_until_it_is_published() -> None:
+    b = Books()
+    b.complete(prepared=(b"a",))
+    number = b.trigger()
+    b.ack(number, prepared=(b"b",))
+    ready = b.books.ready()
+    assert ready is not None
+    assert [one.data for one in b.books.manifest(ready, 1).prepared] == [b"a", b"b"]
+    b.commit(number)
+    assert [(n, one.data) for n, one in b.books.unpublished] == [(1, b"a"), (2, b"b")]
+    b.books.published(1)
+    assert [(n, one.data) for n, one in b.books.unpublished] == [(2, b"b")]
+    b.complete()
+    assert [(n, one.data) for n, one in b.books.unpublished] == [(2, b"b")]
+    b.books.published(2)
+    assert b.books.unpublished == []
+
+
+# Files.
+
+
+def test_so_many_complete_ones_are_kept_and_the_files_of_older_ones_go() -> None:
+    b = Books(keep=2)
+    for number in (1, 2):
+        assert b.complete() == number and b.books.surplus() == []
+    b.complete()
+    assert b.books.surplus() == files(1)
+    assert b.books.surplus() == [], "once"
+    assert b.books.needed == files(2, 3)
+
+
+def test_a_file_that_a_kept_one_refers_to_stays_until_none_does() -> None:
+    b = Books(keep=1)
+    b.complete()
+    b.complete(older=[file(1, 1)])
+    assert b.books.surplus() == [path(1), file(1, 0)]
+    b.complete(older=[file(1, 1), file(2, 0)])
+    assert b.books.surplus() == [path(2), file(2, 1)]
+    b.complete()
+    gone = b.books.surplus()
+    assert file(1, 1) in gone and file(2, 0) in gone and set(files(3)) <= set(gone)
+    assert b.books.needed == files(4)
+
+
+def test_what_one_under_way_may_build_on_stays() -> None:
+    b = Books(keep=1, max_concurrent=2)
+    b.complete()
+    slow = b.trigger()
+    fast = b.trigger()
+    b.ack(fast)
+    b.commit(fast)
+    assert b.books.surplus() == [], "1 is what the slow one builds on"
+    b.books.abort(slow, 0)
+    assert b.books.surplus() == files(1)
+
+
+def test_one_under_way_may_build_on_what_was_completed_since_it_began() -> None:
+    b = Books(keep=1, max_concurrent=3)
+    slow = b.trigger()
+    for _ in range(2):
+        b.complete()
+        assert b.books.surplus() == []
+    assert b.books.pending[slow].base == set(files(2, 3))
+    b.books.abort(slow, 0)
+    assert b.books.surplus() == files(2)
+
+
+def test_what_builds_on_a_deleted_file_is_noticed() -> None:
+    b = Books(keep=1)
+    b.complete()
+    b.complete()
+    assert b.books.surplus() == files(1)
+    assert b.books.gone(Ack(3, file(3), 1, [file(2), file(1)])) == [file(1)]
+    assert b.books.gone(Ack(3, file(3), 1, [file(2)])) == []
+
+
+def test_files_of_another_run_are_nobodys_to_delete() -> None:
+    b = Books(keep=1)
+    b.complete()
+    b.complete(older=["other/1/chk-9/w0-1.state"])
+    b.complete()
+    assert not any(name.startswith("other") for name in b.books.surplus() + b.books.give_up_all())
+
+
+def test_a_checkpoint_found_after_a_restart_is_kept_like_any_other() -> None:
+    b = Books(keep=1)
+    b.complete()
+    number = b.trigger()
+    b.ack(number)
+    ready = b.books.ready()
+    assert ready is not None
+    manifest = b.books.manifest(ready, 1)
+    b.books.abort(number, 0)  # nobody heard that it was written
+    b.books.adopt(manifest, path(number))
+    assert b.books.surplus() == files(1) and b.books.needed == files(2)
+    b.books.adopt(manifest, path(number))
+    b.complete()
+    assert b.books.surplus() == files(2)
+
+
+def test_giving_up_all_of_them_gives_every_file_back() -> None:
+    b = Books(keep=5)
+    for _ in range(3):
+        b.complete()
+    b.trigger()
+    assert b.books.give_up_all() == files(1, 2, 3)
+    assert b.books.needed == [] and b.books.give_up_all() == []

@@ -1,0 +1,892 @@
+"""The coordinator of a job that takes checkpoints and starts again after failures, driven by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.machine import (
+    CheckpointEnded,
+    Claim,
+    CloseLink,
+    Commit,
+    Coordinator,
+    Delete,
+    Kill,
+    Launch,
+    Limits,
+    Restarting,
+    Send,
+    StatusChanged,
+    Sweep,
+    WasPublished,
+)
+from tailrace.coordinator.restarts import Fixed, Strategy
+from tailrace.protocol.deployment import (
+    Deploy,
+    Deployed,
+    Failed,
+    Hello,
+    Leave,
+    OperatorEvent,
+    Progress,
+    Publish,
+    Published,
+    Start,
+    SubtasksFinished,
+    Welcome,
+)
+from tailrace.protocol.recovery import Reset, WasReset
+from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
+from tailrace.state.manifest import Manifest, Prepared, StateFile, decode_manifest
+
+S = JobStatus
+SECOND = 1_000_000
+LIMITS = Limits(slots=60 * SECOND, lease=10 * SECOND, leave=3 * SECOND, finish=30 * SECOND, gone=9 * SECOND)
+PAUSE = 5
+
+
+class Job:
+    """A coordinator of a job with two slots, and everybody it speaks with."""
+
+    def __init__(
+        self,
+        *,
+        checkpoints: bool = True,
+        restarts: Strategy | None = None,
+        start_from: Manifest | None = None,
+        folder: str = "",
+        **settings: Any,
+    ) -> None:
+        self.machine = Coordinator(
+            "job",
+            1,
+            2,
+            b"the plan",
+            LIMITS,
+            run_id="run",
+            checkpoints=CheckpointSettings(**settings, origin="here") if checkpoints else None,
+            restarts=restarts if restarts is not None else Fixed(3, PAUSE * SECOND),
+            origin=start_from,
+            origin_folder=folder,
+        )
+        self.now = 100 * SECOND
+        self.epochs = [0, 0]
+        self.disk: list[Manifest] = []
+        """What was committed, the newest last."""
+
+    def actions(self, kind: Any = object) -> list[Any]:
+        """What is to be done since this was asked last, of one kind."""
+        actions, self.machine.actions = self.machine.actions, []
+        return [action for action in actions if isinstance(action, kind)]
+
+    def sent(self, kind: Any = object) -> list[tuple[int, Any]]:
+        """What was said to workers since this was asked last: (slot, message)."""
+        return [(a.slot, a.message) for a in self.actions(Send) if isinstance(a.message, kind)]
+
+    def hello(self, slot: int, launch: int | None = None) -> int | None:
+        wanted = self.machine.roster.slots[slot].launches if launch is None else launch
+        epoch = self.machine.hello(Hello(slot, "h", slot, 10 + slot, "job", 1, wanted), self.now)
+        if epoch is not None:
+            self.epochs[slot] = epoch
+        return epoch
+
+    def says(self, slot: int, message: Any, epoch: int | None = None) -> None:
+        self.machine.message(slot, self.epochs[slot] if epoch is None else epoch, message, self.now)
+
+    def all_say(self, message: Any) -> None:
+        for slot in range(2):
+            self.says(slot, message)
+
+    def wait(self, seconds: float) -> None:
+        """Time goes by; whoever is there gives signs of life."""
+        for _ in range(int(seconds) or 1):
+            self.now += int(seconds * SECOND / (int(seconds) or 1))
+            for slot in range(2):
+                self.machine.heartbeat(slot, 10 + slot, self.now)
+            self.machine.tick(self.now)
+
+    def lose(self, slot: int) -> None:
+        self.machine.link_lost(slot, self.epochs[slot], "reset", self.now)
+
+    def ended(self, slot: int, error: str | None = None, launch: int | None = None) -> None:
+        self.machine.slot_ended(slot, error, self.now, launch=launch)
+
+    def run(self) -> Job:
+        """Starts and comes to RUNNING."""
+        self.machine.start(self.now)
+        self.hello(0)
+        self.hello(1)
+        self.all_say(Deployed())
+        if self.status is S.STARTING:
+            self.says(0, Published(0))
+        assert self.status is S.RUNNING
+        self.actions()
+        return self
+
+    def trigger(self) -> int:
+        """Somebody wants a checkpoint, and it begins."""
+        self.machine.checkpoint("somebody", self.now)
+        [(_, first), (_, second)] = self.sent(Trigger)
+        assert first == second
+        return int(first.checkpoint)
+
+    def ack(self, slot: int, number: int, *prepared: bytes, older: tuple[str, ...] = ()) -> None:
+        name = f"1/chk-{number}/w{slot}-{self.epochs[slot]}.state"
+        self.says(slot, Ack(number, name, 10, list(older), [], [("sink", one) for one in prepared]))
+
+    def commit(self, commit: Commit | None = None) -> None:
+        """The storage has created the manifest."""
+        if commit is None:
+            [commit] = self.actions(Commit)
+        self.disk.append(decode_manifest(commit.data, "it"))
+        path = f"{commit.incarnation}/{commit.number}.manifest"
+        self.machine.committed(commit.checkpoint, path, f"url/{path}", self.now)
+
+    def complete(self, *prepared: bytes) -> int:
+        """A whole checkpoint."""
+        number = self.trigger()
+        self.ack(0, number, *prepared)
+        self.ack(1, number)
+        self.commit()
+        return number
+
+    def claimed(self, incarnation: int = 2) -> None:
+        """The storage has given us an incarnation, and found what there is."""
+        newest = self.disk[-1] if self.disk else None
+        path = "" if newest is None else f"{newest.incarnation}/x.manifest"
+        self.machine.claimed(incarnation, newest, path, self.now)
+
+    def restart(self) -> Job:
+        """A worker's function fails, and all that is needed for the next deployment comes."""
+        self.says(0, Failed("user", "it broke"))
+        self.claimed(self.machine.incarnation + 1)
+        self.all_say(WasReset(self.machine.attempt))
+        self.wait(PAUSE)
+        return self
+
+    @property
+    def status(self) -> JobStatus:
+        return self.machine.status
+
+
+# Checkpoints: the good course.
+
+
+def test_a_checkpoint_from_its_trigger_to_its_publication() -> None:
+    job = Job(interval=10 * SECOND).run()
+    job.wait(9)
+    assert job.actions() == []
+    job.wait(1)
+    assert job.sent() == [(0, Trigger(1)), (1, Trigger(1))]
+    job.ack(1, 1, b"b")
+    assert job.actions() == []
+    job.ack(0, 1, b"a")
+    [commit] = job.actions()
+    assert (commit.checkpoint, commit.incarnation, commit.number) == (1, 1, 0)
+    manifest = decode_manifest(commit.data, "it")
+    assert [one.data for one in manifest.prepared] == [b"a", b"b"]
+    job.commit(commit)
+    ended, *sent = job.actions()
+    assert isinstance(ended, CheckpointEnded) and (ended.stats.id, ended.reason) == (1, None)
+    publish = Publish([("sink", [b"a", b"b"])], 1)
+    assert sent == [Send(0, 1, Complete(1)), Send(1, 1, Complete(1)), Send(0, 1, publish)]
+    job.says(0, Published(1))
+    assert job.actions() == [WasPublished()]
+    assert job.machine.checkpoints is not None and job.machine.checkpoints.unpublished == []
+
+
+def test_manifests_are_numbered_without_a_gap() -> None:
+    job = Job().run()
+    job.complete()
+    number = job.trigger()
+    job.says(0, Declined(number, "full"))
+    number = job.trigger()
+    job.ack(0, number)
+    job.ack(1, number)
+    [commit] = job.actions(Commit)
+    assert (commit.checkpoint, commit.number) == (3, 1)
+
+
+def test_nothing_is_published_that_was_not_committed() -> None:
+    job = Job().run()
+    number = job.trigger()
+    job.ack(0, number, b"a")
+    job.ack(1, number)
+    assert job.sent(Publish) == []
+
+
+def test_what_was_not_published_goes_into_the_next_manifest_and_is_said_once() -> None:
+    job = Job().run()
+    job.complete(b"a")
+    job.actions()
+    number = job.trigger()
+    job.ack(0, number, b"b")
+    job.ack(1, number)
+    job.commit()
+    assert [one.data for one in job.disk[-1].prepared] == [b"a", b"b"]
+    assert job.sent(Publish) == [(0, Publish([("sink", [b"b"])], 2))]
+    job.says(0, Published(1))
+    job.says(0, Published(2))
+    assert job.machine.checkpoints is not None and job.machine.checkpoints.unpublished == []
+
+
+def test_who_asked_is_told_and_two_who_ask_at_once_share_one() -> None:
+    job = Job().run()
+    job.machine.checkpoint("one", job.now)
+    job.machine.checkpoint("two", job.now)
+    [(_, trigger), _] = job.sent(Trigger)
+    job.ack(0, trigger.checkpoint)
+    job.ack(1, trigger.checkpoint)
+    job.commit()
+    actions = job.actions()
+    assert [a.waiting for a in actions if isinstance(a, CheckpointEnded)] == [("one",)]
+    assert [type(a.message) for a in actions if isinstance(a, Send)].count(Complete) == 2
+    job.machine.tick(job.now)
+    assert [m for _, m in job.sent(Trigger)] == [Trigger(2), Trigger(2)]
+
+
+def test_a_job_without_checkpoints_refuses() -> None:
+    job = Job(checkpoints=False).run()
+    job.machine.checkpoint("somebody", job.now)
+    [ended] = job.actions()
+    assert ended.waiting == ("somebody",) and "takes no checkpoints" in ended.reason
+
+
+def test_old_files_are_deleted_when_a_newer_checkpoint_is_complete() -> None:
+    job = Job(keep=1).run()
+    job.complete()
+    assert job.actions(Delete) == []
+    job.complete()
+    assert job.actions(Delete) == [Delete(["1/0.manifest", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"])]
+
+
+def test_one_that_builds_on_what_is_deleted_is_aborted_and_is_no_failure() -> None:
+    # A marker may overtake, over another worker, the word that a newer checkpoint is complete.
+    job = Job(keep=1, tolerated_failures=0).run()
+    job.complete()
+    job.complete()
+    job.actions()
+    number = job.trigger()
+    job.ack(0, number, older=("1/chk-2/w0-1.state",))
+    job.ack(1, number, older=("1/chk-1/w1-1.state",))
+    actions = job.actions()
+    [ended] = [a for a in actions if isinstance(a, CheckpointEnded)]
+    assert ended.reason == "worker 1 builds on 1/chk-1/w1-1.state, which is deleted"
+    assert job.status is S.RUNNING and not any(isinstance(a, Commit) for a in actions)
+
+
+# Checkpoints that come to nothing.
+
+
+def test_a_worker_that_declines_aborts_it_everywhere() -> None:
+    job = Job().run()
+    number = job.trigger()
+    job.ack(0, number)
+    job.says(1, Declined(number, "the disk is full"))
+    ended, *sent = job.actions()
+    assert ended == CheckpointEnded(number, ("somebody",), None, "worker 1: the disk is full")
+    assert sent == [Send(0, 1, Abort(number)), Send(1, 1, Abort(number))]
+    job.ack(1, number)
+    job.says(1, Declined(number, "again"))
+    assert job.actions() == []
+
+
+def test_one_that_takes_too_long_is_aborted() -> None:
+    job = Job(timeout=20 * SECOND).run()
+    number = job.trigger()
+    job.wait(19)
+    assert job.actions() == []
+    job.wait(1)
+    [ended] = job.actions(CheckpointEnded)
+    assert (ended.checkpoint, ended.reason) == (number, "it took longer than 20 s")
+
+
+def test_one_that_is_overtaken_is_aborted_and_that_is_no_failure() -> None:
+    job = Job(max_concurrent=2, tolerated_failures=0).run()
+    job.trigger()
+    second = job.trigger()
+    job.ack(0, second)
+    job.ack(1, second)
+    job.commit()
+    actions = job.actions()
+    ended = [(a.checkpoint, a.reason) for a in actions if isinstance(a, CheckpointEnded)]
+    assert ended == [(1, "checkpoint 2, which is newer, is complete"), (2, None)]
+    assert [a.message for a in actions if isinstance(a, Send) and a.slot == 1] == [Abort(1), Complete(2)]
+    assert job.status is S.RUNNING
+
+
+def test_too_many_failures_in_a_row_fail_the_job() -> None:
+    job = Job(tolerated_failures=2).run()
+    for _ in range(2):
+        job.says(0, Declined(job.trigger(), "full"))
+    job.actions()
+    job.complete()
+    for _ in range(2):
+        job.says(0, Declined(job.trigger(), "full"))
+        assert job.status is S.RUNNING
+    job.says(0, Declined(job.trigger(), "full"))
+    assert job.status is S.RESTARTING
+    cause = job.machine.last_failure
+    assert cause is not None and cause.kind == "checkpoint"
+    assert cause.message == "checkpoint 6 failed, as did those before it: worker 0: full"
+
+
+# Restarts: the good course.
+
+
+def test_a_restart_from_the_failure_to_running_again() -> None:
+    job = Job().run()
+    job.complete(b"a")
+    job.says(0, Published(1))
+    job.actions()
+    job.says(1, Failed("user", "it broke", operator="map"))
+    changed, restarting, *rest = job.actions()
+    assert changed == StatusChanged(S.RESTARTING)
+    assert isinstance(restarting, Restarting) and (restarting.attempt, restarting.cause.operator) == (1, "map")
+    assert rest == [Send(0, 1, Reset(1)), Send(1, 1, Reset(1)), Claim()]
+    job.claimed(2)
+    assert job.actions() == [Sweep(2, sorted(["1/0.manifest", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"]))]
+    job.all_say(WasReset(1))
+    assert job.actions() == [], "not before its pause is over"
+    job.wait(PAUSE)
+    [(_, deploy), (_, other)] = job.sent()
+    assert deploy == other and (deploy.incarnation, deploy.attempt, deploy.own, deploy.folder) == (2, 1, True, "")
+    assert decode_manifest(deploy.manifest, "it") == job.disk[-1]
+    job.says(0, Deployed())
+    assert job.actions() == []
+    job.says(1, Deployed())
+    # What the checkpoint had prepared may not be published, and what came after it never will be.
+    assert job.sent() == [(0, Publish([("sink", [b"a"])], 0, ["run"]))]
+    assert job.status is S.RESTARTING
+    job.says(0, Published(0))
+    assert job.actions() == [
+        WasPublished(),
+        StatusChanged(S.RUNNING),
+        Send(0, 1, Start()),
+        Send(1, 1, Start()),
+    ]
+    assert job.trigger() == 2, "numbers go on"
+
+
+def test_a_restart_before_the_first_checkpoint_starts_from_nothing() -> None:
+    job = Job().run().restart()
+    [(_, deploy), _] = job.sent(Deploy)
+    assert (deploy.manifest, deploy.own, deploy.incarnation) == (b"", False, 2)
+    job.all_say(Deployed())
+    assert job.sent() == [(0, Publish([], 0, ["run"]))], "what was written and not committed goes"
+
+
+@pytest.mark.parametrize(("name", "folder", "ours"), [("job", "here", True), ("job", "elsewhere", False), ("a", "here", False)])
+def test_a_job_that_starts_from_a_checkpoint_publishes_what_it_holds_before_anything_else(
+    name: str, folder: str, ours: bool
+) -> None:
+    # What the run before left unpublished goes, where that run cannot go on; another job may live, and keeps its own.
+    origin = Manifest(name, "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")])
+    job = Job(start_from=origin, folder=folder)
+    job.machine.start(job.now)
+    job.hello(0)
+    job.hello(1)
+    [(_, deploy), _] = job.sent(Deploy)
+    assert decode_manifest(deploy.manifest, "it") == origin
+    assert (deploy.own, deploy.folder) == (False, folder)
+    job.all_say(Deployed())
+    assert job.sent() == [(0, Publish([("sink", [b"a"])], 0, ["before"] if ours else []))]
+    job.says(0, Published(0))
+    assert job.status is S.RUNNING
+    assert job.trigger() == 42
+    job.restart()
+    [(_, deploy), _] = job.sent(Deploy)
+    assert decode_manifest(deploy.manifest, "it") == origin, "there is no newer one"
+    job.all_say(Deployed())
+    assert [m.recover for _, m in job.sent(Publish)] == [["before", "run"] if ours else ["run"]]
+
+
+def test_without_checkpoints_the_job_starts_anew_under_another_incarnation() -> None:
+    job = Job(checkpoints=False).run()
+    job.says(0, Failed("user", "it broke"))
+    assert job.actions(Claim) == []
+    job.all_say(WasReset(1))
+    job.wait(PAUSE)
+    [(_, deploy), _] = job.sent(Deploy)
+    assert (deploy.incarnation, deploy.manifest) == (2, b"")
+
+
+def test_what_was_under_way_is_over_and_who_waits_is_told() -> None:
+    job = Job().run()
+    number = job.trigger()
+    job.machine.checkpoint("another", job.now)
+    job.says(0, Failed("user", "it broke"))
+    [ended] = job.actions(CheckpointEnded)
+    assert ended == CheckpointEnded(number, ("somebody",), None, "the job was restarted")
+    job.ack(0, number)
+    job.claimed()
+    job.all_say(WasReset(1))
+    job.wait(PAUSE)
+    job.all_say(Deployed())
+    job.says(0, Published(0))
+    job.machine.tick(job.now)
+    assert [m for _, m in job.sent(Trigger)] == 2 * [Trigger(number + 1)], "and who asked too late gets the next one"
+
+
+# Lost workers.
+
+
+def test_a_lost_worker_is_started_again_and_the_other_one_stays() -> None:
+    job = Job().run()
+    job.lose(1)
+    assert job.actions((Launch, Kill, Send)) == [Send(0, 1, Reset(1)), Kill(1, 1), Launch(1, 2)]
+    job.claimed()
+    job.says(0, WasReset(1))
+    job.ended(1, "killed", launch=1)
+    assert job.hello(1) == 2
+    job.wait(PAUSE)
+    assert [(a.slot, a.epoch) for a in job.actions(Send) if isinstance(a.message, Deploy)] == [(0, 1), (1, 2)]
+    assert job.machine.attempt == 1
+
+
+def test_the_hello_of_an_old_start_is_not_wanted() -> None:
+    job = Job().run()
+    job.lose(1)
+    assert job.hello(1, launch=1) is None
+    assert job.hello(1, launch=2) == 2
+
+
+def test_a_worker_that_was_to_come_is_not_started_twice() -> None:
+    job = Job()
+    job.machine.start(job.now)
+    job.hello(0)
+    job.actions()
+    job.says(0, Failed("user", "it broke"))
+    assert job.actions((Launch, Kill)) == []
+    assert job.actions(Claim) == [], "nothing was deployed under the incarnation that we hold"
+
+
+@pytest.mark.parametrize("how", ["its link", "its Spark job", "no sign of life"])
+def test_a_worker_that_is_lost_while_it_drops_what_it_runs_does_not_count_again(how: str) -> None:
+    # One worker dies; another one notices first.
+    job = Job(restarts=Fixed(1, PAUSE * SECOND)).run()
+    job.says(0, Failed("peer", "lost worker 1", peer=1))
+    job.actions()
+    if how == "its link":
+        job.lose(1)
+    elif how == "its Spark job":
+        job.ended(1, "killed")
+    else:
+        job.machine.roster.slots[1].heard_at = job.now - LIMITS.lease
+        job.machine.tick(job.now)
+    assert (job.status, job.machine.attempt) == (S.RESTARTING, 1)
+    assert job.actions(Launch) == [Launch(1, 2)]
+    job.ended(1, "killed", launch=1)
+    job.says(0, WasReset(1))
+    job.claimed()
+    job.hello(1)
+    job.wait(PAUSE)
+    assert len(job.sent(Deploy)) == 2
+
+
+def test_a_worker_that_is_lost_after_it_came_back_counts() -> None:
+    job = Job(restarts=Fixed(1, PAUSE * SECOND)).run()
+    job.says(0, Failed("user", "it broke"))
+    job.says(1, WasReset(1))
+    job.lose(1)
+    assert job.status is S.FAILING
+
+
+def test_who_does_not_drop_what_it_runs_in_time_is_replaced() -> None:
+    job = Job().run()
+    job.says(0, Failed("user", "it broke"))
+    job.says(0, WasReset(1))
+    job.actions()
+    job.wait(2)
+    assert job.actions() == []
+    job.wait(1)
+    assert job.actions() == [CloseLink(1, 1), Kill(1, 1), Launch(1, 2)]
+    job.wait(1)
+    assert (job.actions(), job.machine.attempt) == ([], 1)
+    assert job.hello(1) == 2
+
+
+def test_a_worker_that_never_comes_back_ends_the_job() -> None:
+    job = Job().run()
+    job.lose(1)
+    job.claimed()
+    job.says(0, WasReset(1))
+    job.wait(PAUSE + 59)
+    assert job.status is S.RESTARTING
+    job.wait(1)
+    assert job.status is S.FAILING
+    assert job.machine.cause is not None and job.machine.cause.kind == "slots"
+
+
+# What belongs to an attempt that is over.
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Failed("peer", "lost worker 0", peer=0),
+        Deployed(),
+        SubtasksFinished([]),
+        Progress([], 5),
+        Published(0),
+        Declined(1, "late"),
+        WasReset(0),
+        OperatorEvent(0, 1, 0, b""),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_what_a_worker_says_before_it_has_dropped_what_it_ran_does_not_count(said: Any) -> None:
+    job = Job().run()
+    job.says(0, Failed("user", "it broke"))
+    job.actions()
+    job.says(1, said)
+    assert (job.actions(), job.machine.attempt, job.status) == ([], 1, S.RESTARTING)
+    assert not job.machine.roster.slots[1].clean
+
+
+def test_a_second_failure_resets_again_and_only_the_newest_answer_counts() -> None:
+    job = Job().run()
+    job.says(0, Failed("user", "it broke"))
+    job.says(0, WasReset(1))
+    job.says(0, Failed("user", "it broke again"))
+    assert job.machine.attempt == 2
+    assert job.sent(Reset) == [(0, Reset(1)), (1, Reset(1)), (0, Reset(2)), (1, Reset(2))]
+    job.claimed()
+    job.all_say(WasReset(1))
+    assert not any(slot.clean for slot in job.machine.roster.slots)
+    job.all_say(WasReset(2))
+    job.wait(PAUSE)
+    assert len(job.sent(Deploy)) == 2
+
+
+def test_a_failure_while_the_state_is_read_restarts_again() -> None:
+    job = Job().run()
+    job.complete()
+    job.restart()
+    job.says(0, Deployed())
+    job.actions()
+    job.says(1, Failed("store", "cannot read"))
+    assert job.machine.attempt == 2 and job.actions(Claim) == []
+    job.all_say(WasReset(2))
+    job.wait(PAUSE)
+    assert job.actions((Claim, Send)) == [Claim()], "the storage gets the pause too"
+    job.claimed(3)
+    assert [m.incarnation for _, m in job.sent(Deploy)] == [3, 3]
+
+
+def test_the_strategy_decides_how_often() -> None:
+    job = Job(restarts=Fixed(2, 0)).run()
+    for _ in range(2):
+        job.restart()
+        job.all_say(Deployed())
+        job.says(0, Published(0))
+        assert job.status is S.RUNNING
+    job.says(1, Failed("user", "once too often"))
+    assert job.status is S.FAILING
+    assert job.machine.cause is not None and job.machine.cause.message == "once too often"
+
+
+@pytest.mark.parametrize("kind", ["import", "state", "internal"])
+def test_what_a_restart_would_not_mend_ends_the_job(kind: str) -> None:
+    job = Job().run()
+    job.says(0, Failed(kind, "it is so"))
+    assert job.status is S.FAILING
+
+
+# The storage.
+
+
+def test_a_commit_that_failed_or_may_have_is_settled_by_a_restart() -> None:
+    job = Job().run()
+    number = job.trigger()
+    job.ack(0, number)
+    job.ack(1, number)
+    [commit] = job.actions(Commit)
+    job.machine.not_committed(number, "OSError: timed out", False, job.now)
+    assert job.status is S.RESTARTING
+    cause = job.machine.last_failure
+    assert cause is not None and cause.message == "checkpoint 1 could not be committed: OSError: timed out"
+    assert job.actions(Delete) == [], "perhaps it was written"
+    # It was written, as the new incarnation finds out.
+    job.disk.append(decode_manifest(commit.data, "it"))
+    job.all_say(WasReset(1))
+    job.wait(PAUSE)
+    assert job.actions((Claim, Deploy)) == [Claim()]
+    job.claimed()
+    actions = job.actions()
+    assert [a.needed for a in actions if isinstance(a, Sweep)] == [
+        ["1/chk-1/w0-1.state", "1/chk-1/w1-1.state", "1/x.manifest"]
+    ]
+    deploy = [a.message for a in actions if isinstance(a, Send)][0]
+    assert deploy.own and decode_manifest(deploy.manifest, "it") == job.disk[-1]
+
+
+def test_a_commit_whose_job_was_restarted_meanwhile_is_found_by_the_claim() -> None:
+    job = Job().run()
+    number = job.trigger()
+    job.ack(0, number, b"a")
+    job.ack(1, number)
+    [commit] = job.actions(Commit)
+    job.lose(1)
+    job.actions()
+    job.commit(commit)
+    assert job.actions() == [], "nobody waits for it any more"
+    job.claimed()
+    job.says(0, WasReset(1))
+    job.hello(1)
+    job.wait(PAUSE)
+    job.all_say(Deployed())
+    assert job.sent(Publish) == [(0, Publish([("sink", [b"a"])], 0, ["run"]))]
+    assert job.machine.checkpoints is not None and job.machine.checkpoints.commits == 0
+
+
+def test_a_job_that_was_overtaken_by_another_start_ends() -> None:
+    job = Job().run()
+    number = job.trigger()
+    job.ack(0, number)
+    job.ack(1, number)
+    job.machine.not_committed(number, "sealed by 2", True, job.now)
+    assert job.status is S.FAILING
+    assert job.machine.cause is not None and job.machine.cause.kind == "fenced"
+
+
+def test_a_claim_that_finds_a_newer_run_ends_the_job() -> None:
+    job = Job().run()
+    job.says(0, Failed("user", "it broke"))
+    theirs = Manifest("job", "another", 5, 9, 0, 128, 2, [StateFile(0, "x", 1)])
+    job.machine.claimed(6, theirs, "5/0.manifest", job.now)
+    assert job.status is S.FAILING
+    cause = job.machine.cause
+    assert cause is not None and cause.kind == "fenced" and "run another" in cause.message
+
+
+def test_a_claim_that_finds_an_older_run_passes_it_over() -> None:
+    job = Job().run()
+    job.says(0, Failed("user", "it broke"))
+    older = Manifest("job", "another", 0, 9, 0, 128, 2, [])
+    job.machine.claimed(2, older, "0/0.manifest", job.now)
+    job.all_say(WasReset(1))
+    job.wait(PAUSE)
+    [(_, deploy), _] = job.sent(Deploy)
+    assert deploy.manifest == b""
+
+
+def test_a_claim_that_failed_is_a_failure_and_the_next_one_waits_for_the_pause() -> None:
+    job = Job().run()
+    job.says(0, Failed("user", "it broke"))
+    assert len(job.actions(Claim)) == 1
+    job.machine.claim_failed("OSError: no route", job.now)
+    assert (job.status, job.machine.attempt) == (S.RESTARTING, 2)
+    assert job.actions(Claim) == [], "a storage that is gone is not asked without a rest"
+    assert job.machine.next_tick(job.now) is not None
+    job.all_say(WasReset(2))
+    job.wait(PAUSE)
+    assert job.actions((Claim, Send)) == [Claim()]
+    job.claimed()
+    assert len(job.sent(Deploy)) == 2
+    cause = job.machine.last_failure
+    assert cause is not None and (cause.kind, cause.message.endswith("OSError: no route")) == ("store", True)
+
+
+def test_claims_that_fail_again_and_again_end_the_job() -> None:
+    job = Job(restarts=Fixed(2, PAUSE * SECOND)).run()
+    job.says(0, Failed("user", "it broke"))
+    job.machine.claim_failed("no", job.now)
+    job.wait(PAUSE)
+    job.machine.claim_failed("no", job.now)
+    assert job.status is S.FAILING
+
+
+# The end.
+
+
+def finished(job: Job) -> int:
+    """All subtasks end, and the final checkpoint begins: its number."""
+    job.all_say(SubtasksFinished([]))
+    [(_, first), (_, second)] = job.sent(Trigger)
+    assert first == second == Trigger(first.checkpoint, final=True)
+    return int(first.checkpoint)
+
+
+def test_the_last_checkpoint_publishes_and_only_then_the_job_is_finished() -> None:
+    job = Job(interval=10 * SECOND).run()
+    number = finished(job)
+    job.wait(30)
+    assert job.sent(Trigger) == [], "there is none after the last"
+    job.ack(0, number, b"a")
+    job.ack(1, number)
+    job.commit()
+    assert job.disk[-1].final and job.status is S.FINISHING
+    assert [type(m) for _, m in job.sent()] == [Complete, Complete, Publish]
+    job.says(0, Published(number))
+    assert [type(m) for _, m in job.sent()] == [Leave, Leave]
+    job.ended(0)
+    job.ended(1)
+    assert job.status is S.FINISHED
+
+
+def test_where_the_last_one_has_nothing_to_publish_the_job_ends_with_it() -> None:
+    job = Job().run()
+    number = finished(job)
+    job.ack(0, number)
+    job.ack(1, number)
+    job.commit()
+    assert [type(m) for _, m in job.sent()] == [Complete, Complete, Leave, Leave]
+
+
+def test_the_end_waits_for_every_publication() -> None:
+    job = Job().run()
+    job.complete(b"a")
+    number = finished(job)
+    job.ack(0, number, b"b")
+    job.ack(1, number)
+    job.commit()
+    job.actions()
+    job.says(0, Published(1))
+    assert job.sent(Leave) == []
+    job.says(0, Published(2))
+    assert len(job.sent(Leave)) == 2
+
+
+def test_a_last_checkpoint_that_is_aborted_is_taken_again() -> None:
+    job = Job(timeout=20 * SECOND).run()
+    number = finished(job)
+    job.wait(20)
+    assert [m for _, m in job.sent(Trigger)] == 2 * [Trigger(number + 1, True)]
+    job.says(1, Declined(number + 1, "full"))
+    assert [m for _, m in job.sent(Trigger)] == 2 * [Trigger(number + 2, True)]
+
+
+def test_one_that_was_under_way_when_all_had_finished_comes_before_the_last() -> None:
+    job = Job().run()
+    first = job.trigger()
+    last = finished(job)
+    for number in (first, last):
+        job.ack(0, number)
+        job.ack(1, number)
+    commits = job.actions(Commit)
+    assert [c.checkpoint for c in commits] == [first]
+    job.commit(commits[0])
+    assert job.status is S.RUNNING
+    job.commit()
+    assert job.status is S.FINISHING
+
+
+def test_a_failure_after_the_last_checkpoint_restarts_from_it_and_ends_again() -> None:
+    job = Job().run()
+    number = finished(job)
+    job.ack(0, number, b"a")
+    job.ack(1, number)
+    job.commit()
+    job.actions()
+    job.says(0, Failed("user", "publishing raised OSError"))
+    assert job.status is S.RESTARTING
+    job.claimed()
+    job.all_say(WasReset(1))
+    job.wait(PAUSE)
+    job.all_say(Deployed())
+    assert job.sent(Publish) == [(0, Publish([("sink", [b"a"])], 0, ["run"]))]
+    job.says(0, Published(0))
+    assert job.status is S.RUNNING
+    again = finished(job)
+    assert again == number + 1
+    job.ack(0, again)
+    job.ack(1, again)
+    job.commit()
+    assert len(job.sent(Leave)) == 2
+
+
+# Cancelling, and refusing.
+
+
+def test_a_job_may_be_cancelled_while_it_restarts() -> None:
+    job = Job().run()
+    number = job.trigger()
+    job.lose(1)
+    job.actions()
+    job.machine.cancel(job.now)
+    assert job.actions() == [StatusChanged(S.CANCELLING), Send(0, 1, Leave("the job was cancelled"))]
+    assert job.hello(1) is None
+    job.claimed()
+    job.machine.claim_failed("too late to matter", job.now)
+    job.machine.committed(number, "p", "u", job.now)
+    assert job.sent() == [] and job.machine.next_tick(job.now) == job.now + LIMITS.leave
+    job.ended(0)
+    job.ended(1, "killed", launch=1)
+    assert job.status is S.CANCELLING, "the one that was started again is still there"
+    job.wait(3)
+    assert job.actions(Kill) == [Kill(1, 2)]
+    job.ended(1, "killed", launch=2)
+    assert job.status is S.CANCELLED
+
+
+def test_while_it_restarts_a_checkpoint_may_be_asked_for_and_at_its_end_not() -> None:
+    job = Job().run()
+    job.says(0, Failed("user", "it broke"))
+    job.actions()
+    job.machine.checkpoint("early", job.now)
+    assert job.actions() == []
+    job.machine.cancel(job.now)
+    job.actions()
+    job.machine.checkpoint("late", job.now)
+    [ended] = job.actions()
+    assert (ended.waiting, ended.reason) == (("late",), "the job is CANCELLING")
+
+
+@pytest.mark.parametrize("event", [OperatorEvent(0, 0, 1, b"x"), OperatorEvent(0, 1, 5, b"x")], ids=["source", "target"])
+def test_an_operator_event_is_passed_on_only_from_whom_it_says_to_whom_there_is(event: OperatorEvent) -> None:
+    job = Job().run()
+    good = OperatorEvent(0, 1, 0, b"x")
+    job.says(1, good)
+    assert job.sent() == [(0, good)]
+    job.says(1, event)
+    assert job.status is S.FAILING
+
+
+def test_the_driver_never_spins_through_a_restart() -> None:
+    job = Job(interval=7 * SECOND, timeout=30 * SECOND).run()
+    job.says(0, Failed("user", "it broke"))
+    for _ in range(200):
+        tick = job.machine.next_tick(job.now)
+        if tick is None:
+            break
+        assert tick > job.now
+        job.now = tick
+        job.machine.tick(job.now)
+        if any(isinstance(a, Claim) for a in job.machine.actions):
+            job.claimed(job.machine.incarnation + 1)
+        job.actions()
+    assert job.status.final
+
+
+def test_a_job_that_is_cancelled_while_it_publishes_what_it_was_restored_with_stays_cancelled() -> None:
+    job = Job().run()
+    job.complete(b"a")
+    job.restart()
+    job.all_say(Deployed())
+    job.machine.cancel(job.now)
+    job.says(0, Published(0))
+    assert job.status is S.CANCELLING
+
+
+def test_a_job_without_checkpoints_is_not_started_again_once_it_publishes() -> None:
+    job = Job(checkpoints=False).run()
+    job.all_say(SubtasksFinished([("sink", b"a")]))
+    job.says(0, Failed("user", "publishing raised OSError"))
+    assert job.status is S.FAILING
+    assert job.machine.cause is not None
+    assert job.machine.cause.message.endswith("of what the job has written all, a part or nothing is visible")
+
+
+def test_a_worker_is_welcomed_again_under_a_new_epoch() -> None:
+    job = Job().run()
+    job.lose(0)
+    job.actions()
+    assert job.hello(0) == 2
+    assert job.actions()[0] == Send(0, 2, Welcome(2))
+    job.says(0, Failed("user", "from the dead"), epoch=1)
+    assert job.machine.attempt == 1

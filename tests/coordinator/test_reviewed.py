@@ -1,0 +1,257 @@
+"""Sequences of events that a review has found to go wrong, each with its story."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.machine import Commit, Coordinator, Delete, Restarting, Send
+from tailrace.coordinator.restarts import Fixed
+from tailrace.protocol.deployment import Deployed, Failed, Hello, Publish, Published, SubtasksFinished
+from tailrace.protocol.snapshot import Ack
+from tailrace.runtime.coordinator import JobRunner
+from tailrace.runtime.worker import WorkerConfig
+from tailrace.state.manifest import Manifest, Prepared
+from tailrace.testing.memorystore import MemoryStore
+
+S = JobStatus
+SECOND = 1_000_000
+
+
+class Job:
+    """A coordinator that is driven by hand, and its two workers."""
+
+    def __init__(self, *, origin: Manifest | None = None, checkpoints: bool = True, **settings: Any) -> None:
+        self.now = 100 * SECOND
+        self.machine = Coordinator(
+            "job",
+            1,
+            2,
+            b"the plan",
+            run_id="run",
+            checkpoints=CheckpointSettings(**settings) if checkpoints else None,
+            restarts=Fixed(3, 0),
+            origin=origin,
+        )
+        self.machine.start(self.now)
+        for slot in range(2):
+            assert self.machine.hello(Hello(slot, "h", slot, 10 + slot, "job", 1), self.now) == 1
+
+    def actions(self) -> list[Any]:
+        actions, self.machine.actions = self.machine.actions, []
+        return actions
+
+    def sent(self, kind: type) -> list[Any]:
+        return [a.message for a in self.actions() if isinstance(a, Send) and isinstance(a.message, kind)]
+
+    def says(self, slot: int, message: Any) -> None:
+        self.machine.message(slot, 1, message, self.now)
+
+    def all_say(self, message: Any) -> None:
+        for slot in range(2):
+            self.says(slot, message)
+
+    def running(self) -> Job:
+        self.all_say(Deployed())
+        assert self.machine.status is S.RUNNING
+        self.actions()
+        return self
+
+    def trigger(self) -> int:
+        self.machine.checkpoint("somebody", self.now)
+        assert self.machine.checkpoints is not None
+        return max(self.machine.checkpoints.pending)
+
+    def ack(self, slot: int, number: int, *prepared: tuple[str, bytes]) -> None:
+        self.says(slot, Ack(number, f"1/chk-{number}/w{slot}-1.state", 10, prepared=list(prepared)))
+
+    def commit(self) -> Commit:
+        """A checkpoint that all have acked: its manifest is on its way."""
+        number = self.trigger()
+        for slot in range(2):
+            self.ack(slot, number, ("sink", b"of %d" % slot))
+        return next(a for a in self.actions() if isinstance(a, Commit))
+
+
+def manifest(*prepared: Prepared) -> Manifest:
+    return Manifest("job", "earlier", 1, 5, 0, 128, 2, [], [], [], list(prepared), False, 0, "")
+
+
+# A cancelled job whose restored output is still being published.
+
+
+@pytest.mark.parametrize("end", ["cancel", "fail"])
+def test_a_job_that_ends_while_the_output_of_its_checkpoint_is_published_does_not_start(end: str) -> None:
+    """The job was started from a checkpoint with output that may not be published. It has the worker publish it, and is
+    cancelled (or fails) meanwhile. The worker answers all the same: that is no reason to run."""
+    job = Job(origin=manifest(Prepared("sink", b"file")))
+    job.all_say(Deployed())
+    assert job.sent(Publish) == [Publish([("sink", [b"file"])], 0, ["earlier"])]
+    if end == "cancel":
+        job.machine.cancel(job.now)
+    else:
+        job.says(1, Failed("state", "it is damaged"))
+    job.says(0, Published(0))
+    assert job.machine.status is (S.CANCELLING if end == "cancel" else S.FAILING)
+    for slot in range(2):
+        job.machine.slot_ended(slot, None, job.now)
+    assert job.machine.status is (S.CANCELLED if end == "cancel" else S.FAILED)
+
+
+# Without checkpoints: publishing is the last thing, and cannot be done again by doing everything again.
+
+
+def test_without_checkpoints_a_loss_while_output_is_published_does_not_write_it_twice() -> None:
+    """All slices have ended and worker 0 publishes what the sinks have prepared; it is lost before it says that it has. A
+    restart would begin from nothing and publish all output once more, under other names."""
+    job = Job(checkpoints=False).running()
+    job.all_say(SubtasksFinished([("sink", b"file")]))
+    assert len(job.sent(Publish)) == 1
+    job.machine.link_lost(0, 1, "it died", job.now)
+    assert not any(isinstance(action, Restarting) for action in job.actions())
+    assert job.machine.status is S.FAILING
+    assert job.machine.cause is not None and "visible" in job.machine.cause.message
+
+
+# Files of checkpoints that a job's end has overtaken.
+
+
+def test_what_was_acked_and_is_in_no_checkpoint_goes_when_the_job_ends() -> None:
+    """Worker 0 has acked, and thinks no more of its file; worker 1 acks when the job was cancelled already, and had not
+    heard. Where checkpoints are kept nobody would ever delete the two files."""
+    job = Job().running()
+    number = job.trigger()
+    job.ack(0, number)
+    job.actions()
+    job.machine.cancel(job.now)
+    assert [a for a in job.actions() if isinstance(a, Delete)] == [Delete([f"1/chk-{number}/w0-1.state"])]
+    job.ack(1, number)
+    assert job.actions() == [Delete([f"1/chk-{number}/w1-1.state"])]
+
+
+def test_the_files_of_a_checkpoint_whose_manifest_is_on_its_way_stay() -> None:
+    """It may be committed: then whoever starts from it needs them."""
+    job = Job().running()
+    job.commit()
+    job.machine.cancel(job.now)
+    assert not any(isinstance(action, Delete) for action in job.actions())
+
+
+# What is left under cover at the end of a job, and belongs to a checkpoint that stays.
+
+
+class NoWorkers:
+    """Gives no workers."""
+
+    def listen_host(self) -> str:
+        return "127.0.0.1"
+
+    def launch(self, config: WorkerConfig, ended: Callable[[int, str | None, bool], None]) -> None: ...
+
+    def kill(self, slot: int, launch: int, pid: int | None) -> None: ...
+
+    def close(self, timeout: float) -> None: ...
+
+
+def ended(job: Job, store: Any, retain: str = "on-cancellation") -> list[Any]:
+    """The end of a job's thread: what is told to stay under cover, by the uid of the sink; nothing where nobody is
+    told to remove anything."""
+    env = tr.Environment(parallelism=2)
+    env.from_source(tr.sources.Sequence(0, 1)).sink_to(tr.sinks.Callback(print))
+    told: list[Any] = []
+    plan = env._plan(env._pending())
+    runner = JobRunner(
+        "job", "id", "run", plan, job.machine, NoWorkers(), store, on_end=lambda status, kept: told.append(kept)
+    )
+    runner.retain = retain
+    runner._carry_out()
+    runner._finish()
+    return told
+
+
+def test_output_of_the_last_checkpoint_stays_under_cover_where_its_job_is_cancelled_before_it_is_published() -> None:
+    """The checkpoint is complete and worker 0 was told to publish what it holds, when the job is cancelled. The checkpoint
+    is kept: who starts from it publishes its output, and must find it."""
+    store = MemoryStore("job")
+    job = Job().running()
+    store.claim("run")
+    commit = job.commit()
+    job.machine.committed(commit.checkpoint, store.commit(1, 0, commit.data), "url", job.now)
+    assert len(job.sent(Publish)) == 1
+    job.machine.cancel(job.now)
+    job.actions()
+    assert ended(job, store) == [{"sink": [b"of 0", b"of 1"]}]
+
+
+def test_output_of_a_checkpoint_that_is_committed_when_the_job_is_over_already_stays_under_cover() -> None:
+    """The manifest is on its way when the job is cancelled, and is created after that."""
+    store = MemoryStore("job")
+    job = Job().running()
+    store.claim("run")
+    commit = job.commit()
+    job.machine.cancel(job.now)
+    job.actions()
+    store.commit(1, 0, commit.data)
+    assert ended(job, store) == [{"sink": [b"of 0", b"of 1"]}]
+
+
+def test_an_old_driver_leaves_what_its_successor_is_about_to_publish() -> None:
+    """Another driver has taken over and starts from the newest checkpoint, which is ours; we learn of it at our next
+    commit and end. What that checkpoint holds is the other one's to publish, and it may not have."""
+    store = MemoryStore("job")
+    job = Job().running()
+    store.claim("run")
+    commit = job.commit()
+    job.machine.committed(commit.checkpoint, store.commit(1, 0, commit.data), "url", job.now)
+    MemoryStore("job", store.memory).claim("another", takeover=True)
+    later = job.commit()
+    job.machine.not_committed(later.checkpoint, "another start has taken over", True, job.now)
+    assert job.machine.status is S.FAILING
+    job.actions()
+    assert ended(job, store, retain="never") == [{"sink": [b"of 0", b"of 1"]}]
+
+
+def test_nothing_is_removed_where_the_last_checkpoint_cannot_be_read() -> None:
+    """Its output may be waiting to be published."""
+    store = MemoryStore("job", fail=lambda operation, name: "error")
+    job = Job().running()
+    job.machine.cancel(job.now)
+    job.actions()
+    assert ended(job, store) == []
+
+
+# The interpreter's exit.
+
+EXIT = """
+import threading
+import time
+import tailrace.runtime.job as job
+
+class Runner(threading.Thread):
+    def run(self):
+        time.sleep(0.5)  # the main thread has ended
+        from concurrent.futures import ThreadPoolExecutor
+        print(ThreadPoolExecutor(1).submit(int).result())
+
+class Running:
+    is_active = True
+    _runner = Runner()
+
+Running._runner.start()
+job.JOBS.append(Running())
+"""
+
+
+def test_a_job_that_outlives_its_program_can_still_use_executors() -> None:
+    """The program has ended and its job runs on. What talks to an object store looks up names and reads in executors,
+    which the interpreter shuts down at its exit, the ones registered last first: that must come after our wait."""
+    done = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("0\n", "")

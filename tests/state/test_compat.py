@@ -1,0 +1,86 @@
+"""A checkpoint and a dataflow are compared before anything starts, and everything that does not fit is told at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace import Environment, KeyedProcessFunction, ListState, Tumbling, ValueState, sinks
+from tailrace.errors import IncompatibleState
+from tailrace.graph.graph import Node
+from tailrace.state.compat import check, declared_tables, stateful
+from tailrace.state.format import TableInfo
+from tailrace.state.manifest import OperatorRecord
+
+
+class Best(KeyedProcessFunction):
+    best = ValueState(float)
+    all = ListState(int, encoding="msgspec")
+
+    def process(self, value: Any, ctx: Any) -> None:
+        self.best.value = value
+
+
+@pytest.fixture(scope="module")
+def nodes() -> list[Node]:
+    env = Environment(parallelism=2)
+    keyed = env.from_collection(range(10)).assign_timestamps(float, uid="times").key_by(lambda n: n % 3)
+    keyed.process(Best(), uid="best").sink_to(sinks.Collect())
+    keyed.count(uid="count").sink_to(sinks.Collect())
+    keyed.window(Tumbling(5)).reduce(max, uid="window").sink_to(sinks.Collect())
+    env.from_collection(range(3)).map(str, uid="map").sink_to(sinks.Collect())
+    return env._builder.nodes if hasattr(env, "_builder") else list(env._plan(env._pending()).graph.nodes)
+
+
+def node(nodes: list[Node], uid: str) -> Node:
+    return next(one for one in nodes if one.uid == uid)
+
+
+def test_what_an_operator_declares_is_known_without_running_it(nodes: list[Node]) -> None:
+    found = {uid: [(t.name, t.kind, t.encoding) for t in declared_tables(node(nodes, uid))] for uid in UIDS}
+    timers = [("timers:event", "timers", "pickle"), ("timers:processing", "timers", "pickle")]
+    assert found == {
+        "best": [("best", "value", "pickle"), ("all", "list", "msgspec"), *timers],
+        "count": [("aggregate", "aggregate", "pickle")],
+        "window": [("aggregate", "window", "pickle"), timers[0]],
+        "map": [],
+        "times": [],
+    }
+    assert {uid for uid in UIDS if stateful(node(nodes, uid))} == {"best", "count", "window", "times"}
+
+
+UIDS = ["best", "count", "window", "map", "times"]
+
+
+def record(uid: str, *tables: tuple[str, str], stateful: bool = True) -> OperatorRecord:
+    return OperatorRecord(uid, f"name of {uid}", 2, [False, False], [TableInfo(*one) for one in tables], stateful)
+
+
+def test_what_fits_passes(nodes: list[Node]) -> None:
+    check([record(uid, *[(t.name, t.kind) for t in declared_tables(node(nodes, uid))]) for uid in UIDS], nodes)
+    check([record("gone", stateful=False)], nodes)
+    check([record("best", ("best", "value"))], nodes, max_parallelism=(128, 128))
+
+
+def test_everything_that_does_not_fit_is_told_at_once(nodes: list[Node]) -> None:
+    old = [record("gone", ("sum", "value")), record("best", ("best", "map"), ("worst", "value")), record("count")]
+    with pytest.raises(IncompatibleState) as caught:
+        check(old, nodes, max_parallelism=(64, 128))
+    text = str(caught.value)
+    for part in (
+        "max_parallelism 64",
+        "Environment(max_parallelism=64)",
+        "'name of gone' (uid 'gone') had state and is not in the dataflow any more; it held sum (value)",
+        "uid='gone'",
+        "state 'best' was of kind 'map' and is declared as 'value'",
+        "state 'worst' (value) is not declared any more",
+        "allow_dropped_state=['best']",
+    ):
+        assert part in text
+    assert len(text.splitlines()) == 5
+
+
+@pytest.mark.parametrize("allowed", [True, ["gone", "best"]])
+def test_what_may_be_left_behind_is_not_told(nodes: list[Node], allowed: Any) -> None:
+    check([record("gone", ("sum", "value")), record("best", ("worst", "value"))], nodes, allowed)

@@ -1,0 +1,111 @@
+"""A local folder, and a bucket behind a real S3 server."""
+
+from __future__ import annotations
+
+import logging
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.state.format import BlockRef, Index, OperatorPart, TableInfo, checksum, header, tail
+from tailrace.state.manifest import Manifest, StateFile, encode_manifest
+from tailrace.storage.store import Store
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3_url(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket of its own; the environment says where it is and who asks."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": s3_endpoint,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    bucket = f"b{uuid.uuid4().hex[:12]}"
+    request = urllib.request.Request(f"{s3_endpoint}/{bucket}", method="PUT", headers={"Content-Length": "0"})
+    urllib.request.urlopen(request, timeout=10).close()
+    return f"s3a://{bucket}"
+
+
+@pytest.fixture(params=["local", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for checkpoints."""
+    if request.param == "local":
+        return str(tmp_path / "checkpoints")
+    return f"{request.getfixturevalue('s3_url')}/some/checkpoints"
+
+
+def manifest_of(checkpoint: int, incarnation: int = 1, **more: Any) -> Manifest:
+    """A manifest of a checkpoint without state."""
+    fields: dict[str, Any] = {"job": "job", "run_id": "run", "timestamp": checkpoint, "max_parallelism": 8, "slots": 1}
+    return Manifest(incarnation=incarnation, checkpoint=checkpoint, **(fields | {"files": []} | more))
+
+
+@pytest.fixture
+def manifest() -> Callable[..., Manifest]:
+    return manifest_of
+
+
+Blocks = list[tuple[str, int, int, bytes]]
+"""(uid, table, key group, data) in the order in which they are written."""
+
+
+class Maker:
+    """Makes checkpoints: each with one file per slot."""
+
+    def __init__(self, store: Store, incarnation: int) -> None:
+        self.store, self.incarnation = store, incarnation
+        self.number = 0
+
+    def file(self, checkpoint: int, slot: int, blocks: Blocks, chains: dict[str, dict[int, list[str]]]) -> StateFile:
+        """The file of one worker. Of `chains`, `.` is the file itself. Groups with a chain that begins here are full."""
+        name = f"{self.incarnation}/chk-{checkpoint}/w{slot}-0.state"
+        index = Index("job", self.incarnation, checkpoint, slot, 8)
+        tables = [TableInfo("sum", "reducing", "pickle", "int"), TableInfo("seen", "map", "msgspec", "dict[str, int]")]
+        data = bytearray(header())
+        parts = {uid: OperatorPart(uid, uid.title(), slot, 2, False, b"meta" + uid.encode(), tables) for uid in chains}
+        for uid, table, group, block in blocks:
+            ref = BlockRef(table, group, len(data), len(block), checksum(block), 1)
+            parts[uid].blocks.append(ref)
+            data += block
+        for uid, part in parts.items():
+            for group, files in chains[uid].items():
+                names = [name if one == "." else one for one in files]
+                index.files += [one for one in names if one not in index.files]
+                part.chains[group] = [index.files.index(one) for one in names]
+                if files[0] == ".":
+                    part.full.append(group)
+        index.operators = list(parts.values())
+        data += tail(index, len(data))
+        writer = self.store.writer(name)
+        writer.append(bytes(data))
+        writer.close()
+        return StateFile(slot, name, len(data))
+
+    def commit(self, checkpoint: int, files: list[StateFile], **more: Any) -> str:
+        """The manifest."""
+        made = manifest_of(checkpoint, self.incarnation, files=files, slots=len(files), **more)
+        self.number += 1
+        return self.store.commit(self.incarnation, self.number - 1, encode_manifest(made))
+
+
+@pytest.fixture
+def maker() -> type[Maker]:
+    return Maker

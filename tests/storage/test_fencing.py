@@ -1,0 +1,257 @@
+"""Two drivers that both believe they own the job, at every point where one can overtake the other.
+
+Drivers run in threads of their own that take turns: each operation on the files waits until it is its driver's turn, so a
+schedule (a sequence of drivers) is all there is to an interleaving.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from tailrace.errors import Fenced
+from tailrace.state.manifest import Manifest, encode_manifest
+from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore, StoreFault
+
+Making = Callable[..., Manifest]
+
+
+class Turns:
+    """Lets drivers do one operation each, in the order of a schedule, then all others in the order of drivers."""
+
+    def __init__(self, drivers: int) -> None:
+        self._condition = threading.Condition()
+        self._asking: set[int] = set()
+        self._over: set[int] = set()
+        self._allowed: int | None = None
+        self._drivers = drivers
+        self.used: list[int] = []
+
+    def wait(self, driver: int) -> None:
+        with self._condition:
+            self._asking.add(driver)
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: self._allowed == driver)
+            self._asking.discard(driver)
+            self._allowed = None
+            self.used.append(driver)
+
+    def end(self, driver: int) -> None:
+        with self._condition:
+            self._over.add(driver)
+            self._condition.notify_all()
+
+    def run(self, schedule: Sequence[int]) -> None:
+        """Every driver that is not over is asking before the next one is let go: nothing depends on the machine."""
+        pending = iter(schedule)
+        with self._condition:
+            while True:
+                self._condition.wait_for(
+                    lambda: self._allowed is None and len(self._asking) + len(self._over) == self._drivers, timeout=30
+                )
+                if not self._asking:
+                    return
+                wished = next((one for one in pending if one in self._asking), None)
+                self._allowed = min(self._asking) if wished is None else wished
+                self._condition.notify_all()
+
+
+def interleave(
+    files: MemoryFiles, drivers: Sequence[Callable[[MemoryStore], Any]], schedule: Sequence[int]
+) -> list[int]:
+    turns = Turns(len(drivers))
+    errors: list[BaseException] = []
+
+    def drive(i: int) -> None:
+        def mine(operation: str, name: str) -> Fault:
+            turns.wait(i)
+            return None
+
+        try:
+            drivers[i](MemoryStore("job", files, fail=mine))
+        except BaseException as error:  # told in the test's thread
+            errors.append(error)
+        finally:
+            turns.end(i)
+
+    threads = [threading.Thread(target=drive, args=(i,)) for i in range(len(drivers))]
+    for thread in threads:
+        thread.start()
+    turns.run(schedule)
+    for thread in threads:
+        thread.join(30)
+    assert not errors, errors
+    return turns.used
+
+
+def schedules(first: int, second: int) -> Iterator[list[int]]:
+    """All orders in which two drivers can do so many operations each."""
+    for places in combinations(range(first + second), first):
+        yield [0 if place in places else 1 for place in range(first + second)]
+
+
+def test_an_old_driver_that_wakes_at_any_point_is_fenced_or_found(manifest: Making) -> None:
+    """The old driver commits two checkpoints more while the new one claims and reads. Whatever was committed is found;
+    what was not found is fenced. Every interleaving is tried."""
+    outcomes: set[tuple[int, int | None]] = set()
+    longest = (0, 0)
+
+    def one(schedule: Sequence[int]) -> None:
+        nonlocal longest
+        files = MemoryFiles()
+        setup = MemoryStore("job", files)
+        setup.claim("old")
+        setup.commit(1, 0, encode_manifest(manifest(1, run_id="old")))
+        committed: list[int] = [1]
+        found: list[int] = []
+
+        def old(store: MemoryStore) -> None:
+            for n in (2, 3):
+                try:
+                    store.commit(1, n - 1, encode_manifest(manifest(n, run_id="old")))
+                except Fenced:
+                    return
+                committed.append(n)
+
+        def new(store: MemoryStore) -> None:
+            store.claim("new")
+            latest = store.latest()
+            assert latest is not None
+            found.append(latest[1].checkpoint)
+
+        used = interleave(files, [old, new], schedule)
+        longest = max(longest[0], used.count(0)), max(longest[1], used.count(1))
+        assert found == [committed[-1]], (schedule, committed)
+        outcomes.add((committed[-1], found[0]))
+
+    one([])
+    one([1] * 30)
+    steps = longest
+    for schedule in schedules(*steps):
+        one(schedule)
+    assert longest[0] <= steps[0] + 4
+    assert outcomes == {(1, 1), (2, 2), (3, 3)}
+
+
+def test_of_drivers_that_start_together_one_is_last_and_the_others_are_fenced(manifest: Making) -> None:
+    """Three start at once, under random interleavings: incarnations differ, and only the newest commits after all have
+    claimed."""
+    for seed in range(300):
+        files, rng = MemoryFiles(), random.Random(seed)
+        claimed: dict[str, int] = {}
+        stores: dict[str, MemoryStore] = {}
+
+        def start(
+            store: MemoryStore, run: str, claimed: dict[str, int] = claimed, stores: dict[str, MemoryStore] = stores
+        ) -> None:
+            claimed[run] = store.claim(run)
+            stores[run] = store
+
+        drivers = [lambda store, run=run, start=start: start(store, run) for run in "abc"]
+        interleave(files, drivers, [rng.randrange(3) for _ in range(60)])
+        assert len(set(claimed.values())) == 3
+        later = MemoryStore("job", files)
+        for run, incarnation in claimed.items():
+            data = encode_manifest(manifest(1, incarnation, run_id=run))
+            if incarnation == max(claimed.values()):
+                assert later.commit(incarnation, 0, data)
+            else:
+                with pytest.raises(Fenced):
+                    later.commit(incarnation, 0, data)
+
+
+@pytest.mark.parametrize("fault", ["error", "unknown-done", "unknown-not-done"])
+def test_whatever_fails_while_claiming_a_second_try_fences_and_finds(fault: Fault, manifest: Making) -> None:
+    """The claim of a restart fails at each operation in turn; the next claim repairs everything."""
+    for at in range(40):
+        files = MemoryFiles()
+        old = MemoryStore("job", files)
+        old.claim("old")
+        old.commit(1, 0, encode_manifest(manifest(1, run_id="old")))
+        count = iter(range(1000))
+        armed = [True]
+
+        def fail(
+            operation: str, name: str, at: int = at, count: Iterator[int] = count, armed: list[bool] = armed
+        ) -> Fault:
+            return fault if armed and next(count) == at else None
+
+        new = MemoryStore("job", files, fail=fail)
+        try:
+            incarnation = new.claim("new")
+        except StoreFault:
+            armed.clear()
+            incarnation = new.claim("new")
+        armed.clear()
+        assert new.latest() == ("1/0.manifest", manifest(1, run_id="old"))
+        with pytest.raises(Fenced):
+            old.commit(1, 1, encode_manifest(manifest(2, run_id="old")))
+        assert new.commit(incarnation, 0, encode_manifest(manifest(2, incarnation, run_id="new")))
+        if next(count) <= at:  # the claim had fewer operations: each has failed once
+            assert at > 10
+            return
+    raise AssertionError("a claim has no end")
+
+
+@pytest.mark.parametrize("fault", ["error", "unknown-done", "unknown-not-done"])
+def test_a_commit_of_unknown_outcome_is_settled_by_the_next_claim(fault: Fault, manifest: Making) -> None:
+    files = MemoryFiles()
+    faults = [fault]
+    store = MemoryStore("job", files, fail=lambda o, n: faults.pop() if faults and n.endswith("0.manifest") else None)
+    store.claim("run")
+    data = encode_manifest(manifest(1))
+    with pytest.raises(StoreFault):
+        store.commit(1, 0, data)
+    assert store.claim("run") == 2
+    found = store.latest()
+    if fault == "unknown-done":
+        assert found == ("1/0.manifest", manifest(1))
+        assert store.commit(1, 0, data) == "1/0.manifest"  # the same commit, come late, changes nothing
+    else:
+        assert found is None
+        with pytest.raises(Fenced):
+            store.commit(1, 0, data)
+
+
+def test_old_manifests_that_are_deleted_while_sealing_do_not_open_a_slot(manifest: Making) -> None:
+    """The old driver goes on committing and deleting what is older, as retention does."""
+    for schedule_seed in range(200):
+        files, rng = MemoryFiles(), random.Random(schedule_seed)
+        MemoryStore("job", files).claim("old")
+        committed: list[int] = []
+        found: list[int | None] = []
+
+        def old(store: MemoryStore, committed: list[int] = committed) -> None:
+            for n in range(6):
+                try:
+                    store.commit(1, n, encode_manifest(manifest(n, run_id="old")))
+                except Fenced:
+                    return
+                committed.append(n)
+                if n:
+                    store.delete([f"1/{n - 1}.manifest"])
+
+        def new(store: MemoryStore, found: list[int | None] = found) -> None:
+            store.claim("new")
+            latest = store.latest()
+            found.append(None if latest is None else latest[1].checkpoint)
+
+        interleave(files, [old, new], [rng.randrange(2) for _ in range(40)])
+        assert found == [committed[-1] if committed else None]
+
+
+def test_a_claim_looks_no_further_back_than_needed() -> None:
+    files = MemoryFiles()
+    store = MemoryStore("job", files)
+    counts = []
+    for _ in range(30):
+        operations: list[str] = []
+        files.fail = lambda operation, name, operations=operations: operations.append(operation)  # type: ignore[misc]
+        store.claim("run")
+        counts.append(len(operations))
+    assert counts[29] == counts[2]

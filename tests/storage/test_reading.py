@@ -1,0 +1,201 @@
+"""Reading the state of a checkpoint: what, in which order, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tailrace.errors import CheckpointCorrupt
+from tailrace.state.format import FOOTER_SIZE
+from tailrace.state.manifest import Manifest
+from tailrace.state.parts import BlockOf, ChainsOf, MetaOf, TablesOf
+from tailrace.storage.reading import load_index, read_state, verify
+from tailrace.storage.store import Store
+from tailrace.testing.memorystore import MemoryFiles, MemoryStore
+
+ALL = (0, 8)
+
+
+@pytest.fixture
+def three(maker: Any) -> tuple[MemoryStore, Manifest]:
+    """Three checkpoints of two workers; the last one refers to both others. Group 5 was written anew in the second."""
+    store = MemoryStore("job")
+    make = maker(store, store.claim("run"))
+    one0 = make.file(1, 0, [("a", 0, 0, b"a0"), ("b", 0, 1, b"b1"), ("a", 1, 0, b"A0"), ("a", 0, 3, b"a3")],
+                     {"a": {0: ["."], 3: ["."]}, "b": {1: ["."]}})  # fmt: skip
+    one1 = make.file(1, 1, [("a", 0, 5, b"a5"), ("a", 0, 4, b"a4")], {"a": {4: ["."], 5: ["."]}})
+    make.commit(1, [one0, one1])
+    two0 = make.file(2, 0, [("a", 0, 0, b"a0+")], {"a": {0: [one0.name, "."], 3: [one0.name]}, "b": {1: [one0.name]}})
+    two1 = make.file(2, 1, [("a", 0, 5, b"a5=")], {"a": {4: [one1.name], 5: ["."]}})
+    make.commit(2, [two0, two1], older=[one0.name, one1.name])
+    three0 = make.file(3, 0, [("a", 0, 3, b"a3+"), ("a", 0, 0, b"a0++")],
+                       {"a": {0: [one0.name, two0.name, "."], 3: [one0.name, "."]}, "b": {}})  # fmt: skip
+    three1 = make.file(3, 1, [("a", 0, 5, b"a5=+")], {"a": {4: [one1.name], 5: [two1.name, "."]}})
+    make.commit(3, [three0, three1], older=[one0.name, one1.name, two0.name, two1.name])
+    found = store.latest()
+    assert found is not None and found[1].checkpoint == 3
+    return store, found[1]
+
+
+def blocks(store: Any, manifest: Manifest, wanted: dict[str, tuple[int, int]]) -> dict[tuple[str, int], list[bytes]]:
+    found: dict[tuple[str, int], list[bytes]] = {}
+    for part in read_state(store, manifest, wanted):
+        if isinstance(part, BlockOf):
+            found.setdefault((part.uid, part.group), []).append(bytes(part.data))
+    return found
+
+
+def test_chains_are_followed_oldest_first(three: tuple[MemoryStore, Manifest]) -> None:
+    assert blocks(*three, {"a": ALL, "b": ALL}) == {
+        ("a", 0): [b"a0", b"A0", b"a0+", b"a0++"],
+        ("a", 3): [b"a3", b"a3+"],
+        ("a", 4): [b"a4"],
+        ("a", 5): [b"a5=", b"a5=+"],
+    }
+
+
+def test_only_what_is_wanted_is_read(three: tuple[MemoryStore, Manifest]) -> None:
+    assert blocks(*three, {"a": (3, 5)}) == {("a", 3): [b"a3", b"a3+"], ("a", 4): [b"a4"]}
+    assert blocks(*three, {"b": ALL}) == {}
+    assert list(read_state(*three, {})) == []
+
+
+def test_metas_and_tables_of_all_old_subtasks_come_before_blocks(three: tuple[MemoryStore, Manifest]) -> None:
+    parts = list(read_state(*three, {"a": (0, 1), "b": ALL}))
+    kinds = [type(part) for part in parts]
+    assert kinds.index(BlockOf) == len(kinds) - kinds.count(BlockOf)
+    metas = [part for part in parts if isinstance(part, MetaOf)]
+    assert [(m.uid, m.subtask, m.parallelism, m.data) for m in metas] == [
+        ("a", 0, 2, b"metaa"),
+        ("b", 0, 2, b"metab"),
+        ("a", 1, 2, b"metaa"),
+    ]
+    tables = [part for part in parts if isinstance(part, TablesOf)]
+    assert [table.name for table in tables[0].tables] == ["sum", "seen"]
+    chains = [part for part in parts if isinstance(part, ChainsOf)]
+    assert chains[0].chains == {0: tuple(f"1/chk-{n}/w0-0.state" for n in (1, 2, 3))}
+
+
+def test_a_block_tells_its_table(three: tuple[MemoryStore, Manifest]) -> None:
+    found = [p for p in read_state(*three, {"a": (0, 1)}) if isinstance(p, BlockOf)]
+    assert [(p.table.name, p.count) for p in found] == [("sum", 1), ("seen", 1), ("sum", 1), ("sum", 1)]
+
+
+def test_an_old_manifest_is_read_as_it_was(three: tuple[MemoryStore, Manifest]) -> None:
+    store, _ = three
+    assert blocks(store, store.manifest("1/1.manifest"), {"a": ALL, "b": ALL}) == {
+        ("a", 0): [b"a0", b"A0", b"a0+"],
+        ("b", 1): [b"b1"],
+        ("a", 3): [b"a3"],
+        ("a", 4): [b"a4"],
+        ("a", 5): [b"a5="],
+    }
+
+
+class Counting:
+    """Counts the ranges of state, and how large the largest was."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.ranges: list[tuple[int, int]] = []
+
+    def size(self, name: str) -> int:
+        return self.store.size(name)
+
+    def read_range(self, name: str, offset: int, length: int) -> bytes:
+        self.ranges.append((offset, length))
+        return self.store.read_range(name, offset, length)
+
+
+def test_neighbours_are_read_at_once_and_memory_stays_bounded(maker: Any, url: str) -> None:
+    store = Store(url, "job")
+    make = maker(store, store.claim("run"))
+    size, count = 1 << 20, 12
+    file = make.file(
+        1, 0, [("a", 0, g % 8, bytes([g]) * size) for g in range(count)], {"a": {g: ["."] for g in range(8)}}
+    )
+    made = store.manifest(make.commit(1, [file]))
+    counting = Counting(store)
+    seen = [part.data[0] for part in read_state(counting, made, {"a": ALL}) if isinstance(part, BlockOf)]
+    assert seen == list(range(count))
+    large = [length for _, length in counting.ranges if length >= size]
+    assert len(large) == 3 and max(large) <= 5 << 20
+
+
+def test_of_a_few_groups_only_their_bytes_are_read(maker: Any) -> None:
+    store = MemoryStore("job")
+    make = maker(store, store.claim("run"))
+    file = make.file(1, 0, [("a", 0, g, bytes(100_000)) for g in range(8)], {"a": {g: ["."] for g in range(8)}})
+    counting = Counting(store)
+    list(read_state(counting, store.manifest(make.commit(1, [file])), {"a": (2, 4)}))
+    assert sum(length for _, length in counting.ranges if length >= 100_000) == 200_000
+
+
+# What is refused.
+
+
+def damage(files: MemoryFiles, name: str, change: Callable[[bytearray], object]) -> None:
+    data = bytearray(files.contents[name])
+    change(data)
+    files.contents[name] = bytes(data)
+
+
+LAST = "1/chk-3/w0-0.state"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        (LAST, lambda d: d.__setitem__(0, 0), "no state file"),
+        (LAST, lambda d: d.__setitem__(4, 2), "version 2"),
+        (LAST, lambda d: d.pop(), "cut short or damaged"),
+        (LAST, lambda d: d.__delitem__(slice(3, None)), "no state file"),
+        (LAST, lambda d: d.clear(), "no state file"),
+        (LAST, lambda d: d.__setitem__(-FOOTER_SIZE - 1, d[-FOOTER_SIZE - 1] ^ 1), "checksum of its index"),
+        (LAST, lambda d: d.__setitem__(8, d[8] ^ 1), "do not match their checksum"),
+        ("1/chk-1/w0-0.state", lambda d: d.__setitem__(8, d[8] ^ 1), "do not match their checksum"),
+        ("1/chk-1/w1-0.state", lambda d: d.__delitem__(slice(-30, None)), "cut short or damaged"),
+    ],
+)
+def test_what_is_damaged_is_named(
+    three: tuple[MemoryStore, Manifest], name: str, change: Callable[[bytearray], object], said: str
+) -> None:
+    store, manifest = three
+    damage(store.memory, name, change)
+    with pytest.raises(CheckpointCorrupt, match=said) as caught:
+        list(read_state(store, manifest, {"a": ALL}))
+    assert name in str(caught.value)
+    with pytest.raises(CheckpointCorrupt):
+        verify(store, manifest)
+
+
+@pytest.mark.parametrize("name", [LAST, "1/chk-2/w0-0.state", "1/chk-1/w0-0.state"])
+def test_a_file_that_is_missing_is_named(three: tuple[MemoryStore, Manifest], name: str) -> None:
+    store, manifest = three
+    store.delete([name])
+    with pytest.raises(CheckpointCorrupt, match=f"{name} is missing"):
+        list(read_state(store, manifest, {"a": ALL}))
+
+
+def test_a_file_of_another_checkpoint_is_refused(three: tuple[MemoryStore, Manifest]) -> None:
+    store, manifest = three
+    store.memory.contents[LAST] = store.memory.contents["1/chk-2/w0-0.state"]
+    with pytest.raises(CheckpointCorrupt, match="belongs to checkpoint 2"):
+        list(read_state(store, manifest, {"a": ALL}))
+
+
+def test_a_chain_without_its_beginning_is_refused(maker: Any) -> None:
+    store = MemoryStore("job")
+    make = maker(store, store.claim("run"))
+    one = make.file(1, 0, [("a", 0, 1, b"x")], {"a": {1: ["."]}})
+    two = make.file(2, 0, [("a", 0, 2, b"y")], {"a": {2: [one.name, "."]}})
+    name = make.commit(2, [two], older=[one.name])
+    with pytest.raises(CheckpointCorrupt, match="should hold key group 2 of 'a' as a whole"):
+        list(read_state(store, store.manifest(name), {"a": ALL}))
+
+
+def test_a_sound_checkpoint_is_verified(three: tuple[MemoryStore, Manifest]) -> None:
+    verify(*three)
+    assert load_index(three[0], LAST).checkpoint == 3

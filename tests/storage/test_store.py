@@ -1,0 +1,397 @@
+"""Claims, commits, what is found, and what is swept."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, Fenced
+from tailrace.state.manifest import Manifest, encode_manifest
+from tailrace.storage.processes import Process, started, this_process
+from tailrace.storage.store import Store, folder_name, resolve
+from tailrace.testing.memorystore import Fault, MemoryFiles, StoreTimeout
+
+Making = Callable[..., Manifest]
+
+
+def put(store: Any, *names: str) -> None:
+    for name in names:
+        writer = store.writer(name)
+        writer.append(b"x")
+        writer.close()
+
+
+# The life of a job, wherever its checkpoints are.
+
+
+def test_a_job_commits_and_the_next_one_finds_the_newest(url: str, manifest: Making) -> None:
+    store = Store(url, "job")
+    assert store.latest() is None and store.incarnations() == []
+    assert store.claim("run") == 1
+    for n in (1, 2, 3):
+        assert store.commit(1, n - 1, encode_manifest(manifest(n))) == f"1/{n - 1}.manifest"
+    assert store.latest() == ("1/2.manifest", manifest(3))
+    store.release(1)
+    other = Store(url, "job")
+    assert other.claim("run 2") == 2
+    assert other.latest() == ("1/2.manifest", manifest(3))
+    with pytest.raises(Fenced, match=r"newer start of job 'job' \(run run 2, .*incarnation 2: 1/3.manifest"):
+        store.commit(1, 3, encode_manifest(manifest(4)))
+    assert other.latest() == ("1/2.manifest", manifest(3))
+    other.commit(2, 0, encode_manifest(manifest(4, 2)))
+    assert other.latest() == ("2/0.manifest", manifest(4, 2))
+
+
+def test_a_commit_done_twice_is_done_once(url: str, manifest: Making) -> None:
+    store = Store(url, "job")
+    data = encode_manifest(manifest(1))
+    store.claim("run")
+    assert store.commit(1, 0, data) == store.commit(1, 0, data)
+    with pytest.raises(Fenced):
+        store.commit(1, 0, encode_manifest(manifest(2)))
+    assert store.read("1/0.manifest") == data
+
+
+def test_files_are_written_listed_and_deleted(url: str, manifest: Making) -> None:
+    store = Store(url, "job")
+    store.claim("run")
+    put(store, "1/chk-1/w0-0.state", "1/chk-1/w1-0.state", "1/chk-2/w0-0.state")
+    store.commit(1, 0, encode_manifest(manifest(1)))
+    assert store.names(1) == [
+        "1/0.manifest", "1/chk-1/w0-0.state", "1/chk-1/w1-0.state", "1/chk-2/w0-0.state", "1/claim", "1/ready"
+    ]  # fmt: skip
+    store.delete(["1/chk-1/w0-0.state", "1/0.manifest", "1/chk-1/w1-0.state", "1/chk-9/w0-0.state"])
+    assert store.names(1) == ["1/chk-2/w0-0.state", "1/claim", "1/ready"]
+
+
+def test_a_restart_of_a_run_claims_again(url: str) -> None:
+    store = Store(url, "job")
+    assert [store.claim("run") for _ in range(3)] == [1, 2, 3]
+    assert store.read("1/0.manifest").startswith(b"tailrace-seal by 2")
+    assert store.read("2/0.manifest").startswith(b"tailrace-seal by 3")
+
+
+def test_a_job_elsewhere_reads_the_files_beside_the_manifest(url: str, maker: Any) -> None:
+    store = Store(url, "A Job")
+    make = maker(store, store.claim("run"))
+    name = make.commit(1, [make.file(1, 0, [], {})])
+    again = Store.at(store.url)
+    assert (again.job, again.url) == ("A Job", store.url)
+    assert again.latest() == (name, store.manifest(name))
+    assert again.size("1/chk-1/w0-0.state") == store.manifest(name).files[0].size
+
+
+def test_a_local_store_has_a_path(tmp_path: Path, s3_url: str) -> None:
+    assert Store(f"file://{tmp_path}", "job").local_path() == f"{tmp_path}/job"
+    assert Store(s3_url, "job").local_path() is None
+    assert Store(s3_url, "job").url_of("1/0.manifest") == s3_url.replace("s3a:", "s3:") + "/job/1/0.manifest"
+
+
+def test_opening_a_store_makes_nothing(tmp_path: Path) -> None:
+    Store(str(tmp_path / "x"), "job").latest()
+    assert not os.listdir(tmp_path)
+
+
+# Names.
+
+
+def test_no_two_jobs_share_a_folder(tmp_path: Path) -> None:
+    names = ["job", "Job", "JOB", "a/b", "a_b", "a:b", "..", ".", "", " ", "\u00e9", "e\u0301", "x" * 300, "x" * 301]
+    names += ["1", "~", "\udc80", "job.0000000000000000", "CON"]
+    folders = [folder_name(name) for name in names]
+    assert len({folder.lower() for folder in folders}) == len(names)
+    assert all(len(folder) <= 100 and not folder.startswith(".") and "/" not in folder for folder in folders)
+    assert folder_name("word-count_2") == "word-count_2"
+    assert folder_name("Word count").startswith("word_count.")
+    store = Store(str(tmp_path), "a/b")
+    store.claim("run")
+    assert Store.at(store.url).job == "a/b"
+
+
+# Who is alive.
+
+
+def test_a_second_live_job_of_a_name_is_refused(tmp_path: Path) -> None:
+    first, second = Store(str(tmp_path), "job"), Store(str(tmp_path), "job")
+    first.claim("one")
+    with pytest.raises(ConfigError, match=f"two live jobs of one name.*run one in process {os.getpid()}"):
+        second.claim("two")
+    assert first.incarnations() == [1]
+    assert second.live_owner() is not None
+    first.claim("one")
+    first.release(2)
+    assert second.live_owner() is None
+    assert second.claim("two") == 3
+
+
+def test_takeover_fences_who_is_alive_and_who_was_overtaken_does_not_come_back(
+    tmp_path: Path, manifest: Making
+) -> None:
+    first, second = Store(str(tmp_path), "job"), Store(str(tmp_path), "job")
+    first.claim("one")
+    assert second.claim("two", takeover=True) == 2
+    with pytest.raises(Fenced):
+        first.commit(1, 0, encode_manifest(manifest(1)))
+    with pytest.raises(Fenced, match=r"run two.*this one cannot restart"):
+        first.claim("one")
+    assert first.incarnations() == [1, 2]
+
+
+@pytest.mark.parametrize("end", ["killed", "alive"])
+def test_a_process_that_was_killed_holds_nothing(tmp_path: Path, end: str) -> None:
+    code = f"""
+from tailrace.storage.store import Store
+Store({str(tmp_path)!r}, 'job').claim('one')
+print(1, flush=True)
+input()
+"""
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None and child.stdout.readline()
+    store = Store(str(tmp_path), "job")
+    try:
+        if end == "killed":
+            child.kill()
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie is dead
+            assert store.claim("two") == 2
+        else:
+            with pytest.raises(ConfigError, match=f"process {child.pid}"):
+                store.claim("two")
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_only_a_process_of_this_host_that_began_then_counts() -> None:
+    me = this_process()
+    assert (me.host, me.pid) == (socket.gethostname(), os.getpid())
+    assert started(me.pid) == me.started != ""
+    assert started(2**22 + 1) is None
+    files = MemoryFiles()
+
+    def store(process: Process) -> Store:
+        return Store("", "job", folder=files, process=process)
+
+    store(Process("elsewhere", me.pid, me.started)).claim("a")
+    store(Process(me.host, me.pid, "earlier")).claim("b")
+    store(Process(me.host, 2**22 + 1, me.started)).claim("c")
+    store(me).claim("d")
+    with pytest.raises(ConfigError, match="run d"):
+        store(me).claim("e")
+
+
+def test_a_claim_that_failed_does_not_bar_the_name(manifest: Making) -> None:
+    """The answer was lost, or the sealing failed: the process lives, but no job of it does."""
+    for fault, operation in (("unknown-done", "create"), ("error", "entries")):
+        files = MemoryFiles()
+        counted: list[str] = []
+
+        def fail(what: str, name: str, fault: Any = fault, operation: str = operation, counted: Any = counted) -> Fault:
+            counted.append(what)
+            return fault if what == operation and counted.count(what) == (1 if what == "create" else 3) else None
+
+        from tailrace.testing.memorystore import _Faulty
+
+        store = Store("", "job", folder=_Faulty(files, fail), process=this_process())
+        with pytest.raises(OSError):
+            store.claim("one")
+        assert Store("", "job", folder=files, process=this_process()).claim("two") == 2
+
+
+def test_release_covers_a_claim_that_seemed_to_fail() -> None:
+    files = MemoryFiles()
+    faults: list[Any] = []
+    from tailrace.testing.memorystore import _Faulty
+
+    def fail(operation: str, name: str) -> Fault:
+        return faults.pop() if faults and name.endswith("claim") and operation == "create" else None
+
+    store = Store("", "job", folder=_Faulty(files, fail), process=this_process())
+    store.claim("one")
+    faults.append("unknown-done")
+    with pytest.raises(StoreTimeout):
+        store.claim("one")
+    store.release(1)
+    assert {"1/closed", "2/closed"} <= set(files.contents)
+    assert Store("", "job", folder=files, process=this_process()).claim("two") == 3
+
+
+def test_a_store_without_conditional_writes_is_refused(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(s3_url, "job")
+    monkeypatch.setattr(store.folder, "_create", {})  # as where botocore drops the condition
+    with pytest.raises(ConfigError, match="If-None-Match"):
+        store.claim("run")
+
+
+# What is swept.
+
+
+def test_sweep_takes_what_this_run_left_and_nothing_else(url: str, manifest: Making) -> None:
+    other = Store(url, "job")
+    other.claim("other")
+    put(other, "1/chk-1/w0-0.state")
+    other.release(1)
+    store = Store(url, "job")
+    store.claim("run")
+    needed = ["2/chk-1/w0-0.state", "2/1.manifest"]
+    temporary = f"2/.1.manifest.{'0' * 32}.tmp"
+    put(
+        store, "2/chk-1/w0-0.state", "2/chk-1/w1-0.state", "2/chk-2/w0-0.state", "2/inputs/a.arrow", temporary, "2/mine"
+    )
+    store.commit(2, 0, encode_manifest(manifest(1, 2)))
+    store.commit(2, 1, encode_manifest(manifest(2, 2)))
+    store.claim("run")
+    put(store, "3/chk-1/w0-0.state")
+    gone = store.sweep(3, needed)
+    assert sorted(gone) == sorted(["2/0.manifest", "2/chk-1/w1-0.state", "2/chk-2/w0-0.state", temporary])
+    assert store.names(2) == [
+        "2/1.manifest",
+        "2/2.manifest",
+        "2/chk-1/w0-0.state",
+        "2/claim",
+        "2/inputs/a.arrow",
+        "2/mine",
+        "2/ready",
+    ]
+    assert store.names(3) == ["3/chk-1/w0-0.state", "3/claim", "3/ready"]
+    assert store.sweep(3, []) == ["2/1.manifest", "2/chk-1/w0-0.state"]  # inputs stay: the run goes on
+    assert sorted(store.sweep(4, [])) == ["2/inputs/a.arrow", "3/chk-1/w0-0.state"]
+    assert store.names(2) == ["2/2.manifest", "2/claim", "2/mine", "2/ready"]
+    assert store.names(1) == ["1/0.manifest", "1/chk-1/w0-0.state", "1/claim", "1/closed", "1/ready"]
+
+
+def test_many_aborted_checkpoints_leave_nothing(tmp_path: Path) -> None:
+    store = Store(str(tmp_path), "job")
+    store.claim("run")
+    before = store.names(1)
+    for n in range(200):
+        name = f"1/chk-{n}/w0-0.state"
+        if n % 2:
+            store.folder.writer(name).discard()
+        else:
+            os.makedirs(tmp_path / f"job/1/chk-{n}")
+            (tmp_path / "job" / name).write_bytes(b"x")
+            store.delete([name])
+    assert store.names(1) == before and sorted(os.listdir(tmp_path / "job/1")) == ["claim", "ready"]
+
+
+# What a user names.
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, manifest: Making) -> str:
+    return made_jobs(str(tmp_path / "checkpoints"), manifest)
+
+
+def made_jobs(url: str, manifest: Making) -> str:
+    """Job `a` with two checkpoints in each of two incarnations, the newer of job `B`, and `c` without one."""
+    for job, run in (("a", "r1"), ("a", "r2"), ("B", "r3"), ("c", "r4")):
+        store = Store(url, job)
+        i = store.claim(run)
+        for k in range(2 if job != "c" else 0):
+            n = 10 * i + k + (100 if job == "B" else 0)
+            store.commit(i, k, encode_manifest(manifest(n, i, job=job, run_id=run)))
+        store.release(i)
+    return url
+
+
+@pytest.mark.parametrize(
+    ("path", "checkpoint"),
+    [
+        ("a/1/0.manifest", 10),
+        ("a/2/1.manifest", 21),
+        ("a/1", 11),
+        ("a/2/", 21),
+        ("a/1/chk-10", 10),
+        ("a", 21),
+        ("", 111),
+        (f"{folder_name('B')}/1/chk-110", 110),
+    ],
+)
+def test_a_checkpoint_is_found_by_what_the_user_names(jobs: str, path: str, checkpoint: int) -> None:
+    store, name = resolve(f"{jobs}/{path}" if path else jobs)
+    assert store.manifest(name).checkpoint == checkpoint
+
+
+def test_checkpoints_in_s3_are_found_as_well(s3_url: str, manifest: Making) -> None:
+    url = made_jobs(s3_url, manifest)
+    for path, name in (("", "1/1.manifest"), ("/a", "2/1.manifest"), ("/a/1/0.manifest", "1/0.manifest")):
+        assert resolve(url + path)[1] == name
+    with pytest.raises(CheckpointNotFound, match="there are the jobs 'B', 'a', 'c'"):
+        resolve("latest", job="b", folder=url)
+
+
+def test_latest_is_the_newest_of_the_job(jobs: str) -> None:
+    store, name = resolve("latest", job="a", folder=jobs)
+    assert (name, store.job, store.manifest(name).checkpoint) == ("2/1.manifest", "a", 21)
+    store, name = resolve(jobs, job="a")
+    assert store.manifest(name).checkpoint == 21
+    with pytest.raises(ConfigError):
+        resolve("latest", job="a")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (
+            "a/1/7.manifest",
+            "there is no .*a/1/7.manifest: in .*a there are 2/1.manifest, 2/0.manifest, 1/1.manifest, 1/0.manif",
+        ),
+        ("a/1/2.manifest", "no checkpoint: it marks where incarnation 1 has ended"),
+        ("a/1/chk-99", "there is no complete checkpoint .*chk-99: in .* there are"),
+        ("c", "no checkpoint of job 'c' in .*: job 'c' has none"),
+        ("c/1", "there is no checkpoint in .*c/1: job 'c' has none"),
+        ("nowhere", "no checkpoint in .*nowhere: the folder is empty, or does not exist"),
+        ("nowhere/1/0.manifest", "the folder is empty, or does not exist"),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_is(jobs: str, path: str, said: str) -> None:
+    with pytest.raises(CheckpointNotFound, match=said):
+        resolve(f"{jobs}/{path}")
+
+
+def test_latest_of_an_unknown_job_names_the_jobs(jobs: str) -> None:
+    with pytest.raises(CheckpointNotFound, match=r"no checkpoint of job 'A' in .*: there are the jobs 'B', 'a', 'c'"):
+        resolve("latest", job="A", folder=jobs)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: data[:-1], "checksum does not match"),
+        (lambda data: data.replace(b'"checkpoint": 21', b'"checkpoint": 22'), "checksum does not match"),
+        (lambda data: data.replace(b"manifest 1 ", b"manifest 2 ", 1), "version 2; this tailrace reads version 1"),
+        (lambda data: b"", "no checkpoint manifest"),
+        (lambda data: b"\x00\xff" * 50, "no checkpoint manifest"),
+    ],
+)
+def test_a_damaged_manifest_is_never_skipped(tmp_path: Path, manifest: Making, change: Any, said: str) -> None:
+    store = Store(str(tmp_path), "a")
+    store.claim("run")
+    store.commit(1, 0, encode_manifest(manifest(20)))
+    store.commit(1, 1, encode_manifest(manifest(21)))
+    file = tmp_path / "a/1/1.manifest"
+    file.write_bytes(change(file.read_bytes()))
+    for call in (
+        store.latest,
+        lambda: resolve(str(file)),
+        lambda: resolve(str(tmp_path)),
+        lambda: resolve("latest", job="a", folder=str(tmp_path)),
+    ):
+        with pytest.raises(CheckpointCorrupt, match=said):
+            call()
+    assert file.exists()
+
+
+def test_the_claim_says_who(tmp_path: Path) -> None:
+    store = Store(str(tmp_path), "My job")
+    store.claim("run")
+    said = json.loads(store.read("1/claim"))
+    assert (said["job"], said["run_id"], said["pid"]) == ("My job", "run", os.getpid())
