@@ -54,11 +54,12 @@ def default_records(workload: str, system: str, form: str, function: str | None)
     return 8_000_000 if system == "bytewax" else 50_000_000
 
 
-def run(spec: Spec, timeout: float = 900.0) -> dict[str, Any]:
-    """Run in a fresh interpreter, so that no system meets another's leftovers."""
+def isolated(module: str, spec: Any, timeout: float = 900.0) -> tuple[Any, float | None]:
+    """What `run(spec)` of a module gives, in a fresh interpreter, so that no run meets another's leftovers; and how busy
+    the machine was with something else."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         request = Path(folder, "spec")
-        request.write_bytes(pickle.dumps(spec))
+        request.write_bytes(pickle.dumps((module, spec)))
         command = [sys.executable, "-m", "benchmarks.measure", folder]
         process = subprocess.Popen(command, stdout=sys.stderr, start_new_session=True)
         try:
@@ -68,8 +69,14 @@ def run(spec: Spec, timeout: float = 900.0) -> dict[str, Any]:
                 os.killpg(process.pid, signal.SIGKILL)  # whatever it left behind
             process.wait()
         if process.returncode:
-            raise SystemExit(f"the run of {spec.system} failed")
-        result: Tally = pickle.loads(Path(folder, "result").read_bytes())
+            raise SystemExit(f"the run of {module} failed")
+        return pickle.loads(Path(folder, "result").read_bytes()), busy_elsewhere
+
+
+def run(spec: Spec) -> dict[str, Any]:
+    """One verified run of a system."""
+    result: Tally
+    result, busy_elsewhere = isolated(MODULES[spec.system], spec)
     per_record = not (spec.form == "columns" and spec.workload == "keyed")
     verify(spec.workload, spec.records, result, one_output_per_record=per_record)
     seconds = result.last - result.first
@@ -81,6 +88,7 @@ def run(spec: Spec, timeout: float = 900.0) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "records_per_second": round(spec.records / seconds),
         "verified": True,
+        **result.notes,
         "busy_elsewhere": busy_elsewhere,
         "versions": versions(spec.system),
     }
@@ -121,8 +129,8 @@ def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _child(folder: str) -> None:
-    spec: Spec = pickle.loads(Path(folder, "spec").read_bytes())
-    result: Tally = importlib.import_module(MODULES[spec.system]).run(spec)
+    module, spec = pickle.loads(Path(folder, "spec").read_bytes())
+    result = importlib.import_module(module).run(spec)
     Path(folder, "result").write_bytes(pickle.dumps(result))
 
 

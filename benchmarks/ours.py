@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -71,7 +71,7 @@ class GenerateReader(tr.Reader):
 
 
 class Report(tr.Sink):
-    """Tallies what arrives; the tallies are published as files in `folder`."""
+    """Tallies what arrives. The tally of a subtask so far is published as its file in `folder`."""
 
     form = None  # as it comes
 
@@ -79,16 +79,17 @@ class Report(tr.Sink):
         self.folder, self.made = folder, writer
 
     def writer(self, ctx: tr.SinkContext) -> tr.SinkWriter:
-        return self.made()
+        return self.made(ctx.subtask)
 
     def publish(self, prepared: Sequence[bytes]) -> None:
         for one in prepared:
-            # Named by its content, so that publishing again replaces it.
-            Path(self.folder, f"tally-{hashlib.sha256(one).hexdigest()}").write_bytes(one)
+            subtask, tally = pickle.loads(one)
+            Path(self.folder, f"tally-{subtask}").write_bytes(tally)
 
 
 class CountRows(tr.SinkWriter):
-    def __init__(self) -> None:
+    def __init__(self, subtask: int) -> None:
+        self.subtask = subtask
         self.tally = Tally()
 
     def write(self, batch: list[Record]) -> None:
@@ -97,7 +98,7 @@ class CountRows(tr.SinkWriter):
         self.tally.last = time.time()
 
     def prepare(self) -> bytes:
-        return pickle.dumps(self.tally)
+        return pickle.dumps((self.subtask, pickle.dumps(self.tally)))
 
 
 class CountColumns(CountRows):
@@ -107,9 +108,9 @@ class CountColumns(CountRows):
         self.tally.last = time.time()
 
 
-class LatestRows(tr.SinkWriter):
-    def __init__(self) -> None:
-        self.tally = Tally()
+class LatestRows(CountRows):
+    def __init__(self, subtask: int) -> None:
+        super().__init__(subtask)
         self.latest: dict[int, tuple[int, int, float]] = {}
 
     def write(self, batch: list[tuple[int, int, float]]) -> None:
@@ -119,12 +120,12 @@ class LatestRows(tr.SinkWriter):
 
     def prepare(self) -> bytes:
         self.tally.latest = {key: (count, total) for key, count, total in self.latest.values()}
-        return pickle.dumps(self.tally)
+        return super().prepare()
 
 
-class LatestColumns(tr.SinkWriter):
-    def __init__(self) -> None:
-        self.tally = Tally()
+class LatestColumns(CountRows):
+    def __init__(self, subtask: int) -> None:
+        super().__init__(subtask)
         self.counts = np.zeros(KEYS, np.int64)
         self.totals = np.zeros(KEYS)
 
@@ -139,7 +140,7 @@ class LatestColumns(tr.SinkWriter):
         self.tally.latest = {
             k: (int(self.counts[k]), float(self.totals[k])) for k in np.flatnonzero(self.counts).tolist()
         }
-        return pickle.dumps(self.tally)
+        return super().prepare()
 
 
 class Running(tr.KeyedProcessFunction):
@@ -173,14 +174,36 @@ def dataflow(env: tr.Environment, spec: Spec, folder: str) -> None:
     keyed.sink_to(Report(folder, LatestRows if in_rows else LatestColumns))
 
 
+def notes(checkpoints: Sequence[Any]) -> dict[str, Any]:
+    """How the checkpoints of a job went: times in milliseconds."""
+    if not checkpoints:
+        return {"checkpoints": 0}
+    return {
+        "checkpoints": len(checkpoints),
+        "duration_ms": middle_and_most([1000 * one.duration for one in checkpoints]),
+        "alignment_ms": middle_and_most([1000 * one.details["alignment"] for one in checkpoints]),
+        "freeze_ms": middle_and_most([1000 * one.details["freeze"] for one in checkpoints]),
+        "written_bytes": middle_and_most([one.bytes for one in checkpoints]),
+        "referred_bytes": max(int(one.details["full_bytes"]) for one in checkpoints),
+    }
+
+
+def middle_and_most(found: Sequence[float]) -> dict[str, float]:
+    return {"median": round(statistics.median(found), 1), "max": round(max(found), 1)}
+
+
 def run(spec: Spec) -> Tally:
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
-        env = tr.Environment(parallelism=spec.parallelism, progress=False)
+        every = spec.options.get("checkpoint")
+        checkpoint = tr.CheckpointConfig(f"{folder}/checkpoints", interval=float(every)) if every else None
+        env = tr.Environment(parallelism=spec.parallelism, progress=False, checkpoint=checkpoint)
         dataflow(env, spec, folder)
         job = env.execute("bench")
         job.await_termination()
         result = Tally()
         for path in Path(folder).glob("tally-*"):
             result.add(pickle.loads(path.read_bytes()))
+        if checkpoint is not None:
+            result.notes = notes(job.checkpoints)
         result.first = min(float(path.read_text()) for path in Path(folder).glob("first-*"))
     return result

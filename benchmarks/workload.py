@@ -96,6 +96,7 @@ class Tally:
     count: int = 0
     total: float = 0.0
     latest: dict[Any, tuple[int, float]] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)  # what else is to be told
 
     def add(self, other: Tally) -> None:
         clash = self.latest.keys() & other.latest.keys()

@@ -1,5 +1,5 @@
-"""The rules of the house that import-linter cannot say: bans on modules of the standard library, on pyspark, and on
-rooms that do not exist yet. Each breach is told as file:line with what to do instead."""
+"""The rules of the house, also those that import-linter cannot say: bans on modules of the standard library, on pyspark,
+and on rooms that do not exist yet. Each breach is told as file:line with what to do instead."""
 
 from __future__ import annotations
 

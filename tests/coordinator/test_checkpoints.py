@@ -188,7 +188,9 @@ def test_the_manifest_says_what_there_is() -> None:
             OperatorAck("sink", "files", 2, slot == 1),
         ]
         done = SubtaskAck(0, slot, 10 * (slot + 1), 20, 30, 400, operators)
-        b.books.ack(slot, Ack(number, file(number, slot), 500 + slot, ["x", f"y{slot}"], [done], [("sink", b"%d" % slot)]))
+        b.books.ack(
+            slot, Ack(number, file(number, slot), 500 + slot, ["x", f"y{slot}"], [done], [("sink", b"%d" % slot)])
+        )
     ready = b.books.ready()
     assert ready is not None
     manifest = b.books.manifest(ready, 4)

@@ -380,7 +380,9 @@ def test_a_restart_before_the_first_checkpoint_starts_from_nothing() -> None:
     assert job.sent() == [(0, Publish([], 0, ["run"]))], "what was written and not committed goes"
 
 
-@pytest.mark.parametrize(("name", "folder", "ours"), [("job", "here", True), ("job", "elsewhere", False), ("a", "here", False)])
+@pytest.mark.parametrize(
+    ("name", "folder", "ours"), [("job", "here", True), ("job", "elsewhere", False), ("a", "here", False)]
+)
 def test_a_job_that_starts_from_a_checkpoint_publishes_what_it_holds_before_anything_else(
     name: str, folder: str, ours: bool
 ) -> None:
@@ -621,7 +623,7 @@ def test_a_commit_that_failed_or_may_have_is_settled_by_a_restart() -> None:
     assert [a.needed for a in actions if isinstance(a, Sweep)] == [
         ["1/chk-1/w0-1.state", "1/chk-1/w1-1.state", "1/x.manifest"]
     ]
-    deploy = [a.message for a in actions if isinstance(a, Send)][0]
+    deploy = next(a.message for a in actions if isinstance(a, Send))
     assert deploy.own and decode_manifest(deploy.manifest, "it") == job.disk[-1]
 
 
@@ -837,7 +839,9 @@ def test_while_it_restarts_a_checkpoint_may_be_asked_for_and_at_its_end_not() ->
     assert (ended.waiting, ended.reason) == (("late",), "the job is CANCELLING")
 
 
-@pytest.mark.parametrize("event", [OperatorEvent(0, 0, 1, b"x"), OperatorEvent(0, 1, 5, b"x")], ids=["source", "target"])
+@pytest.mark.parametrize(
+    "event", [OperatorEvent(0, 0, 1, b"x"), OperatorEvent(0, 1, 5, b"x")], ids=["source", "target"]
+)
 def test_an_operator_event_is_passed_on_only_from_whom_it_says_to_whom_there_is(event: OperatorEvent) -> None:
     job = Job().run()
     good = OperatorEvent(0, 1, 0, b"x")

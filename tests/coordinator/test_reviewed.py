@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import subprocess
 import sys
 from collections.abc import Callable

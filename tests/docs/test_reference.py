@@ -274,6 +274,7 @@ def test_every_invariant_is_stated_and_watched_where_the_formalism_says() -> Non
         for name in re.findall(r"Invariant ([A-Z]+\d+)", read(path))
     }
     assert sorted(said) == sorted(stated_there)
+    assert len({name for name, _ in said}) == len(said), "a name stands for two invariants"
 
 
 def check_watch(watch: str, name: str) -> None:

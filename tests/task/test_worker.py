@@ -9,13 +9,14 @@ import pytest
 import tailrace as tr
 from tailrace.elements.batches import Rows
 from tailrace.elements.frames import ChannelId, encode_batch, encode_grant, encode_marker
-from tailrace.elements.markers import EndOfInput
+from tailrace.elements.markers import Barrier, EndOfInput
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
     Failed,
     Leave,
+    OperatorEvent,
     Peer,
     Phase,
     Progress,
@@ -25,9 +26,13 @@ from tailrace.protocol.deployment import (
     SubtasksFinished,
     Welcome,
 )
+from tailrace.protocol.recovery import Reset, WasReset
+from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
+from tailrace.state.memory import MemoryBackend
+from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.idle import Idle, Reason
 from tailrace.task.slice import ToPeer
-from tailrace.task.worker import ConnectPeers, Exit, JobSpec, ToCoordinator, Worker
+from tailrace.task.worker import ClosePeers, ConnectPeers, Exit, JobSpec, ToCoordinator, Worker
 
 Build = Callable[[tr.Environment], Any]
 
@@ -35,12 +40,18 @@ Build = Callable[[tr.Environment], Any]
 class Driven:
     """A worker of a job, and who drives it."""
 
-    def __init__(self, build: Build, *, slot: int = 0, parallelism: int = 1, **settings: Any) -> None:
+    def __init__(
+        self, build: Build, *, slot: int = 0, parallelism: int = 1, checkpointing: bool = False, **settings: Any
+    ) -> None:
         env = tr.Environment(parallelism=parallelism, **settings)
         build(env)
         self.plan = env._plan(env._pending())
-        self.spec = JobSpec("job", 1, self.plan, env.memory, "run", 0, env.copy_records, env.debug)
-        self.machine = Worker(slot, lambda data: self.load(data), random.Random)
+        self.spec = JobSpec("job", 1, self.plan, env.memory, "run", 0, env.copy_records, env.debug, checkpointing)
+
+        def backend(spec: JobSpec, uid: str, subtask: int) -> MemoryBackend:
+            return MemoryBackend(uid=uid, subtask=subtask)
+
+        self.machine = Worker(slot, lambda data: self.load(data), random.Random, backend)
         self.peers = [Peer(i, f"h{i}", i, 1) for i in range(parallelism)]
 
     def load(self, data: bytes) -> JobSpec:
@@ -361,3 +372,302 @@ def test_a_text_that_could_not_be_sent_is_made_so() -> None:
     d.steps()
     [failed] = d.said()
     assert "half a pair: ?" in failed.message
+
+
+# Checkpoints.
+
+
+def counted(env: tr.Environment) -> None:
+    env.from_source(tr.sources.Sequence(0, 10)).key_by(lambda x: x).count().sink_to(tr.sinks.Callback(lambda r: None))
+
+
+def encoded(d: Driven) -> list[Any]:
+    """Encodes whatever there is, and says what follows."""
+    while d.machine.encoding:
+        d.machine.encode(5, 1000)
+    return d.actions()
+
+
+def test_a_checkpoint_of_a_worker_from_its_trigger_to_its_ack() -> None:
+    d = Driven(counted, checkpointing=True).start()
+    d.machine.control(Trigger(1))
+    d.steps()
+    d.machine.freeze_took(d.machine.tasks()[-1], 33)
+    [write] = [action for action in encoded(d) if isinstance(action, WriteState)]
+    assert (write.checkpoint, write.name, write.last) == (1, "1/chk-1/w0-1.state", True)
+    d.machine.state_written(1, 100)
+    [ack] = d.said()
+    assert isinstance(ack, Ack)
+    assert (ack.checkpoint, ack.file, ack.size) == (1, write.name, sum(map(len, write.data)))
+    assert (ack.older, ack.prepared, ack.write_micros) == ([], [], 95)
+    assert [subtask.vertex for subtask in ack.subtasks] == [0, 1] or [s.vertex for s in ack.subtasks] == [1, 0]
+    assert 33 in [subtask.freeze_micros for subtask in ack.subtasks]
+    d.machine.state_written(1, 200)
+    assert d.said() == [], "once"
+
+
+def test_a_file_is_written_in_pieces_and_sealed_when_every_task_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.task.checkpoints.CHUNK", 1)
+    d = Driven(counted, checkpointing=True).start()
+    d.steps()
+    d.actions()
+    d.machine.control(Trigger(1))
+    d.steps()
+    writes = [action for action in encoded(d) if isinstance(action, WriteState)]
+    assert len(writes) > 1 and [write.last for write in writes] == [False] * (len(writes) - 1) + [True]
+    assert b"".join(b"".join(write.data) for write in writes).startswith(b"TRST")
+
+
+def test_with_checkpoints_tasks_that_have_finished_live_on_for_those_to_come() -> None:
+    d = Driven(counted, checkpointing=True).start()
+    d.steps()
+    assert d.said() == [SubtasksFinished([])]
+    assert d.machine.phase is Phase.FINISHED and d.machine.stepping
+    d.machine.control(Trigger(1, final=True))
+    d.steps()
+    assert [type(action) for action in encoded(d)] == [WriteState]
+    d.machine.control(Complete(1))
+    d.machine.control(Publish([], 1))
+    assert d.said() == [Published(1)]
+
+
+def test_a_file_that_cannot_be_written_declines_the_checkpoint_and_the_job_goes_on() -> None:
+    d = Driven(counted, checkpointing=True).start()
+    d.machine.control(Trigger(1))
+    d.steps()
+    encoded(d)
+    d.machine.state_not_written(1, "the disk is full")
+    assert d.said() == [Declined(1, "the disk is full")]
+    assert d.machine.stepping
+    d.machine.control(Abort(1))
+    assert d.actions() == [DropState(1, "1/chk-1/w0-1.state")]
+    d.machine.state_not_written(1, "again")
+    d.machine.state_written(1, 0)
+    assert d.actions() == []
+
+
+def test_an_abort_while_it_is_encoded_or_written_forgets_it() -> None:
+    d = Driven(counted, checkpointing=True).start()
+    d.steps()
+    d.actions()
+    d.machine.control(Trigger(1))
+    d.machine.control(Abort(1))
+    assert d.actions() == [DropState(1, "1/chk-1/w0-1.state")]
+    d.steps()
+    assert not d.machine.encoding and d.actions() == []
+    d.machine.control(Trigger(2))
+    d.steps()
+    d.machine.control(Abort(2))
+    assert not d.machine.encoding
+    encoded(d)
+    d.machine.control(Trigger(3))
+    d.steps()
+    assert [action.checkpoint for action in encoded(d) if isinstance(action, WriteState)] == [3]
+
+
+def test_one_that_a_later_one_overtook_is_declined_with_its_task() -> None:
+    d = Driven(shuffled, parallelism=2, checkpointing=True).start()
+    channel = ChannelId(0, 1, 0)
+    d.machine.control(Trigger(1))
+    d.steps()
+    d.machine.frame(encode_marker(channel, 1, 0, 0, Barrier(2)), 1)
+    d.steps()
+    [declined] = [message for message in d.said() if isinstance(message, Declined)]
+    assert declined == Declined(1, "v1[0]: a later checkpoint overtook it")
+
+
+@pytest.mark.parametrize("message", [Trigger(1), Abort(1), Complete(1)], ids=lambda m: type(m).__name__)
+def test_without_checkpoints_or_before_it_has_its_part_a_worker_passes_over_them(message: Any) -> None:
+    joined = Driven(simple)
+    joined.machine.control(Welcome(1))
+    running = Driven(simple).start()
+    for d in (joined, running):
+        d.machine.control(message)
+        d.steps() if d.machine.stepping else None
+        assert not any(isinstance(action, WriteState) for action in d.actions())
+
+
+def test_state_that_cannot_be_encoded_is_a_fault_of_the_user() -> None:
+    class Keeps(tr.KeyedProcessFunction):
+        it = tr.ValueState(object)
+
+        def process(self, value: Any, ctx: tr.Context) -> None:
+            self.it.value = lambda: value
+
+    def program(env: tr.Environment) -> None:
+        env.from_collection([1]).key_by(abs).process(Keeps(), name="keeps").sink_to(tr.sinks.Callback(lambda r: None))
+
+    d = Driven(program, checkpointing=True).start()
+    d.steps()
+    d.actions()
+    d.machine.control(Trigger(1))
+    d.steps()
+    [failed] = [action.message for action in encoded(d) if isinstance(action, ToCoordinator)]
+    assert (failed.kind, failed.operator) == ("user", "keeps")
+    assert not d.machine.encoding
+
+
+# Starting anew in the same process.
+
+
+def in_phase(phase: str) -> Driven:
+    d = Driven(counted, checkpointing=True)
+    d.machine.control(Welcome(1))
+    if phase == "joined":
+        return d
+    d.machine.control(Deploy(b"", d.peers))
+    if phase == "deployed":
+        return d
+    d.machine.peers_connected()
+    d.machine.control(Start())
+    if phase == "failed":
+        d.machine.internal_error(ValueError("broken"))
+    if phase == "finished":
+        d.steps()
+    if phase == "writing":
+        d.machine.control(Trigger(1))
+        d.machine.step(d.machine.tasks()[-1], 0, 100)
+    return d
+
+
+@pytest.mark.parametrize("phase", ["joined", "deployed", "running", "failed", "finished", "writing"])
+def test_a_worker_may_be_told_to_start_anew_at_any_time(phase: str) -> None:
+    d = in_phase(phase)
+    d.actions()
+    d.machine.control(Reset(1))
+    dropped = [DropState(1, "1/chk-1/w0-1.state")] if phase == "writing" else []
+    assert d.actions() == [*dropped, ClosePeers(), ToCoordinator(WasReset(1))]
+    assert (d.machine.phase, d.machine.failed, d.machine.stepping) == (Phase.JOINED, False, False)
+    assert d.machine.tasks() == [] and d.machine.incarnation == 0
+    # Whatever was under way for the attempt before falls on deaf ears.
+    d.machine.peers_connected()
+    d.machine.state_written(1, 0)
+    d.machine.state_not_written(1, "late")
+    d.machine.frame(b"nonsense", 1)
+    d.machine.peer_lost(1, "closed")
+    d.machine.report({}, 0, {})
+    for message in (Trigger(1), Complete(1), Abort(1)):
+        d.machine.control(message)
+    assert d.actions() == []
+    d.machine.control(Deploy(b"", d.peers, 2, 1))
+    assert d.machine.incarnation == 2
+    d.machine.peers_connected()
+    d.machine.control(Start())
+    d.steps()
+    assert [type(message) for message in d.said()] == [Deployed, SubtasksFinished]
+
+
+def test_a_worker_that_has_left_does_not_start_anew() -> None:
+    d = Driven(simple).start()
+    d.machine.control(Leave("the job was cancelled"))
+    d.actions()
+    d.machine.control(Reset(1))
+    assert d.actions() == [] and d.machine.phase is Phase.LEFT
+
+
+def test_a_reset_closes_functions_and_the_next_attempt_opens_its_own() -> None:
+    opened: list[tuple[int, int]] = []
+
+    class Opening(tr.MapFunction):
+        def open(self, ctx: Any) -> None:
+            opened.append((ctx.attempt, ctx.incarnation))
+
+        def map(self, value: Any) -> Any:
+            return value
+
+        def close(self) -> None:
+            opened.append((-1, -1))
+
+    def program(env: tr.Environment) -> None:
+        env.from_collection([1]).map(Opening()).sink_to(tr.sinks.Callback(lambda record: None))
+
+    d = Driven(program).start()
+    d.machine.control(Reset(1))
+    d.machine.control(Deploy(b"", d.peers, 2, 1))
+    assert opened == [(0, 1), (-1, -1), (1, 2)]
+
+
+def test_frames_of_the_attempt_before_are_dropped_after_the_next_deployment() -> None:
+    d = Driven(shuffled, parallelism=2).start()
+    d.machine.control(Reset(1))
+    d.machine.control(Deploy(b"", d.peers, 2, 1))
+    d.actions()
+    d.machine.frame(encode_batch(ChannelId(0, 1, 0), 1, 0, 0, Rows([1])), 1)
+    assert d.machine.slice is not None and d.machine.slice.stale_frames == 1
+    d.machine.frame(encode_batch(ChannelId(0, 1, 0), 2, 1, 0, Rows([1])), 1)
+    assert d.actions() == [] and d.machine.slice.tasks[0].gate.has_input
+
+
+def test_leaving_drops_what_is_being_written() -> None:
+    d = in_phase("writing")
+    d.actions()
+    d.machine.control(Leave("the job was cancelled"))
+    assert d.actions() == [DropState(1, "1/chk-1/w0-1.state"), Exit("the job was cancelled")]
+
+
+# Publishing, and what subtasks say to each other.
+
+
+class Shelf(tr.Sink):
+    """A sink that says what it is told."""
+
+    form = "rows"
+
+    def __init__(self, told: list[Any], broken: bool = False) -> None:
+        self.told, self.broken = told, broken
+
+    def writer(self, ctx: Any) -> Any:
+        return tr.sinks.Callback(lambda record: None).writer(ctx)
+
+    def publish(self, prepared: Any) -> None:
+        self.told.append(("publish", prepared))
+        if self.broken:
+            raise OSError("no route")
+
+    def recover(self, *args: Any) -> None:
+        self.told.append(("recover", *args))
+        if self.broken:
+            raise OSError("no way")
+
+
+TOLD: list[Any] = []
+
+
+def test_what_was_restored_is_published_and_what_is_left_of_others_removed() -> None:
+    TOLD.clear()
+
+    def program(env: tr.Environment) -> None:
+        env.from_collection([1]).sink_to(Shelf(TOLD), uid="shelf", name="shelf")
+
+    d = Driven(program)
+    d.load = lambda data: d.spec  # type: ignore[method-assign]
+    d.deploy()
+    d.machine.control(Publish([("shelf", [b"a"]), ("gone", [b"b"])], 7, ["before", "run"]))
+    assert [message for message in d.said() if isinstance(message, Published)] == [Published(7)]
+    told = d.machine.spec.plan.graph.nodes[-1].operator.sink.told  # type: ignore[union-attr]
+    assert told == [("publish", [b"a"]), ("recover", ["before", "run"], 1, "shelf")]
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        (Publish([("shelf", [b"a"])]), "publishing raised OSError: no route"),
+        (Publish([], 0, ["run"]), "removing what was not published raised OSError: no way"),
+    ],
+    ids=["publish", "recover"],
+)
+def test_a_sink_that_cannot_publish_or_recover_is_named(said: Publish, what: str) -> None:
+    def program(env: tr.Environment) -> None:
+        env.from_collection([1]).sink_to(Shelf([], broken=True), uid="shelf", name="shelf")
+
+    d = Driven(program).deploy()
+    d.machine.control(said)
+    [failed] = [message for message in d.said() if isinstance(message, Failed)]
+    assert (failed.kind, failed.operator) == ("user", "shelf") and what in failed.message
+
+
+def test_an_operator_event_for_a_vertex_that_is_not_here_is_told() -> None:
+    d = Driven(simple).start()
+    d.machine.control(OperatorEvent(7, 1, 0, b"x"))
+    [failed] = d.said()
+    assert failed.kind == "internal" and "vertex 7, which is not in this worker" in failed.message

@@ -720,7 +720,8 @@ class Coordinator:
         if self.checkpoints is None and self.status is JobStatus.FINISHING:
             # What is published cannot be told from what is not, and starting from nothing would write it all again.
             hopeless = True
-            cause = replace(cause, message=f"{cause.message}; of what the job has written all, a part or nothing is visible")
+            said = f"{cause.message}; of what the job has written all, a part or nothing is visible"
+            cause = replace(cause, message=said)
         delay = None if hopeless else self.restarts.delay(now)
         if delay is None:
             self.cause = cause

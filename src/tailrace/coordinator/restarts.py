@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from tailrace.errors import CheckpointCorrupt, Fenced
+
 
 @dataclass
 class Never:
@@ -74,3 +76,10 @@ class Rate:
 
 
 Strategy = Never | Fixed | Exponential | Rate
+
+
+def storage_failure(error: Exception) -> str:
+    """The kind of a failure (`Cause.kind`) by what the storage of checkpoints raised."""
+    if isinstance(error, Fenced):
+        return "fenced"
+    return "state" if isinstance(error, CheckpointCorrupt) else "store"

@@ -34,7 +34,8 @@ from tailrace.coordinator.machine import (
     WasPublished,
 )
 from tailrace.coordinator.progress import ProgressMaker
-from tailrace.errors import CheckpointCorrupt, CheckpointError, Fenced, ProtocolViolation
+from tailrace.coordinator.restarts import storage_failure
+from tailrace.errors import CheckpointError, Fenced, ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Heartbeat, Hello
@@ -365,7 +366,7 @@ class JobRunner(threading.Thread):
             found = self._store.latest()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            kind = {Fenced: "fenced", CheckpointCorrupt: "state"}.get(type(error), "store")
+            kind = storage_failure(error)
             tell(lambda: machine.claim_failed(reason, _now(), kind))
             return
         path, manifest = found if found is not None else ("", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import concurrent.futures.thread  # before our look at the exit is registered: the one registered last goes first
+import concurrent.futures.thread  # noqa: F401 - registers before us what it does at the exit: the last goes first
 import threading
 from collections import deque
 from typing import Any

@@ -102,7 +102,7 @@ def submit(
     same_interpreter(spark)
     check_settings(spark)
     slots = SparkSlots(spark, name, run_id, plan.slots)
-    store, incarnation = None, 1
+    store, incarnation = None, 0
     try:
         if slots.warning is not None:
             warnings.warn(slots.warning, stacklevel=_level_of_user())
@@ -110,12 +110,14 @@ def submit(
             assert spec.checkpoint_dir is not None
             store = Store(spec.checkpoint_dir, name, config.storage_options)
             incarnation = store.claim(spec.run_id)
+            # An older driver may have committed until now; from here on it cannot.
+            origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state)
         _prepare_files(spark, env, plan, **_folders(store, incarnation, origin))
         shown = env.progress if env.progress is not None else DEFAULTS.show_progress()
         line = ProgressLine(name) if shown else None
         machine = Coordinator(
             name,
-            incarnation,
+            incarnation or 1,
             plan.slots,
             dump_job(spec),
             Limits(slots=int(env.slot_timeout * 1_000_000)),
@@ -131,8 +133,9 @@ def submit(
         runner.retain = "never" if config is None else config.retain
     except BaseException:
         slots.close(0)
-        if store is not None:
-            store.release(incarnation)
+        if store is not None and incarnation:
+            with contextlib.suppress(Exception):  # what went wrong before is what is to be told
+                store.release(incarnation)
         raise
     runner.start()
     job = Job(runner, run_id, run_id, name, plan)

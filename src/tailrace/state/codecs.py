@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 from uuid import UUID
 
 import msgspec
@@ -75,27 +75,30 @@ def decoder(encoding: str, kind: str, type_: Any, name: str) -> Decode:
 
 
 def msgspec_codec(kind: str, type_: Any, encoding: str | None, name: str) -> Codec:
-    """The codec by msgpack of msgspec. What is declared as a struct must be exactly that: it would come back as that."""
+    """The codec by msgpack of msgspec. What is declared as a struct must be exactly that: it would come back as that. And
+    whatever is encoded must fit its declared type: msgspec looks at types only when it decodes, which would be when a
+    checkpoint is restored that holds it already."""
     whole: Any = _plain(type_)
     if kind == "list":
         whole = list[whole]
     elif kind == "map":
         key, value = type_ if isinstance(type_, tuple) else (object, object)
         whole = dict[_plain(key), _plain(value)]  # type: ignore[misc]
-    else:
-        whole = whole | None if _is_struct(whole) else whole
+    elif whole is not Any:
+        whole = Optional[whole]  # noqa: UP045 - not every type takes `|`
     try:
         decode = msgspec.msgpack.Decoder(whole).decode
     except TypeError as error:
         raise ConfigError(f"state {name!r}: msgspec cannot take its type {type_name(type_)}: {error}") from error
     plain = msgspec.msgpack.Encoder().encode
-    encode: Encode = plain
-    if any(map(_is_struct, _parts(type_))):
-        check = _checker(kind, type_)
+    check = _checker(kind, type_) if any(map(_is_struct, _parts(type_))) else None
 
-        def encode(value: Any) -> bytes:
+    def encode(value: Any) -> bytes:
+        if check is not None:
             check(value)
-            return plain(value)
+        data = plain(value)
+        decode(data)
+        return data
 
     return Codec("msgspec", encode, decode)
 

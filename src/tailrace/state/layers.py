@@ -105,8 +105,6 @@ class LayeredBackend:
         self._groups = KeyGroups(max_parallelism)
         self._must: set[int] = set()
         """Groups that the next checkpoint has to write as a whole, because changes to them were forgotten."""
-        self._floor = 0
-        """Before this checkpoint changes were forgotten: what an earlier one wrote as a whole does not do."""
         self._seen: set[int] = set()
         """Groups that were restored."""
         self._dropped = False
@@ -182,7 +180,7 @@ class LayeredBackend:
         """What is in the state now is what the checkpoint holds. Takes time for each table, not for each entry."""
         if self._current is not None:
             raise InternalError(f"freeze({checkpoint}) while checkpoint {self._current.checkpoint} is being encoded")
-        self._merge_aborted(checkpoint)
+        self._merge_aborted()
         tables = list(self.tables.values())
         self._older = [[one for g in self.generations for one in g.changed[t.index]] for t in tables]
         made = Generation(checkpoint, len(tables))
@@ -201,7 +199,7 @@ class LayeredBackend:
         self._draining = True
         self._everything = True  # until the first `encode` chooses; what is handed out before counts as wanted
 
-    def _merge_aborted(self, checkpoint: int) -> None:
+    def _merge_aborted(self) -> None:
         """Of several aborted checkpoints in a row one set of keys is left; of too many keys none, but then everything is
         written as a whole."""
         kept: list[Generation] = []
@@ -210,10 +208,11 @@ class LayeredBackend:
                 one.absorb(kept.pop())
             kept.append(one)
         self.generations = kept
-        if kept and kept[-1].aborted and kept[-1].size() > sum(t.base.count for t in self.tables.values()) + SMALL:
+        # Not beside a pending one: it may yet give a chain to a group that `written` does not have.
+        alone = len(kept) == 1 and kept[0].aborted
+        if alone and kept[0].size() > sum(t.base.count for t in self.tables.values()) + SMALL:
             kept.pop()
             self._must.update(self.written)
-            self._floor = checkpoint
 
     def _hurry(self, table: Table, key: Any, value: Any) -> None:
         """An object from below is about to be handed out, and may be changed in place: encodes it if it is still to be."""
@@ -483,10 +482,7 @@ class LayeredBackend:
                     del self.written[group]
                 for group in one.delta:  # its chain may begin here, where a checkpoint that was pending left it empty
                     self.written.setdefault(group, checkpoint)
-                if checkpoint < self._floor:
-                    self._must.update(self.written)
-                else:
-                    self._must.difference_update(one.full)
+                self._must.difference_update(one.full)
         self.generations = [one for one in self.generations if one.checkpoint > checkpoint]
 
     def abort(self, checkpoint: int) -> None:

@@ -10,9 +10,9 @@ Fencing. Who claims an incarnation seals every earlier one: it takes the next fr
 is no manifest. Slots are taken in order and by one only, so from then on a commit of the earlier driver fails. Only after
 that the newest manifest is read. So no commit of an earlier driver is missed, and none comes later.
 
-Invariant F1: of two drivers that use one manifest slot, exactly one succeeds.
-Invariant F2: once `claim` has returned i, no commit under an incarnation below i succeeds any more.
-Invariant F3: `latest` after `claim` gives every commit that has succeeded under an earlier incarnation its due: it returns
+Invariant L1: of two drivers that use one manifest slot, exactly one succeeds.
+Invariant L2: once `claim` has returned i, no commit under an incarnation below i succeeds any more.
+Invariant L3: `latest` after `claim` gives every commit that has succeeded under an earlier incarnation its due: it returns
 the last of them.
 Claims, seals and `ready` are never deleted.
 """

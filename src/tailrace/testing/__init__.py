@@ -5,8 +5,9 @@ started. `harness(fn, key=...)` drives one process function by hand. `simulate(e
 cluster, with a network and a scheduler that follow the seed; the same seed gives the same trace.
 """
 
+from tailrace.testing.faults import Fault
 from tailrace.testing.harness import Harness, harness
 from tailrace.testing.inprocess import run, simulate
 from tailrace.testing.simulator import Conditions, SimulatedJob, Simulation
 
-__all__ = ["Conditions", "Harness", "SimulatedJob", "Simulation", "harness", "run", "simulate"]
+__all__ = ["Conditions", "Fault", "Harness", "SimulatedJob", "Simulation", "harness", "run", "simulate"]

@@ -35,7 +35,7 @@ from tailrace.coordinator.machine import (
     Sweep,
 )
 from tailrace.coordinator.progress import job_metrics
-from tailrace.coordinator.restarts import Fixed, Strategy
+from tailrace.coordinator.restarts import Strategy
 from tailrace.errors import InternalError, JobFailed
 from tailrace.graph.plan import Plan
 from tailrace.protocol import wire
@@ -310,11 +310,21 @@ class Simulation:
 
     def _spark_ended(self, process: Process, launch: int, error: str | None) -> None:
         coordinator, slot = process.driver.coordinator, process.slot
-        ended = Event(
-            f"spark job {launch} of {slot} ended",
-            lambda: coordinator.slot_ended(slot, error, self.now, launch=launch),
-        )
-        self.send(process.party, process.driver.party, ended)
+        driver, what = process.driver, f"spark job {launch} of {slot} ended"
+
+        def act() -> None:
+            if driver.frozen_until > self.now:
+                self.later(driver.frozen_until, what, act)
+            elif driver.alive:
+                coordinator.slot_ended(slot, error, self.now, launch=launch)
+                self.coordinate(driver)
+
+        self.later(self.now + self.chance.randint(*self.conditions.delay), what, act)  # Spark tells it, not the process
+
+    def later(self, at: int, what: str, act: Callable[[], None]) -> None:
+        """Something happens at this time, to nobody in particular."""
+        self._parties += 1
+        heapq.heappush(self._later, (at, self._parties, what, act))
 
     def cut_short(self, party: int) -> None:
         """A party dies: what it had said last does not reach anybody, nor does all that it wanted of the storage."""
@@ -556,9 +566,7 @@ class Simulation:
                     if doomed.party in self.processes:
                         self.kill(doomed, "ended by its driver", cut=True, announced=not told)
 
-                at = self.now + self.chance.randint(*self.conditions.zombie)
-                self._parties += 1
-                heapq.heappush(self._later, (at, self._parties, "a process ends", act))
+                self.later(self.now + self.chance.randint(*self.conditions.zombie), "a process ends", act)
 
     def _close_link(self, driver: Driver, action: CloseLink) -> None:
         for process in self.processes.values():

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tailrace.coordinator.machine import Claim, Commit, Delete, Sweep
+from tailrace.coordinator.restarts import storage_failure
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, Fenced
 from tailrace.state.manifest import decode_manifest
 from tailrace.storage.reading import read_state
@@ -134,7 +135,7 @@ def of_driver(world: Simulation, driver: Driver, action: Claim | Commit | Delete
 
         def claimed(result: Any, error: Exception | None) -> None:
             if error is not None:
-                kind = {Fenced: "fenced", CheckpointCorrupt: "state"}.get(type(error), "store")
+                kind = storage_failure(error)
                 coordinator.claim_failed(f"{type(error).__name__}: {error}", world.now, kind)
                 return
             incarnation, found = result

@@ -10,16 +10,17 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from tailrace.api.aggregates import BuiltinAggregate, is_builtin
 from tailrace.api.functions import Function, as_callable
 from tailrace.elements.batches import Columns, Rows
-from tailrace.errors import UserCodeError
+from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, Reduce
-from tailrace.state.backend import Backend
+from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.tables import MISSING
 from tailrace.task.context import OperatorContext
 from tailrace.task.copying import own_copy
@@ -55,6 +56,19 @@ class StatefulTask(OperatorTask):
 
     def state_entries(self) -> int:
         return self.backend.entries()
+
+    def shape(self) -> list[str]:
+        """What the state is made of, for checkpoints: accumulators of other aggregates cannot be gone on with."""
+        return [type(fn).__name__ if is_builtin(fn) else "custom" for fn in self.functions]
+
+    def check_shape(self, old: list[str]) -> None:
+        """Raises `IncompatibleState` where a checkpoint's state was made of something else."""
+        if old != self.shape():
+            was, now, uid = ", ".join(old), ", ".join(self.shape()), self.ctx.uid
+            raise IncompatibleState(
+                f"operator {self.node.name!r} (uid {uid!r}): the checkpoint holds state of {was}, and it is {now} now; "
+                f"give it another uid, and leave the old state behind: allow_dropped_state=[{uid!r}]"
+            )
 
 
 class ReduceTask(StatefulTask):
@@ -98,6 +112,14 @@ class AggregateTask(StatefulTask):
         self.inputs = [FieldReader(getattr(f, "of", None), node.name, ctx.subtask) for f in self.functions]
         self._loop = compiled_loop(self.functions) if self.builtin else None
         self._merge: Callable[..., list[list[Any]]] | None = None
+
+    def snapshot(self, checkpoint: int) -> bytes | None:
+        return msgspec.msgpack.encode(self.shape()) if self.backend.entries() else None
+
+    def restore(self, parts: list[MetaPart]) -> None:
+        for part in parts:
+            if part.data is not None:
+                self.check_shape(msgspec.msgpack.decode(part.data, type=list[str]))
 
     def process(self, batch: Any, port: int) -> None:
         if isinstance(batch, Columns):

@@ -16,6 +16,7 @@ from tailrace.errors import InternalError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink, Source
 from tailrace.state.backend import MetaPart
+from tailrace.state.operator_state import OperatorStates, declared_operator_states
 from tailrace.task.context import OperatorContext
 from tailrace.task.operators.base import OperatorTask, close_all
 from tailrace.task.operators.splits import (
@@ -205,14 +206,20 @@ class SourceTask(OperatorTask):
         back."""
         return not (self.splits or self._last or self._asking)
 
+    @property
+    def _incomplete(self) -> bool:
+        """Whether it must not read what it holds yet: after a restore some of its splits may still come, which were
+        nobody's at the cut, and event time would run ahead of them."""
+        return self.all_at_once and self._asking
+
     def ready(self, now: int) -> bool:
         """Whether there is something to do now: some split may have records, or more splits are to be found."""
         due = self._discover_at is not None and self._discover_at <= now
-        return due or any(split.ready_at <= now for split in self.splits)
+        return due or (not self._incomplete and any(split.ready_at <= now for split in self.splits))
 
     def wake_at(self) -> int | None:
         """When there may be something to do, where there is nothing now; None: when another subtask says so."""
-        times = [split.ready_at for split in self.splits]
+        times = [] if self._incomplete else [split.ready_at for split in self.splits]
         return min(times if self._discover_at is None else [*times, self._discover_at], default=None)
 
     def read(self, limit: int, now: int) -> int:
@@ -353,12 +360,22 @@ class SinkTask(OperatorTask):
         self.unconfirmed: list[tuple[int, bytes]] = []
         """What was prepared, with the checkpoint that had it first, and is in no checkpoint known to be complete."""
         self.records = 0
+        self._state: OperatorStates | None = None
+        """What the writer declares as `tr.OperatorState`."""
+        self._restored: list[MetaPart] = []
         self._over: list[bytes] = []
         """Prepared at the end of the input, for the next checkpoint."""
         self._ended = False
 
     def open(self) -> None:
         self.writer = self.call_user(self.sink.writer, self.ctx, what="opening the sink")
+        if declared_operator_states(self.writer):
+            self._state = OperatorStates(self.writer, self.ctx)
+            self._state.restore(self._restored)
+        self._restored = []
+
+    def restore(self, parts: list[MetaPart]) -> None:
+        self._restored = parts
 
     def process(self, batch: Any, port: int) -> None:
         if not len(batch):
@@ -401,7 +418,7 @@ class SinkTask(OperatorTask):
         if not self._ended and not self.finished:
             prepared += self._prepare()
         self.unconfirmed += [(checkpoint, one) for one in prepared]
-        return None
+        return None if self._state is None else self._state.snapshot()
 
     def prepared(self, checkpoint: int) -> list[bytes]:
         return [one for first, one in self.unconfirmed if first <= checkpoint]

@@ -196,10 +196,15 @@ class WindowTask(StatefulTask):
                 break
             (key, start), at = due
             last = start + self.spec.size - 1
+            windows = self.table.get(key)
+            if windows is None or start not in windows:
+                continue  # the clean-up of a window that was restored with more allowed lateness than there is now
             if at == last:
-                fired.append((key, start, self.table[key][start]))
-            if at == last + self.spec.allowed_lateness:
+                fired.append((key, start, windows[start]))
+            if at >= last + self.spec.allowed_lateness:
                 self._drop(key, start)
+            else:
+                self.timers.set((key, start), last + self.spec.allowed_lateness)  # it is, unless restored with less
         self.backend.relieve()
         self._fire(fired)
         next_time = self.timers.next_time()
@@ -246,19 +251,28 @@ class WindowTask(StatefulTask):
         names = [field.name for field in self._key_fields] + ["start", "end", *self.names]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
-    # Checkpoints. Windows and timers are in the backend; this is what batches in columns were like.
+    # Checkpoints. Windows and timers are in the backend; this is what windows are, and what batches in columns were like.
 
     def snapshot(self, checkpoint: int) -> bytes | None:
-        if not self._key_fields:
+        if not self._key_fields and not self.backend.entries():
             return None
         fields = pa.schema([*self._key_fields, *map(pa.field, self.names, self._result_types)])
-        return msgspec.msgpack.encode([len(self._key_fields), fields.serialize().to_pybytes()])
+        shape = self.shape() if self.backend.entries() else []  # without windows it does not matter what they were
+        return msgspec.msgpack.encode([shape, len(self._key_fields), fields.serialize().to_pybytes()])
+
+    def shape(self) -> list[str]:
+        spec = self.spec
+        window = f"windows of {spec.size / 1e6:g} s every {spec.slide / 1e6:g} s from {spec.offset / 1e6:g} s"
+        return [window, *(["reduce"] if self.reduce is not None else super().shape())]
 
     def restore(self, parts: list[MetaPart]) -> None:
-        for part in parts:
-            if part.data is None:
+        read = [msgspec.msgpack.decode(p.data, type=tuple[list[str], int, bytes]) for p in parts if p.data is not None]
+        for old, _, _ in read:
+            if old:
+                self.check_shape(old)
+        for _, count, data in read:
+            if not count:
                 continue
-            count, data = msgspec.msgpack.decode(part.data, type=tuple[int, bytes])
             fields = list(pa.ipc.read_schema(pa.py_buffer(data)))
             # Types of results follow from the aggregates of today; those that were there then are no others.
             if [field.name for field in fields[count:]] == list(self.names):
