@@ -94,7 +94,7 @@ class ChangesReader(tr.Reader):
             return None
         if not self.pacing:
             self.pacing, self.at = True, 0
-        due = min(limit, int(since * self.rate) - self.at)
+        due = min(limit, int(since * self.rate) + 1 - self.at)
         found = range(self.at, self.at + due)
         self.at += max(0, due)
         return [((first + (self.index + i * step) % hot) % keys, start + i / self.rate) for i in found]

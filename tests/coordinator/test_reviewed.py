@@ -81,7 +81,7 @@ class Job:
 
 
 def manifest(*prepared: Prepared) -> Manifest:
-    return Manifest("job", "earlier", 1, 5, 0, 128, 2, [], [], [], list(prepared), False, 0, "")
+    return Manifest("job", "earlier", 1, 5, 0, 128, 2, [], prepared=list(prepared))
 
 
 # A cancelled job whose restored output is still being published.
@@ -218,6 +218,24 @@ def test_an_old_driver_leaves_what_its_successor_is_about_to_publish() -> None:
     assert ended(job, store, retain="never") == [{"sink": [b"of 0", b"of 1"]}]
 
 
+@pytest.mark.parametrize("overtaken", [False, True])
+def test_an_old_driver_does_not_delete_what_its_successor_starts_from(overtaken: bool) -> None:
+    """The job keeps no checkpoints when it ends. It is cancelled before it could notice that another driver has taken over,
+    and has started from our newest checkpoint."""
+    store = MemoryStore("job")
+    job = Job().running()
+    store.claim("run")
+    commit = job.commit()
+    job.machine.committed(commit.checkpoint, store.commit(1, 0, commit.data), "url", job.now)
+    successor = MemoryStore("job", store.memory)
+    if overtaken:
+        successor.claim("another", takeover=True)
+    job.machine.cancel(job.now)
+    job.actions()
+    assert ended(job, store, retain="never") == [{"sink": [b"of 0", b"of 1"]} if overtaken else {}]
+    assert (successor.latest() is not None) is overtaken
+
+
 def test_nothing_is_removed_where_the_last_checkpoint_cannot_be_read() -> None:
     """Its output may be waiting to be published."""
     store = MemoryStore("job", fail=lambda operation, name: "error")
@@ -225,6 +243,26 @@ def test_nothing_is_removed_where_the_last_checkpoint_cannot_be_read() -> None:
     job.machine.cancel(job.now)
     job.actions()
     assert ended(job, store) == []
+
+
+# What is published while the next manifest is on its way.
+
+
+def test_what_was_published_while_the_next_manifest_was_made_is_not_published_again() -> None:
+    """The second manifest names the output of the first checkpoint, because it was not known to be published. It is, before
+    the second one exists. Whoever reads the output may have moved the files since: publishing them again would fail."""
+    job = Job().running()
+    first = job.commit()
+    job.machine.committed(first.checkpoint, "1/0.manifest", "url", job.now)
+    assert job.sent(Publish) == [Publish([("sink", [b"of 0", b"of 1"])], 1)]
+    second = job.trigger()
+    job.ack(0, second, ("sink", b"later"))
+    job.ack(1, second)
+    job.says(0, Published(1))
+    job.machine.committed(second, "1/1.manifest", "url", job.now)
+    assert job.sent(Publish) == [Publish([("sink", [b"later"])], 2)]
+    assert job.machine.checkpoints is not None
+    assert [one.data for _, one in job.machine.checkpoints.unpublished] == [b"later"]
 
 
 # The interpreter's exit.

@@ -263,7 +263,7 @@ def test_a_driver_that_was_overtaken_commits_nothing_more(jobs: Any) -> None:
     job = jobs.start(counting(jobs, jobs.out, None, 2000, interval=0.05))
     assert waited(lambda: len(job.checkpoints) >= 2)
     incarnation = store(jobs).claim("another run", takeover=True)
-    with pytest.raises(tr.JobFailed, match="taken over|sealed|Fenced"):
+    with pytest.raises(tr.JobFailed, match=r"taken over|sealed|Fenced"):
         job.await_termination(20)
     last = job.checkpoints[-1].id
     assert max(manifests(jobs)) == last  # and its checkpoints are there for the other one
@@ -318,7 +318,7 @@ def test_what_does_not_fit_is_named_and_may_be_dropped(jobs: Any, checkpoint: tr
         finish(jobs, env, out, from_checkpoint=checkpoint.path, allow_dropped_state=allow)
         return lines(first, jobs.folder / out)
 
-    with pytest.raises(tr.IncompatibleState, match="uid 'count'.*not in the dataflow any more"):
+    with pytest.raises(tr.IncompatibleState, match=r"uid 'count'.*not in the dataflow any more"):
         start("a", uid="tally")
     with pytest.raises(tr.IncompatibleState, match="'n' was of kind 'value' and is declared as 'list'"):
         start("b", fn=Lists())

@@ -358,7 +358,10 @@ def test_a_killed_driver(jobs: Any, paced: Any, tmp_path: Path, program: Any) ->
     paces = {name: f"{records}:3000:0.2:{'after' if name == 'after' else 'before'}" for name in places}
     lost = program("local[8]", **{**paces, "ended": f"{few}:0:1000:before"})
     both = [lost.jobs[name] for name in ("before", "after")]
-    assert waited(lambda: all(lost.jobs[name].checkpoints >= 2 for name in ("before", "after")), 60), (both, lost.told())
+    assert waited(lambda: all(lost.jobs[name].checkpoints >= 2 for name in ("before", "after")), 60), (
+        both,
+        lost.told(),
+    )
     (places["before"] / "hold").touch()
     (places["after"] / "hold").touch()
     for name in ("before", "after", "ended"):

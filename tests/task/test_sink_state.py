@@ -37,11 +37,17 @@ class NumberedSink(tr.Sink):
         pass
 
 
-def sink(subtask: int = 0, parallelism: int = 1, parts: list[MetaPart] | None = None) -> SinkTask:
+def sink(
+    subtask: int = 0,
+    parallelism: int = 1,
+    parts: list[MetaPart] | None = None,
+    target: tr.Sink | None = None,
+    allow: bool = False,
+) -> SinkTask:
     env = tr.Environment(parallelism=1)
-    env.from_collection([1]).sink_to(NumberedSink())
+    env.from_collection([1]).sink_to(target if target is not None else NumberedSink())
     node = env._graph.nodes[-1]
-    services = Services(random.Random, checkpointing=True)
+    services = Services(random.Random, checkpointing=True, allow_dropped_state=allow)
     task = SinkTask(node, OperatorContext(node.name, node.uid, subtask, parallelism, 0, services))
     if parts is not None:
         task.restore(parts)
@@ -66,3 +72,10 @@ def test_what_is_no_list_needs_the_parallelism_it_had() -> None:
     saved = sink().snapshot(1)
     with pytest.raises(IncompatibleState, match="number"):
         sink(parallelism=2, parts=[MetaPart(0, 1, False, saved)])
+
+
+def test_what_no_writer_declares_any_more_is_not_lost_in_silence() -> None:
+    saved = [MetaPart(0, 1, False, sink().snapshot(1))]
+    with pytest.raises(IncompatibleState, match="number"):
+        sink(parts=saved, target=tr.sinks.Callback(print))
+    sink(parts=saved, target=tr.sinks.Callback(print), allow=True)

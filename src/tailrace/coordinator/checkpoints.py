@@ -46,6 +46,8 @@ class PendingCheckpoint:
     """Files that it may refer to."""
     acks: dict[int, Ack] = field(default_factory=dict)
     committing: bool = False
+    fresh: list[Prepared] = field(default_factory=list)
+    """Of what is prepared in its manifest, what earlier ones do not have."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ class Checkpoints:
     def manifest(self, pending: PendingCheckpoint, incarnation: int) -> Manifest:
         """The manifest of a checkpoint that all have acked."""
         acks = [pending.acks[slot] for slot in sorted(pending.acks)]
-        fresh = [Prepared(uid, data) for ack in acks for uid, data in ack.prepared]
+        pending.fresh = [Prepared(uid, data) for ack in acks for uid, data in ack.prepared]
         return Manifest(
             job=self.job,
             run_id=self.run_id,
@@ -181,7 +183,7 @@ class Checkpoints:
             files=[StateFile(slot, pending.acks[slot].file, pending.acks[slot].size) for slot in sorted(pending.acks)],
             older=sorted({name for ack in acks for name in ack.older}),
             operators=_records(acks),
-            prepared=[one for _, one in self.unpublished] + fresh,
+            prepared=[one for _, one in self.unpublished] + pending.fresh,
             final=pending.final,
             size=sum(ack.size for ack in acks),
             root=self.settings.origin,
@@ -194,8 +196,7 @@ class Checkpoints:
         self.completed += 1
         self.failures = 0
         self._ended_at = now
-        done = {id(one) for _, one in self.unpublished}
-        self.unpublished += [(number, one) for one in manifest.prepared if id(one) not in done]
+        self.unpublished += [(number, one) for one in pending.fresh]
         self._sizes.update({file.name: file.size for file in manifest.files})
         self.adopt(manifest, path)
         stats = self._stats(pending, manifest, url, now)

@@ -396,12 +396,11 @@ class Coordinator:
         for older in [number for number in checkpoints.pending if number < checkpoint]:
             self._abort(older, f"checkpoint {checkpoint}, which is newer, is complete", now, failure=False)
         pending = checkpoints.pending[checkpoint]
-        carried = {id(one) for _, one in checkpoints.unpublished}
         stats = checkpoints.committed(checkpoint, manifest, path, url, now)
         self.actions.append(CheckpointEnded(checkpoint, tuple(pending.waiting), stats, None))
         for slot in self.roster.connected:
             self._send(slot, Complete(checkpoint))
-        self._publish(checkpoint, [one for one in manifest.prepared if id(one) not in carried])
+        self._publish(checkpoint, pending.fresh)
         surplus = checkpoints.surplus()
         if surplus:
             self.actions.append(Delete(surplus))
@@ -582,7 +581,7 @@ class Coordinator:
         return manifest.run_id == self.run_id or here
 
     def _maybe_start(self, now: int) -> None:
-        if self._beginning and self._filling and not self._to_publish:  # else it was cancelled, or has failed, meanwhile
+        if self._beginning and self._filling and not self._to_publish:  # it may be ending meanwhile
             self._beginning = False
             self._move(JobStatus.RUNNING)
             if self.checkpoints is not None:

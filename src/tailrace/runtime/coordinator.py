@@ -243,25 +243,35 @@ class JobRunner(threading.Thread):
         if self._storage is None:
             return {}
         checkpoints = self.machine.checkpoints
-        kept: list[dict[str, list[bytes]] | None] = [{}]
+        kept: list[dict[str, list[bytes]] | None] = [None]
         assert checkpoints is not None
         ended_well = self.crash is None and self.machine.status is JobStatus.FINISHED
         fenced = self.machine.cause is not None and self.machine.cause.kind == "fenced"
-        if (self.retain == "never" or (self.retain == "on-cancellation" and ended_well)) and not fenced:
-            names = checkpoints.give_up_all()
-            self._storage.do(lambda: self._remove(names))
-            gone = self.machine.incarnation + 1
-            self._storage.do(lambda: self._sweep(Sweep(gone, [])))
-        else:
-            kept[0] = None
+        over = (self.retain == "never" or (self.retain == "on-cancellation" and ended_well)) and not fenced
+        names = checkpoints.give_up_all() if over else []
 
-            def look() -> None:
-                kept[0] = self._prepared()
+        def tidy() -> None:
+            kept[0] = {} if over and self._remove_all(names) else self._prepared()
 
-            self._storage.do(look)
+        self._storage.do(tidy)
         self._storage.do(self._release)
         self._storage.close(timeout=30.0)
         return kept[0]
+
+    def _remove_all(self, names: list[str]) -> bool:
+        """In the thread of the storage: nothing of this run is to stay. False where something has to: another start may
+        have taken the job over without our having noticed, and what it starts from is ours."""
+        try:
+            newest = max(self._store.incarnations(), default=0)
+            owner = self._store.owner(newest)
+        except Exception:
+            _log.warning("job %r: its checkpoints could not be removed", self.job_name, exc_info=True)
+            return False
+        if owner is not None and owner.run_id != self.run_id:
+            return False
+        self._remove(names)
+        self._sweep(Sweep(newest + 1, []))
+        return True
 
     def _prepared(self) -> dict[str, list[bytes]] | None:
         """In the thread of the storage, when no commit is on its way any more: what the newest checkpoint has prepared, ours

@@ -28,9 +28,12 @@ class Defaults:
         return self.master or os.environ.get("TAILRACE_MASTER")
 
     def checkpoint_config(self) -> CheckpointConfig | None:
-        """Checkpoint settings, `TAILRACE_CHECKPOINT_DIR` where nothing was said, or None."""
+        """Checkpoint settings, `TAILRACE_CHECKPOINT_DIR` where nothing was said, or None. Raises `ConfigError`
+        where only how, and not where to, was said."""
         folder = self.checkpoint_dir or os.environ.get("TAILRACE_CHECKPOINT_DIR")
         if not folder:
+            if self.mode is not None or self.checkpoint_interval is not None:
+                raise ConfigError("--checkpoint-interval and --mode need --checkpoint-dir, or TAILRACE_CHECKPOINT_DIR")
             return None
         interval = 1.0 if self.checkpoint_interval is None else self.checkpoint_interval
         return CheckpointConfig(folder, interval=interval or None, mode=self.mode or "aligned")

@@ -24,8 +24,8 @@ class Subtask(Protocol):
 
 
 class OperatorState:
-    """One value per subtask, for process functions: `seen = tr.OperatorState(int, default=0)` on the class. It
-    needs no key, and may be used from `open` to `finish`.
+    """One value per subtask, for process functions and writers of sinks: `seen = tr.OperatorState(int, default=0)` on the
+    class. It needs no key, and may be used from `open` to `finish`.
 
     After a restore at another parallelism a list is dealt out anew: those of all old subtasks one behind the other, in
     even shares. Anything else can be restored at the same parallelism only.
@@ -128,7 +128,7 @@ _decoder = msgspec.msgpack.Decoder(dict[str, _Saved])
 
 
 class OperatorStates:
-    """The operator states of one function in one subtask: bound to it, saved and restored."""
+    """The operator states of one function (or sink writer) in one subtask: bound to it, saved and restored."""
 
     def __init__(self, function: object, where: Subtask, allow_dropped: bool = False) -> None:
         self._where = where

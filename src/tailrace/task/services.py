@@ -28,6 +28,8 @@ class Services:
     debug: bool = False
     make_backend: Callable[[str, int], Backend] | None = None
     """Makes the state backend of an operator (uid) in a subtask; None for one in memory that is never frozen."""
+    allow_dropped_state: bool | tuple[str, ...] = False
+    """Operators (uids) whose state may be left behind where it does not fit any more, or True for all."""
     checkpointing: bool = False
     """Whether the job takes checkpoints: sinks then prepare at each cut."""
     now: int = 0

@@ -334,6 +334,7 @@ class Worker:
             max_parallelism=spec.plan.graph.max_parallelism,
             copy_records=spec.copy_records,
             debug=spec.debug,
+            allow_dropped_state=spec.allow_dropped_state,
             checkpointing=spec.checkpointing,
             make_backend=None if make is None else lambda uid, subtask: make(spec, uid, subtask),
         )

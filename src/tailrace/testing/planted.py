@@ -179,8 +179,8 @@ BUGS: dict[str, Bug] = {
         Bug("a timer is forgotten at the snapshot", "in_event_time", _forgotten_timer),
         Bug("the keys of an aborted checkpoint are forgotten", "sparse", _forgotten_keys),
         Bug("what a sink prepared for an aborted checkpoint is forgotten", "counted", _forgotten_transactions),
-        Bug("a split under way is lost", "in_splits", _split_in_flight),
-        Bug("a reader looks at what was sent behind a cut", "in_splits", _impatient_readers),
+        Bug("a split under way is lost", "in_short_splits", _split_in_flight),
+        Bug("a reader looks at what was sent behind a cut", "in_short_splits", _impatient_readers),
         Bug("operators that had finished finish again", "finished", _no_finished_flags),
         Bug("files that a checkpoint needs are deleted", "counted", _greedy_deletion),
     )

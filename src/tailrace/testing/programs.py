@@ -262,15 +262,17 @@ def joined(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
 
 
 class Chunks(tr.Source):
-    """The numbers below n, in more splits than there are subtasks, of very different lengths."""
+    """The numbers below n, in more splits than there are subtasks: of very different lengths, or all of them short."""
 
     description = "chunks"
 
-    def __init__(self, n: int) -> None:
-        self.n = n
+    def __init__(self, n: int, short: bool = False) -> None:
+        self.n, self.short = n, short
 
     def splits(self, parallelism: int) -> Sequence[Any]:
         bounds = sorted({0, self.n, *(self.n * i * i // 81 for i in range(9)), 1, 2, 3})
+        if self.short:
+            bounds = [*range(0, self.n, 2), self.n]
         return list(zip(bounds, bounds[1:], strict=False))
 
     def reader(self, split: Any, position: Any = None) -> tr.Reader:
@@ -303,6 +305,11 @@ def in_splits(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
     """Splits dealt out on demand, then a shuffle of every kind."""
     numbers = env.from_source(Chunks(n)).rebalance().map(lambda i: i + 1).shuffle().map(lambda i: i - 1)
     return numbers.rescale().filter(lambda i: True).key_by(lambda i: i % 6).process(Running())
+
+
+def in_short_splits(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """Readers that ask for another split again and again."""
+    return env.from_source(Chunks(n, short=True)).key_by(lambda i: i % 6).process(Running())
 
 
 def stamped_splits(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
@@ -345,6 +352,9 @@ PROGRAMS: dict[str, Program] = {
         Program(finished, _finished, n=160),
         Program(joined, lambda n: Counter((f"c{i % 13}", i) for i in range(n + 20))),
         Program(in_splits, lambda n: _numbered(i % 6 for i in range(n)), order=lambda record: record),
+        Program(
+            in_short_splits, lambda n: _numbered(i % 6 for i in range(n)), order=lambda record: record, n=150
+        ),
         Program(stamped_splits, _stamped_splits),
         Program(scattered, _scattered, n=160, sinks=3),
     )

@@ -181,7 +181,9 @@ def _faults(rng: random.Random, checkpointing: bool) -> tuple[Fault, ...]:
         )
         if kind == "storage":
             chance, outcome = rng.choice([0.02, 0.1, 0.5, 1.0]), rng.choice(["error", "unknown-done", "any", "any"])
-            fault = replace(fault, duration=rng.choice([3, 40, 200]), chance=chance, outcome=outcome)  # type: ignore[arg-type]
+            fault = replace(fault, duration=rng.choice([20, 100, 400]), chance=chance, outcome=outcome)  # type: ignore[arg-type]
+        if kind in ("kill", "cut-link") and rng.random() < 0.3:  # something is still under way when all start again
+            found.append(replace(fault, kind="delay", turn=max(0, fault.turn - 10), which=rng.randint(0, 20)))
         found.append(fault)
         if kind == "kill" and rng.random() < 0.3:  # several at once
             found.append(replace(fault, which=fault.which + 1))

@@ -169,7 +169,9 @@ class Simulation:
         return self.coordinator.status
 
     def run_until(self, text: str) -> bool:
-        """Goes on until a line of the trace has this text in it, or the job has ended. True for the first."""
+        """Begins, or goes on, until a new line of the trace has this text in it, or the job has ended. True for the first."""
+        if self.coordinator.status is JobStatus.CREATED:
+            self.start()
         seen = len(self.trace)
         while not self.coordinator.status.final:
             self.turn()

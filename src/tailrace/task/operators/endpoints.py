@@ -369,9 +369,12 @@ class SinkTask(OperatorTask):
 
     def open(self) -> None:
         self.writer = self.call_user(self.sink.writer, self.ctx, what="opening the sink")
-        if declared_operator_states(self.writer):
-            self._state = OperatorStates(self.writer, self.ctx)
-            self._state.restore(self._restored)
+        saved = [part for part in self._restored if part.data]
+        if saved or declared_operator_states(self.writer):
+            allowed = self.ctx.services.allow_dropped_state
+            dropped = allowed if isinstance(allowed, bool) else self.ctx.uid in allowed
+            self._state = OperatorStates(self.writer, self.ctx, dropped)
+            self._state.restore(saved)
         self._restored = []
 
     def restore(self, parts: list[MetaPart]) -> None:
