@@ -75,14 +75,19 @@ def run_checkpoint(args: argparse.Namespace, options: dict[str, str]) -> None:
     records = args.records or measure.default_records("keyed", "tailrace", args.form, args.function) // 2
     spec = Spec("keyed", "tailrace", args.form, args.function, args.parallelism, records)
     rates: dict[str, list[float]] = {"none": [], "checkpoints": []}
+    cpu: dict[str, list[float]] = {"none": [], "checkpoints": []}
     for turn in range(args.repeat):
         kinds = list(rates.items())
         for name, found in kinds if turn % 2 == 0 else reversed(kinds):
             every = {"checkpoint": options.get("interval", "1.0")} if name == "checkpoints" else {}
-            found.append(show(measure.run(replace(spec, options=every)))["records_per_second"])
+            line = show(measure.run(replace(spec, options=every)))
+            found.append(line["records_per_second"])
+            cpu[name].append(line["cpu_seconds"])
     medians = {name: round(statistics.median(found)) for name, found in rates.items()}
     ratio = round(medians["checkpoints"] / medians["none"], 3)
-    show({"workload": "checkpoint", "summary": True, "runs": args.repeat, "rates": medians, "ratio": ratio})
+    used = round(statistics.median(cpu["none"]) / statistics.median(cpu["checkpoints"]), 3)
+    same = {"workload": "checkpoint", "summary": True, "runs": args.repeat}
+    show({**same, "rates": medians, "ratio": ratio, "cpu_ratio": used})
 
 
 def run_state(args: argparse.Namespace, options: dict[str, str]) -> None:

@@ -88,6 +88,7 @@ def run(spec: Spec) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "records_per_second": round(spec.records / seconds),
         "verified": True,
+        **({"cpu_seconds": round(result.cpu, 2)} if result.cpu else {}),
         **result.notes,
         "busy_elsewhere": busy_elsewhere,
         "versions": versions(spec.system),

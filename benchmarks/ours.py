@@ -90,6 +90,7 @@ class Report(tr.Sink):
 class CountRows(tr.SinkWriter):
     def __init__(self, subtask: int) -> None:
         self.subtask = subtask
+        self.began = time.process_time()
         self.tally = Tally()
 
     def write(self, batch: list[Record]) -> None:
@@ -98,6 +99,7 @@ class CountRows(tr.SinkWriter):
         self.tally.last = time.time()
 
     def prepare(self) -> bytes:
+        self.tally.cpu = time.process_time() - self.began
         return pickle.dumps((self.subtask, pickle.dumps(self.tally)))
 
 

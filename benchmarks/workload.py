@@ -96,6 +96,7 @@ class Tally:
     count: int = 0
     total: float = 0.0
     latest: dict[Any, tuple[int, float]] = field(default_factory=dict)
+    cpu: float = 0.0  # ours: CPU seconds of the workers, from the opening of the sinks on
     notes: dict[str, Any] = field(default_factory=dict)  # what else is to be told
 
     def add(self, other: Tally) -> None:
@@ -104,6 +105,7 @@ class Tally:
             raise AssertionError(f"{len(clash)} keys were processed by two workers")
         self.first = min(self.first, other.first)
         self.last = max(self.last, other.last)
+        self.cpu += other.cpu
         self.count += other.count
         self.total += other.total
         self.latest.update(other.latest)

@@ -17,6 +17,7 @@ from tailrace.coordinator.machine import (
     Delete,
     Kill,
     Launch,
+    MarkPublished,
     Limits,
     Restarting,
     Send,
@@ -195,7 +196,7 @@ def test_a_checkpoint_from_its_trigger_to_its_publication() -> None:
     publish = Publish([("sink", [b"a", b"b"])], 1)
     assert sent == [Send(0, 1, Complete(1)), Send(1, 1, Complete(1)), Send(0, 1, publish)]
     job.says(0, Published(1))
-    assert job.actions() == [WasPublished()]
+    assert job.actions() == [MarkPublished("1/0.manifest"), WasPublished()]
     assert job.machine.checkpoints is not None and job.machine.checkpoints.unpublished == []
 
 
@@ -349,7 +350,9 @@ def test_a_restart_from_the_failure_to_running_again() -> None:
     assert isinstance(restarting, Restarting) and (restarting.attempt, restarting.cause.operator) == (1, "map")
     assert rest == [Send(0, 1, Reset(1)), Send(1, 1, Reset(1)), Claim()]
     job.claimed(2)
-    assert job.actions() == [Sweep(2, sorted(["1/0.manifest", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"]))]
+    assert job.actions() == [
+        Sweep(2, sorted(["1/0.manifest", "1/0.published", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"]))
+    ]
     job.all_say(WasReset(1))
     assert job.actions() == [], "not before its pause is over"
     job.wait(PAUSE)
@@ -364,6 +367,7 @@ def test_a_restart_from_the_failure_to_running_again() -> None:
     assert job.status is S.RESTARTING
     job.says(0, Published(0))
     assert job.actions() == [
+        MarkPublished("1/0.manifest"),
         WasPublished(),
         StatusChanged(S.RUNNING),
         Send(0, 1, Start()),
@@ -894,3 +898,21 @@ def test_a_worker_is_welcomed_again_under_a_new_epoch() -> None:
     assert job.actions()[0] == Send(0, 2, Welcome(2))
     job.says(0, Failed("user", "from the dead"), epoch=1)
     assert job.machine.attempt == 1
+
+
+def test_a_storage_that_never_answers_is_told_and_ends_the_job() -> None:
+    job = Job().run()
+    number = job.trigger()
+    job.ack(0, number)
+    job.ack(1, number)
+    [_] = job.actions(Commit)
+    job.wait(job.machine.limits.store / SECOND)
+    assert job.machine.status is S.FAILING
+    assert job.machine.cause is not None and "has not answered" in job.machine.cause.message
+
+
+def test_where_spark_itself_has_ended_nothing_is_started_again() -> None:
+    job = Job().run()
+    job.machine.slot_ended(1, "the Spark session was stopped", job.now, launch=1, over=True)
+    assert job.machine.status is S.FAILING
+    assert job.machine.cause is not None and "was stopped" in job.machine.cause.message

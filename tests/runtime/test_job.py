@@ -57,6 +57,9 @@ class Threads:
             error = f"{type(failure).__name__}: {failure}"
         ended(config.slot, error, False)
 
+    def lives(self) -> bool:
+        return True
+
     def kill(self, slot: int, launch: int, pid: int | None) -> None:
         self.killed.append(slot)
 

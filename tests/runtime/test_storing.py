@@ -369,6 +369,9 @@ class Nobody:
     def launch(self, config: Any, ended: Any) -> None:
         self.ended.append(lambda: ended(config.slot, None, False))
 
+    def lives(self) -> bool:
+        return True
+
     def kill(self, slot: int, launch: int, pid: int | None) -> None:
         for ended in self.ended:
             ended()
@@ -379,6 +382,15 @@ class Nobody:
 class NoStore:
     def __init__(self) -> None:
         self.did: list[Any] = []
+
+    def incarnations(self) -> list[int]:
+        return [1]
+
+    def owner(self, incarnation: int) -> None:
+        return None
+
+    def latest(self) -> None:
+        return None
 
     def sweep(self, incarnation: int, needed: list[str]) -> None:
         self.did.append(("sweep", incarnation))

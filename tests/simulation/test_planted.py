@@ -11,7 +11,7 @@ SEEDS = 60
 @pytest.mark.parametrize("name", sorted(BUGS))
 def test_a_planted_bug_is_found(name: str) -> None:
     with planted(name):
-        _, failed = search(range(SEEDS), BUGS[name].program)
+        _, failed = search(range(SEEDS), BUGS[name].program, tune=BUGS[name].tune)
     assert failed, f"{SEEDS} seeds show nothing wrong"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.protocol.snapshot import Ack
-from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile
+from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, published_mark
 
 HISTORY = 100
 
@@ -77,6 +77,8 @@ class _Kept:
     path: str
     """The manifest, relative to the checkpoint folder of the job."""
     names: frozenset[str]
+    prepared: bool
+    """Whether it has anything to publish."""
 
 
 class Checkpoints:
@@ -207,17 +209,20 @@ class Checkpoints:
         """A complete checkpoint of this run counts among those that are kept."""
         if any(kept.checkpoint == manifest.checkpoint for kept in self._kept):
             return
-        names = frozenset([path, *[file.name for file in manifest.files], *manifest.older])
-        self._kept.append(_Kept(manifest.checkpoint, path, names))
-        self._sizes.setdefault(path, 0)
+        own = [path, published_mark(path)] if manifest.prepared else [path]
+        names = frozenset([*own, *[file.name for file in manifest.files], *manifest.older])
+        self._kept.append(_Kept(manifest.checkpoint, path, names, bool(manifest.prepared)))
+        for name in own:
+            self._sizes.setdefault(name, 0)
         for file in manifest.files:
             self._sizes.setdefault(file.name, file.size)
         for pending in self.pending.values():
             pending.base |= names
 
-    def published(self, number: int) -> None:
-        """Everything of this checkpoint and those before it is visible."""
+    def published(self, number: int) -> str | None:
+        """Everything of this checkpoint and those before it is visible. Its manifest, where that is to be marked."""
         self.unpublished = [(n, one) for n, one in self.unpublished if n > number]
+        return next((kept.path for kept in self._kept if kept.checkpoint == number and kept.prepared), None)
 
     def abort(self, number: int, now: int) -> PendingCheckpoint | None:
         """A pending checkpoint will never be complete."""

@@ -48,6 +48,8 @@ class Limits:
     """For workers to leave by themselves, before their Spark tasks are cancelled."""
     finish: int = 30_000_000
     """The same for a job that has finished: users' `close` may take its time."""
+    store: int = 120_000_000
+    """For the storage of checkpoints to answer a claim or a commit."""
     gone: int = 9_000_000
     """For cancelled Spark tasks to be gone, before the job ends without them."""
 
@@ -137,6 +139,13 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class MarkPublished:
+    """An action: all that this manifest has prepared was published, and need not be published again."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class CheckpointEnded:
     """An action: tell whoever waits for a checkpoint that it is complete (`stats`), or why it never will be."""
 
@@ -169,12 +178,13 @@ Action = (
     | Commit
     | Delete
     | Sweep
+    | MarkPublished
     | CheckpointEnded
     | WasPublished
     | Restarting
 )
 
-FATAL = frozenset({"import", "slots", "state", "fenced", "internal"})
+FATAL = frozenset({"import", "slots", "state", "fenced", "silent", "internal"})
 """Kinds of failure that a restart does not mend."""
 
 
@@ -241,6 +251,9 @@ class Coordinator:
         self._claiming = False
         self._claim_at: int | None = None
         """When to claim, where that has failed before."""
+        self._claim_asked_at: int | None = None
+        self._commit_asked_at: int | None = None
+        """When the storage was asked for what it has not answered."""
         self._resume_at: int | None = None
         """While restarting: not before this time."""
         self._to_publish: set[int] = set()
@@ -341,10 +354,17 @@ class Coordinator:
             self._lost(slot, f"worker {index} was lost: {reason}", now)
 
     def slot_ended(
-        self, index: int, error: str | None, now: int, cancelled: bool = False, launch: int | None = None
+        self,
+        index: int,
+        error: str | None,
+        now: int,
+        cancelled: bool = False,
+        launch: int | None = None,
+        over: bool = False,
     ) -> None:
         """A Spark job of a slot ended, by itself or because it was told to. Whoever else cancels a worker's Spark job
-        (Ctrl-C does, in a program with a Spark session) wants the job to end."""
+        (Ctrl-C does, in a program with a Spark session) wants the job to end. `over`: Spark itself has ended, and there
+        will be no other job for the slot."""
         slot = self.roster.slots[index]
         number = slot.launches if launch is None else launch
         self._story.append(f"{now} spark job {number} of {index} ended: {error}")
@@ -355,6 +375,8 @@ class Coordinator:
             self.cancel(now)
         elif error is not None and not told and self.cause is not None and self.cause.slot == index:
             self.cause = replace(self.cause, message=f"{self.cause.message}; Spark says: {error}")
+        elif not self._ending and over:
+            self._fail(now, Cause(f"the Spark task of worker {index} ended: {error}", "slots", slot=index))
         elif not self._ending and not told and number == slot.launches:
             said = error if error is not None else "it ended without having been told to"
             self._lost(slot, f"the Spark task of worker {index} ended: {said}", now)
@@ -363,7 +385,7 @@ class Coordinator:
     def claimed(self, incarnation: int, manifest: Manifest | None, path: str, now: int) -> None:
         """A new incarnation is ours, and nobody can commit under an older one any more. `manifest` is the newest that was
         committed under this job's name."""
-        self._claiming = False
+        self._claiming, self._claim_asked_at = False, None
         if manifest is not None and manifest.incarnation > self.incarnation and manifest.run_id != self.run_id:
             what = f"another start of job {self.job!r} (run {manifest.run_id}) has taken over"
             self._fail(now, Cause(what, "fenced"))
@@ -383,13 +405,13 @@ class Coordinator:
     def claim_failed(self, reason: str, now: int, kind: str = "store") -> None:
         """The storage of checkpoints did not give us a new incarnation. `kind` says whether it is asked again: not where
         another start has taken the job over ("fenced"), or where what is there cannot be read ("state")."""
-        self._claiming = False
+        self._claiming, self._claim_asked_at = False, None
         if not self._ending:
             self._fail(now, Cause(f"no new incarnation could be claimed in the storage of checkpoints: {reason}", kind))
 
     def committed(self, checkpoint: int, path: str, url: str, now: int) -> None:
         """The manifest of a checkpoint exists; `path` is its name relative to the checkpoint folder of the job."""
-        manifest, self._committing = self._committing, None
+        manifest, self._committing, self._commit_asked_at = self._committing, None, None
         checkpoints = self.checkpoints
         if checkpoints is None or manifest is None or checkpoint not in checkpoints.pending:
             return  # the job was restarted meanwhile: the claim has found it, or will
@@ -408,12 +430,12 @@ class Coordinator:
             self._move(JobStatus.FINISHING)
             self._maybe_finish(now)
         else:
-            self._commit_next()
+            self._commit_next(now)
 
     def not_committed(self, checkpoint: int, reason: str, fenced: bool, now: int) -> None:
         """The manifest of a checkpoint could not be written, or nobody knows whether it was. What the storage holds is
         found out under a new incarnation, which is a restart; a job that was overtaken by another start has ended."""
-        self._committing = None
+        self._committing = self._commit_asked_at = None
         if self.checkpoints is None or checkpoint not in self.checkpoints.pending or self._ending:
             return
         kind = "fenced" if fenced else "store"
@@ -459,6 +481,10 @@ class Coordinator:
             )
         if not self._ending:
             self._look_for_the_silent(now)
+        asked = self._store_asked_at
+        if not self._ending and asked is not None and now - asked >= self.limits.store:
+            what = f"the storage of checkpoints has not answered for {self.limits.store / 1e6:.0f} s"
+            self._fail(now, Cause(what, "silent"))
         if self.status is JobStatus.RESTARTING:
             self._reset_overdue(now)
             self._claim_due(now)
@@ -487,6 +513,8 @@ class Coordinator:
             if self._filling and not self._deployed and not self._claiming:
                 due.append(self._started_at + self.limits.slots)
             due.extend(slot.heard_at + self.limits.lease for slot in self.roster.connected)
+            if self._store_asked_at is not None:
+                due.append(self._store_asked_at + self.limits.store)
             if self.status is JobStatus.RESTARTING:
                 due.extend(self._reset_by(slot) for slot in self.roster.connected if not slot.clean)
                 due.extend(t for t in (self._resume_at, self._claim_at) if t is not None and t > now)
@@ -499,6 +527,12 @@ class Coordinator:
     @property
     def _ending(self) -> bool:
         return self._ending_since is not None or self.status.final
+
+    @property
+    def _store_asked_at(self) -> int | None:
+        """When the storage was asked first of what it has not answered."""
+        asked = [at for at in (self._claim_asked_at, self._commit_asked_at) if at is not None]
+        return min(asked, default=None)
 
     @property
     def _patience(self) -> int:
@@ -617,14 +651,15 @@ class Coordinator:
             # A marker from another worker came to it before our word that a newer checkpoint is complete.
             self._abort(ack.checkpoint, f"worker {index} builds on {gone[0]}, which is deleted", now, failure=False)
         elif checkpoints.ack(index, ack):
-            self._commit_next()
+            self._commit_next(now)
 
-    def _commit_next(self) -> None:
+    def _commit_next(self, now: int) -> None:
         checkpoints = self.checkpoints
         ready = checkpoints.ready() if checkpoints is not None else None
         if checkpoints is None or ready is None or self.status is not JobStatus.RUNNING:
             return
         ready.committing = True
+        self._commit_asked_at = now
         self._committing = checkpoints.manifest(ready, self.incarnation)
         self.actions.append(Commit(ready.id, self.incarnation, checkpoints.commits, encode_manifest(self._committing)))
 
@@ -676,7 +711,15 @@ class Coordinator:
     def _settle_published(self, number: int) -> None:
         """Nothing of this checkpoint, nor of those before it, waits to be published."""
         if self.checkpoints is not None and not any(one < number for one in self._to_publish):
-            self.checkpoints.published(number)
+            path = self.checkpoints.published(number or self._restored_number)
+            if path is not None:
+                self.actions.append(MarkPublished(path))
+
+    @property
+    def _restored_number(self) -> int:
+        """The checkpoint of this run that the attempt began from, or 0."""
+        restored = self._restore
+        return restored.checkpoint if restored is not None and restored.run_id == self.run_id else 0
 
     def _was_published(self, number: int, now: int) -> None:
         if number not in self._to_publish:
@@ -762,6 +805,7 @@ class Coordinator:
         the storage is what failed, it gets the pause."""
         if self._claim_at is not None and now >= self._claim_at:
             self._claim_at = None
+            self._claim_asked_at = now
             self.actions.append(Claim())
 
     def _reset_by(self, slot: Slot) -> int:

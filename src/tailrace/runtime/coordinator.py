@@ -27,6 +27,7 @@ from tailrace.coordinator.machine import (
     Delete,
     Kill,
     Launch,
+    MarkPublished,
     Restarting,
     Send,
     StatusChanged,
@@ -326,10 +327,11 @@ class JobRunner(threading.Thread):
         slot, launch = action.slot, action.launch
         address = self._listener.address
         config = WorkerConfig(slot, self.job_name, self.machine.incarnation, address, self._token, launch)
-        loop, machine = self._loop, self.machine
+        loop, machine, provider = self._loop, self.machine, self._provider
 
         def ended(index: int, error: str | None, cancelled: bool) -> None:
-            loop.call_soon_threadsafe(lambda: machine.slot_ended(index, error, _now(), cancelled, launch))
+            over = not provider.lives()
+            loop.call_soon_threadsafe(lambda: machine.slot_ended(index, error, _now(), cancelled, launch, over))
 
         self._provider.launch(config, ended)
 
@@ -358,7 +360,7 @@ class JobRunner(threading.Thread):
 
     # Storage. Each is one call in the thread for it, which tells the machine how it went.
 
-    def _store_action(self, action: Claim | Commit | Delete | Sweep) -> None:
+    def _store_action(self, action: Claim | Commit | Delete | Sweep | MarkPublished) -> None:
         assert self._storage is not None
         if isinstance(action, Claim):
             self._storage.do(self._claim)
@@ -366,6 +368,8 @@ class JobRunner(threading.Thread):
             self._storage.do(lambda: self._commit(action))
         elif isinstance(action, Delete):
             self._storage.do(lambda: self._remove(action.names))
+        elif isinstance(action, MarkPublished):
+            self._storage.do(lambda: self._mark(action.path))
         else:
             self._storage.do(lambda: self._sweep(action))
 
@@ -400,6 +404,12 @@ class JobRunner(threading.Thread):
             _log.warning(
                 "job %r: could not delete %d old files of checkpoints", self.job_name, len(names), exc_info=True
             )
+
+    def _mark(self, path: str) -> None:
+        try:
+            self._store.mark_published(path)
+        except Exception:
+            _log.warning("job %r: could not mark what was published", self.job_name, exc_info=True)
 
     def _sweep(self, action: Sweep) -> None:
         try:

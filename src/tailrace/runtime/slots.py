@@ -26,6 +26,10 @@ class SlotProvider(Protocol):
         """Ends one start of a slot's worker that did not leave by itself. `pid` is its process, where it is known."""
         ...
 
+    def lives(self) -> bool:
+        """Whether workers can be started at all."""
+        ...
+
     def close(self, timeout: float) -> None:
         """Waits, at most `timeout` seconds, for the provider's own threads."""
         ...

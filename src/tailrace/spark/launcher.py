@@ -32,7 +32,7 @@ from tailrace.spark.shipping import check_size, dump_job, load_job
 from tailrace.spark.slots import SparkSlots, check_settings
 from tailrace.spark.tables import prepare_table
 from tailrace.state.compat import check
-from tailrace.state.manifest import Manifest, decode_manifest
+from tailrace.state.manifest import Manifest
 from tailrace.storage.store import Store, resolve
 from tailrace.task.worker import JobSpec
 
@@ -168,7 +168,7 @@ def find_origin(
         store, path = resolve("latest", job=name, folder=absolute(config.dir), options=options)
     else:
         store, path = resolve(absolute(wanted), options=options)
-    manifest = decode_manifest(store.read(path), store.url_of(path))
+    manifest = store.manifest(path)
     groups = (manifest.max_parallelism, plan.graph.max_parallelism)
     check(manifest.operators, plan.graph.nodes, allow, max_parallelism=groups)
     return Origin(manifest, store.url)

@@ -132,6 +132,10 @@ class SparkSlots:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
+    def lives(self) -> bool:
+        """Whether the Spark session and its JVM are there."""
+        return _end_of_spark(self.spark) is None
+
     def close(self, timeout: float) -> None:
         """Waits for the threads, which end with their Spark jobs."""
         for thread in self._threads:

@@ -74,6 +74,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 _decoder = msgspec.json.Decoder(Manifest)
 
 
+def published_mark(name: str) -> str:
+    """The name of the file that says of the manifest `name`: all that it has prepared was published."""
+    return f"{name.removesuffix('.manifest')}.published"
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
     """A manifest as the bytes of its file."""
     body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)

@@ -2,6 +2,7 @@
 
     <folder>/<job>/<incarnation>/claim                    made atomically at the start and at each restart
     <folder>/<job>/<incarnation>/<k>.manifest             k = 0, 1, 2, ...; made atomically, which is the commit
+    <folder>/<job>/<incarnation>/<k>.published            all that this manifest has prepared was published
     <folder>/<job>/<incarnation>/chk-<n>/w<slot>-<e>.state
     <folder>/<job>/<incarnation>/ready                    every earlier incarnation is sealed
     <folder>/<job>/<incarnation>/closed                   the job has ended and said so
@@ -30,7 +31,7 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import CheckpointNotFound, ConfigError, Fenced
-from tailrace.state.manifest import Manifest, decode_manifest
+from tailrace.state.manifest import Manifest, decode_manifest, published_mark
 from tailrace.storage.filesystem import TEMPORARY, Folder, LocalFolder, Writer, absolute, open_folder
 from tailrace.storage.processes import Owner, Process, this_process
 
@@ -266,7 +267,8 @@ class Store:
         return None if found is None else (found, self.manifest(found))
 
     def manifest(self, name: str) -> Manifest:
-        """The manifest of this name. Raises `CheckpointNotFound`, `CheckpointCorrupt`."""
+        """The manifest of this name, without what it has prepared where that is known to be published: whoever reads
+        finished files may have moved them meanwhile. Raises `CheckpointNotFound`, `CheckpointCorrupt`."""
         try:
             data = self.folder.read(name)
         except FileNotFoundError as error:
@@ -275,7 +277,15 @@ class Store:
             raise CheckpointNotFound(
                 f"{self.url_of(name)} is no checkpoint: it marks where incarnation {name.partition('/')[0]} has ended"
             )
-        return decode_manifest(data, self.url_of(name))
+        found = decode_manifest(data, self.url_of(name))
+        if found.prepared and self.folder.exists(published_mark(name)):
+            found = msgspec.structs.replace(found, prepared=[])
+        return found
+
+    def mark_published(self, name: str) -> None:
+        """All that this manifest has prepared was published."""
+        with contextlib.suppress(FileExistsError):
+            self.folder.create(published_mark(name), b"published\n")
 
     # Files.
 
@@ -321,6 +331,7 @@ class Store:
                 leftover = (
                     is_manifest
                     or parts[1].startswith("chk-")
+                    or (len(parts) == 2 and parts[1].endswith(".published"))
                     or TEMPORARY.fullmatch(parts[-1]) is not None
                     or (over and parts[1] == "inputs")
                 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-from tailrace.coordinator.checkpoints import Checkpoints
+from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.state.layers import LayeredBackend
@@ -21,8 +21,36 @@ from tailrace.task.operators.splits import Cuts, Dealer, Known
 from tailrace.task.restore import Restorer
 from tailrace.task.slice import Slice
 from tailrace.task.worker import Worker
+from tailrace.testing.faults import Fault
+from tailrace.testing.scenarios import Scenario
 
 Patches = list[Any]
+
+MS = 1_000
+
+
+def _aborts_and_restarts(made: Scenario) -> Scenario:
+    """Every second checkpoint fails, and now and then a worker."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1)
+    faults = [Fault(20, "storage", duration=100_000, chance=0.12, outcome="error")]
+    faults += [Fault(turn, "kill", turn) for turn in range(400, 4_000, 300)]
+    return replace(made, network="fast", small=0, rate=12_000, n=600, checkpoints=settings, faults=tuple(faults))
+
+
+def _late_frames(made: Scenario) -> Scenario:
+    """A link is slow when the attempt ends that it belongs to."""
+    faults: list[Fault] = []
+    for turn in range(60, 1_500, 150):
+        faults += [Fault(turn, "delay", turn // 10 + i, duration=(4 + i) * MS) for i in range(4)]
+        faults.append(Fault(turn + 20, "cut-link", turn))
+    return replace(made, parallelism=3, network="fast", rate=12_000, faults=tuple(faults))
+
+
+def _late_cuts(made: Scenario) -> Scenario:
+    """Encoding takes its time, so that a cut often waits for the one before."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=3)
+    faults = [Fault(turn, "kill", turn) for turn in range(150, 3_000, 120)]
+    return replace(made, parallelism=3, network="in small steps", checkpoints=settings, faults=tuple(faults))
 
 
 @dataclass(frozen=True)
@@ -32,6 +60,8 @@ class Bug:
     name: str
     program: str
     patches: Callable[[], Patches]
+    tune: Callable[[Scenario], Scenario] = lambda made: made
+    """What makes scenarios show it sooner, where it takes a rare coincidence."""
 
 
 def _method(owner: type, name: str, make: Callable[[Any], Any]) -> Any:
@@ -172,15 +202,15 @@ BUGS: dict[str, Bug] = {
         Bug("a claim does not seal what was before", "counted", _no_seals),
         Bug("a worker that was replaced is heard", "finished", _old_workers_heard),
         Bug("what was said before a reset counts", "finished", _old_attempts_heard),
-        Bug("frames of an older attempt are read", "counted", _old_frames_read),
+        Bug("frames of an older attempt are read", "counted", _old_frames_read, _late_frames),
         Bug("sinks publish before the commit", "counted", _publish_before_commit),
         Bug("a worker acks before its file is durable", "counted", _ack_before_durable),
         Bug("a restart does not look for the newest checkpoint", "counted", _stale_restore),
         Bug("a timer is forgotten at the snapshot", "in_event_time", _forgotten_timer),
-        Bug("the keys of an aborted checkpoint are forgotten", "sparse", _forgotten_keys),
+        Bug("the keys of an aborted checkpoint are forgotten", "sparse", _forgotten_keys, _aborts_and_restarts),
         Bug("what a sink prepared for an aborted checkpoint is forgotten", "counted", _forgotten_transactions),
         Bug("a split under way is lost", "in_short_splits", _split_in_flight),
-        Bug("a reader looks at what was sent behind a cut", "in_short_splits", _impatient_readers),
+        Bug("a reader looks at what was sent behind a cut", "in_short_splits", _impatient_readers, _late_cuts),
         Bug("operators that had finished finish again", "finished", _no_finished_flags),
         Bug("files that a checkpoint needs are deleted", "counted", _greedy_deletion),
     )

@@ -6,10 +6,10 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tailrace.testing.programs import PROGRAMS
-from tailrace.testing.scenarios import Verdict, run_scenario, scenario
+from tailrace.testing.scenarios import Scenario, Verdict, run_scenario, scenario
 
 FIGURES = (
     "completed a checkpoint",
@@ -39,12 +39,18 @@ FIGURES = (
 )
 
 
-def search(seeds: Iterable[int], program: str | None = None, *, stop: bool = True) -> tuple[Counter[str], list[Verdict]]:
-    """Runs the scenarios of these seeds: (what was covered, those that went wrong)."""
+def search(
+    seeds: Iterable[int],
+    program: str | None = None,
+    *,
+    stop: bool = True,
+    tune: Callable[[Scenario], Scenario] = lambda made: made,
+) -> tuple[Counter[str], list[Verdict]]:
+    """Runs the scenarios of these seeds, as `tune` has changed them: (what was covered, those that went wrong)."""
     covered: Counter[str] = Counter()
     failed: list[Verdict] = []
     for seed in seeds:
-        verdict = run_scenario(scenario(seed, program))
+        verdict = run_scenario(tune(scenario(seed, program)))
         covered.update(verdict.covered)
         covered["runs"] += 1
         covered["turns"] += verdict.turns

@@ -29,6 +29,7 @@ from tailrace.coordinator.machine import (
     Kill,
     Launch,
     Limits,
+    MarkPublished,
     Restarting,
     Send,
     StatusChanged,
@@ -515,7 +516,7 @@ class Simulation:
                     self.causes.append(action.cause)
                     self.count("restarted")
                     self._note(f"restart {action.attempt}: {action.cause.message}")
-                elif isinstance(action, Claim | Commit | Delete | Sweep):
+                elif isinstance(action, Claim | Commit | Delete | Sweep | MarkPublished):
                     storing.of_driver(self, driver, action)
         driver.tick_at = coordinator.next_tick(self.now)
 

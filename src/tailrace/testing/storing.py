@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tailrace.coordinator.machine import Claim, Commit, Delete, Sweep
+from tailrace.coordinator.machine import Claim, Commit, Delete, MarkPublished, Sweep
 from tailrace.coordinator.restarts import storage_failure
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, Fenced
 from tailrace.state.manifest import decode_manifest
@@ -127,7 +127,7 @@ def read(world: Simulation, process: Process, action: ReadState) -> None:
     ask(world, process.party, "read state", lambda: list(read_state(store, manifest, action.wanted)), then)
 
 
-def of_driver(world: Simulation, driver: Driver, action: Claim | Commit | Delete | Sweep) -> None:
+def of_driver(world: Simulation, driver: Driver, action: Claim | Commit | Delete | Sweep | MarkPublished) -> None:
     """What a coordinator wants of the storage."""
     store, coordinator, party = driver.store, driver.coordinator, driver.party
     assert store is not None
@@ -159,5 +159,7 @@ def of_driver(world: Simulation, driver: Driver, action: Claim | Commit | Delete
         ask(world, party, f"commit {action.checkpoint}", work, committed)
     elif isinstance(action, Delete):
         ask(world, party, "delete", lambda: store.delete(action.names))
+    elif isinstance(action, MarkPublished):
+        ask(world, party, "mark", lambda: store.mark_published(action.path))
     else:
         ask(world, party, "sweep", lambda: store.sweep(action.incarnation, action.needed))
