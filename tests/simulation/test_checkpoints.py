@@ -277,9 +277,7 @@ def test_the_same_seed_and_faults_give_the_same_history(ledger: Ledger) -> None:
     def told(seed: int) -> str:
         BOOKS[ledger.name] = Book()
         faults = [Fault(300, "kill", 1), Fault(900, "crash-driver")]
-        return finished(
-            simulation(counted.build, ledger, WatchedFiles([ledger.book]), seed=seed, faults=faults)
-        ).digest
+        return finished(simulation(counted.build, ledger, WatchedFiles([ledger.book]), seed=seed, faults=faults)).digest
 
     assert told(5) == told(5)
     assert told(5) != told(6)

@@ -185,7 +185,7 @@ class LayeredBackend:
         self._older = [[one for g in self.generations for one in g.changed[t.index]] for t in tables]
         made = Generation(checkpoint, len(tables))
         for table in tables:
-            spilled = table.freeze()
+            spilled = table.freeze(SMALL)
             if spilled:
                 made.changed[table.index].append(spilled)
                 self._older[table.index].append(spilled)

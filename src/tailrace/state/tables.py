@@ -22,6 +22,10 @@ from tailrace.state.format import TableInfo
 
 MISSING: Any = object()
 _SAMPLE = 1_000
+ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
+"""Types whose values cannot be changed in place."""
+REPLACED = ATOMS | {tuple}
+"""The same for tables whose tuples hold nothing that anybody changes in place."""
 Entry = tuple[Any, Any, bytes | None]
 """A key with its value as an object, or as bytes where those are not None."""
 
@@ -189,8 +193,8 @@ class Table:
     """
 
     __slots__ = (
-        "base", "codec", "deleted", "frozen", "group_by", "hurry", "index", "info", "kind", "layered", "name", "spilled",
-        "top", "type", "users",
+        "base", "codec", "deleted", "frozen", "group_by", "hurry", "index", "info", "kind", "layered", "name", "replaced",
+        "spilled", "top", "type", "users",
     )  # fmt: skip
 
     def __init__(
@@ -212,6 +216,8 @@ class Table:
         """Keys written since the last freeze that went into the base already."""
         self.layered = False
         """Whether there is, or was, anything below `top`."""
+        self.replaced = False
+        """Whether its tuples are replaced as a whole, and nothing in them is ever changed: said by whoever declares it."""
         self.hurry: Callable[[Table, Any, Any], None] | None = None
         """While a checkpoint is encoded: encodes an object that is about to be handed out."""
         self.users: list[Any] = []
@@ -334,8 +340,9 @@ class Table:
         """The key group of a key."""
         return groups.group_of(key if self.group_by is None else self.group_by(key))
 
-    def freeze(self) -> set[Any]:
-        """Puts what was written since the last freeze below; says which keys of it went into the base before."""
+    def freeze(self, small: int = 0) -> set[Any]:
+        """Puts what was written since the last freeze below; says which keys of it went into the base before. Up to `small`
+        entries a table counts as small."""
         written = Layer(self.top, self.deleted)
         spilled, self.spilled = self.spilled, set()
         if written:
@@ -344,13 +351,21 @@ class Table:
                 self.frozen = written
             else:
                 self.frozen.cover(written)  # what an aborted checkpoint has left
-            self._renew()
+            self._renew(self._copied(written.entries, small))
         return spilled
 
-    def _renew(self) -> None:
-        self.top, self.deleted = {}, set()
+    def _copied(self, entries: dict[Any, Any], small: int) -> dict[Any, Any]:
+        """The next top. A small table is written as a whole by every checkpoint, so what was frozen may stay on top as
+        well, as if it had been written again: reads find it there at once. Not objects that can be changed in place."""
+        if len(entries) > small or self.base.count > small:
+            return {}
+        kinds = set(map(type, entries.values()))
+        return dict(entries) if kinds <= (REPLACED if self.replaced else ATOMS) else {}
+
+    def _renew(self, top: dict[Any, Any]) -> None:
+        self.top, self.deleted = top, set()
         for user in self.users:
-            user._top = self.top
+            user._top = top
 
     def drained(self) -> None:
         """The frozen layer has gone into the base."""

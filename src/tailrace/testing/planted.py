@@ -17,7 +17,7 @@ from tailrace.storage.store import Store
 from tailrace.task.checkpoints import WriteState
 from tailrace.task.gate import Gate
 from tailrace.task.operators.endpoints import SinkTask
-from tailrace.task.operators.splits import Cuts, Dealer, Known
+from tailrace.task.operators.splits import Dealer, Known
 from tailrace.task.restore import Restorer
 from tailrace.task.slice import Slice
 from tailrace.task.worker import Worker
@@ -32,8 +32,8 @@ MS = 1_000
 def _aborts_and_restarts(made: Scenario) -> Scenario:
     """Every second checkpoint fails, and now and then a worker."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1)
-    faults = [Fault(20, "storage", duration=100_000, chance=0.12, outcome="error")]
-    faults += [Fault(turn, "kill", turn) for turn in range(400, 4_000, 300)]
+    faults = [Fault(20, "storage", duration=3_000, chance=0.04, outcome="error")]
+    faults += [Fault(turn, "kill", turn) for turn in range(400, 3_000, 400)]
     return replace(made, network="fast", small=0, rate=12_000, n=600, checkpoints=settings, faults=tuple(faults))
 
 
@@ -44,13 +44,6 @@ def _late_frames(made: Scenario) -> Scenario:
         faults += [Fault(turn, "delay", turn // 10 + i, duration=(4 + i) * MS) for i in range(4)]
         faults.append(Fault(turn + 20, "cut-link", turn))
     return replace(made, parallelism=3, network="fast", rate=12_000, faults=tuple(faults))
-
-
-def _late_cuts(made: Scenario) -> Scenario:
-    """Encoding takes its time, so that a cut often waits for the one before."""
-    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=3)
-    faults = [Fault(turn, "kill", turn) for turn in range(150, 3_000, 120)]
-    return replace(made, parallelism=3, network="in small steps", checkpoints=settings, faults=tuple(faults))
 
 
 @dataclass(frozen=True)
@@ -175,10 +168,6 @@ def _split_in_flight() -> Patches:
     return [_method(Dealer, "state", lambda _: state)]
 
 
-def _impatient_readers() -> Patches:
-    return [_method(Cuts, "behind", lambda _: lambda self, post: False)]
-
-
 def _no_finished_flags() -> Patches:
     return [_method(Restorer, "_over", lambda _: lambda self, operator, finished, known: False)]
 
@@ -210,7 +199,6 @@ BUGS: dict[str, Bug] = {
         Bug("the keys of an aborted checkpoint are forgotten", "sparse", _forgotten_keys, _aborts_and_restarts),
         Bug("what a sink prepared for an aborted checkpoint is forgotten", "counted", _forgotten_transactions),
         Bug("a split under way is lost", "in_short_splits", _split_in_flight),
-        Bug("a reader looks at what was sent behind a cut", "in_short_splits", _impatient_readers, _late_cuts),
         Bug("operators that had finished finish again", "finished", _no_finished_flags),
         Bug("files that a checkpoint needs are deleted", "counted", _greedy_deletion),
     )

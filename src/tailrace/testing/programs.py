@@ -70,8 +70,11 @@ def aggregated(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream
     """Two built-in aggregates, one behind the other, and a reduce."""
     pairs = env.from_source(tr.sources.Sequence(0, n, rate=rate)).map(lambda i: (i % 7, 2))
     sums = pairs.key_by(lambda r: r[0]).aggregate(n=tr.Count(), total=tr.Sum(lambda r: r[1]))
-    return sums.map(lambda r: (r[2] % 5, r[1])).key_by(lambda r: r[0]).reduce(lambda a, b: (a[0], a[1] + b[1])).map(
-        lambda r: r[0]
+    return (
+        sums.map(lambda r: (r[2] % 5, r[1]))
+        .key_by(lambda r: r[0])
+        .reduce(lambda a, b: (a[0], a[1] + b[1]))
+        .map(lambda r: r[0])
     )
 
 
@@ -352,9 +355,7 @@ PROGRAMS: dict[str, Program] = {
         Program(finished, _finished, n=160),
         Program(joined, lambda n: Counter((f"c{i % 13}", i) for i in range(n + 20))),
         Program(in_splits, lambda n: _numbered(i % 6 for i in range(n)), order=lambda record: record),
-        Program(
-            in_short_splits, lambda n: _numbered(i % 6 for i in range(n)), order=lambda record: record, n=150
-        ),
+        Program(in_short_splits, lambda n: _numbered(i % 6 for i in range(n)), order=lambda record: record, n=150),
         Program(stamped_splits, _stamped_splits),
         Program(scattered, _scattered, n=160, sinks=3),
     )

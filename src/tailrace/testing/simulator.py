@@ -220,7 +220,9 @@ class Simulation:
         while True:
             self.turns += 1
             if self.turns > self.conditions.max_turns:
-                raise InternalError(f"what the simulation with seed {self.seed} left behind does not end", self.trace[-40:])
+                raise InternalError(
+                    f"what the simulation with seed {self.seed} left behind does not end", self.trace[-40:]
+                )
             choices = self._possible()
             if not choices:
                 if not self._sleep():

@@ -107,7 +107,7 @@ class AggregateTask(StatefulTask):
         super().__init__(node, ctx, node.operator.key, "aggregate")
         self.names = [name for name, _ in node.operator.aggregates]
         self.functions = [aggregate for _, aggregate in node.operator.aggregates]
-        self.builtin = all(map(is_builtin, self.functions))
+        self.builtin = self.table.replaced = all(map(is_builtin, self.functions))
         self.zero = tuple(f.create_accumulator() for f in self.functions) if self.builtin else ()
         self.inputs = [FieldReader(getattr(f, "of", None), node.name, ctx.subtask) for f in self.functions]
         self._loop = compiled_loop(self.functions) if self.builtin else None
