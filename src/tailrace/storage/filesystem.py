@@ -280,7 +280,7 @@ def _make_folder(path: str) -> None:
         except FileNotFoundError:
             continue  # the one above was removed meanwhile
         except FileExistsError:
-            if os.path.exists(path) and not os.path.isdir(path):
+            if os.path.isfile(path):  # one look: a folder may come and go between two
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
         _sync_folder(above)
 
