@@ -217,8 +217,9 @@ def test_the_figures_are_those_of_the_slowest() -> None:
         done = SubtaskAck(0, slot, 10 + slot, 20 - slot, 30 + slot, 400, [])
         b.books.ack(slot, Ack(number, file(number, slot), 100, [], [done], [], 5))
     stats = b.commit(number, now=100)
-    assert (stats.duration, stats.alignment, stats.freeze, stats.write) == (100, 11, 20, 36)
-    assert stats.trigger == 100 - 11 - 20 - 36
+    # Encoding is counted from the cut, the freeze in it.
+    assert (stats.duration, stats.alignment, stats.freeze, stats.write) == (100, 11, 20, 31 - 19 + 5)
+    assert stats.trigger == 100 - 11 - 20 - 17
     assert (stats.size, stats.full_size, stats.path) == (200, 200, f"url/{path(1)}")
     second = b.trigger(0)
     b.ack(second, older=[file(1)])
@@ -350,3 +351,13 @@ def test_giving_up_all_of_them_gives_every_file_back() -> None:
     b.trigger()
     assert b.books.give_up_all() == files(1, 2, 3)
     assert b.books.needed == [] and b.books.give_up_all() == []
+
+
+def test_the_parts_are_never_more_than_the_whole() -> None:
+    b = Books()
+    number = b.trigger(0)
+    for slot in range(2):
+        done = SubtaskAck(0, slot, 40, 30, 50, 400, [])
+        b.books.ack(slot, Ack(number, file(number, slot), 100, [], [done], [], 50))
+    stats = b.commit(number, now=100)
+    assert stats.trigger + stats.alignment + stats.freeze + stats.write == stats.duration == 100

@@ -137,11 +137,11 @@ def test_a_job_may_be_cancelled_at_any_moment(turns: int) -> None:
     plan = env._plan(env._pending())
     simulation = Simulation(plan, loading(env, plan), seed=turns)
     simulation.coordinator.start(simulation.now)
-    simulation._coordinate()
+    simulation.coordinate(simulation.driver)
     for _ in range(turns):
         simulation.turn()
     simulation.coordinator.cancel(simulation.now)
-    simulation._coordinate()
+    simulation.coordinate(simulation.driver)
     while not simulation.coordinator.status.final:
         simulation.turn()
     assert simulation.coordinator.status is tr.JobStatus.CANCELLED

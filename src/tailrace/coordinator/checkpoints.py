@@ -261,12 +261,8 @@ class Checkpoints:
         return sorted({name for kept in self._kept for name in kept.names})
 
     def _stats(self, pending: PendingCheckpoint, manifest: Manifest, url: str, now: int) -> CheckpointStats:
-        acks = list(pending.acks.values())
-        subtasks = [subtask for ack in acks for subtask in ack.subtasks]
         duration = now - pending.triggered_at
-        alignment = max((s.alignment_micros for s in subtasks), default=0)
-        freeze = max((s.freeze_micros for s in subtasks), default=0)
-        write = max((max((s.encode_micros for s in a.subtasks), default=0) + a.write_micros for a in acks), default=0)
+        freeze, alignment, write = _parts(list(pending.acks.values()), duration)
         older = sum(self._sizes.get(name, 0) for name in manifest.older)
         return CheckpointStats(
             id=pending.id,
@@ -274,13 +270,35 @@ class Checkpoints:
             timestamp=pending.timestamp,
             duration=duration,
             size=manifest.size,
-            trigger=max(0, duration - alignment - freeze - write),
+            trigger=duration - alignment - freeze - write,
             alignment=alignment,
             freeze=freeze,
             write=write,
             full_size=manifest.size + older,
             final=pending.final,
         )
+
+
+def _parts(acks: list[Ack], duration: int) -> tuple[int, int, int]:
+    """(freeze, alignment, write) of a checkpoint: the longest freeze that there was, and the other two of the subtask that
+    took longest in all. Each is measured by another clock; together they are at most the duration."""
+    freeze = max((s.freeze_micros for ack in acks for s in ack.subtasks), default=0)
+    slowest = max(
+        (
+            (s.alignment_micros + max(s.encode_micros, s.freeze_micros) + ack.write_micros, s, ack.write_micros)
+            for ack in acks
+            for s in ack.subtasks
+        ),
+        key=lambda one: one[0],
+        default=None,
+    )
+    alignment = write = 0
+    if slowest is not None:
+        _, subtask, writing = slowest
+        alignment, write = subtask.alignment_micros, max(0, subtask.encode_micros - subtask.freeze_micros) + writing
+    freeze = min(freeze, duration)
+    alignment = min(alignment, duration - freeze)
+    return freeze, alignment, min(write, duration - freeze - alignment)
 
 
 def _records(acks: list[Ack]) -> list[OperatorRecord]:

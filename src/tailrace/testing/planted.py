@@ -46,6 +46,23 @@ def _late_frames(made: Scenario) -> Scenario:
     return replace(made, parallelism=3, network="fast", rate=12_000, faults=tuple(faults))
 
 
+def _replacements(made: Scenario) -> Scenario:
+    """Workers sleep for longer than their lease, are replaced, and wake up."""
+    faults = [Fault(turn, "freeze", turn // 10, duration=85 * MS) for turn in range(60, 2_000, 90)]
+    faults += [Fault(turn, "respawn", turn // 10) for turn in range(100, 2_000, 270)]
+    return replace(made, parallelism=2, rate=12_000, network="slow", faults=tuple(faults))
+
+
+def _late_words(made: Scenario) -> Scenario:
+    """What workers say takes its time, and the attempt ends meanwhile."""
+    faults: list[Fault] = []
+    for turn in range(60, 1_500, 150):
+        faults += [Fault(turn, "delay", turn // 10 + i, duration=(4 + i) * MS) for i in range(6)]
+        faults.append(Fault(turn + 10, "cut-link", turn))
+    faults.append(Fault(1, "kill", 1, after="SubtasksFinished"))
+    return replace(made, parallelism=2, network="uneven", rate=24_000, faults=tuple(faults))
+
+
 @dataclass(frozen=True)
 class Bug:
     """A bug: what it is called, and the program that shows it soonest."""
@@ -98,9 +115,9 @@ def _old_frames_read() -> Patches:
 
 def _publish_before_commit() -> Patches:
     def make(commit_next: Any) -> Any:
-        def early(self: Coordinator) -> None:
+        def early(self: Coordinator, now: int) -> None:
             before = self._committing
-            commit_next(self)
+            commit_next(self, now)
             if self._committing is not None and self._committing is not before:
                 self._publish(self._committing.checkpoint, self._committing.prepared)
 
@@ -169,7 +186,7 @@ def _split_in_flight() -> Patches:
 
 
 def _no_finished_flags() -> Patches:
-    return [_method(Restorer, "_over", lambda _: lambda self, operator, finished, known: False)]
+    return [_method(Restorer, "_over", lambda _: lambda self, *args: False)]
 
 
 def _greedy_deletion() -> Patches:
@@ -189,15 +206,20 @@ BUGS: dict[str, Bug] = {
         Bug("alignment is skipped", "counted", _no_alignment),
         Bug("a commit overwrites what is there", "counted", _overwriting_commits),
         Bug("a claim does not seal what was before", "counted", _no_seals),
-        Bug("a worker that was replaced is heard", "finished", _old_workers_heard),
-        Bug("what was said before a reset counts", "finished", _old_attempts_heard),
+        Bug("a worker that was replaced is heard", "finished", _old_workers_heard, _replacements),
+        Bug("what was said before a reset counts", "finished", _old_attempts_heard, _late_words),
         Bug("frames of an older attempt are read", "counted", _old_frames_read, _late_frames),
         Bug("sinks publish before the commit", "counted", _publish_before_commit),
         Bug("a worker acks before its file is durable", "counted", _ack_before_durable),
         Bug("a restart does not look for the newest checkpoint", "counted", _stale_restore),
         Bug("a timer is forgotten at the snapshot", "in_event_time", _forgotten_timer),
         Bug("the keys of an aborted checkpoint are forgotten", "sparse", _forgotten_keys, _aborts_and_restarts),
-        Bug("what a sink prepared for an aborted checkpoint is forgotten", "counted", _forgotten_transactions),
+        Bug(
+            "what a sink prepared for an aborted checkpoint is forgotten",
+            "counted",
+            _forgotten_transactions,
+            _aborts_and_restarts,
+        ),
         Bug("a split under way is lost", "in_short_splits", _split_in_flight),
         Bug("operators that had finished finish again", "finished", _no_finished_flags),
         Bug("files that a checkpoint needs are deleted", "counted", _greedy_deletion),

@@ -3,6 +3,7 @@ same, as a multiset, however they run."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -123,6 +124,7 @@ class Waiting(tr.KeyedProcessFunction):
     waiting = tr.ListState(float)
 
     def process(self, value: Any, ctx: tr.Context) -> None:
+        assert ctx.timestamp is not None
         self.waiting.add(ctx.timestamp)
         ctx.set_timer(event_time=ctx.timestamp + 3)
 
@@ -276,7 +278,7 @@ class Chunks(tr.Source):
         bounds = sorted({0, self.n, *(self.n * i * i // 81 for i in range(9)), 1, 2, 3})
         if self.short:
             bounds = [*range(0, self.n, 2), self.n]
-        return list(zip(bounds, bounds[1:], strict=False))
+        return list(itertools.pairwise(bounds))
 
     def reader(self, split: Any, position: Any = None) -> tr.Reader:
         return _Chunk(split[0] if position is None else position, split[1])

@@ -170,7 +170,7 @@ class Simulation:
         return self.coordinator.status
 
     def run_until(self, text: str) -> bool:
-        """Begins, or goes on, until a new line of the trace has this text in it, or the job has ended. True for the first."""
+        """Begins, or goes on, until a new line of the trace has this text in it (True), or the job has ended."""
         if self.coordinator.status is JobStatus.CREATED:
             self.start()
         seen = len(self.trace)
