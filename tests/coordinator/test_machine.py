@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from tailrace.coordinator.actions import CloseLink, Kill, Launch, Send, StatusChanged, WasPublished
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import CloseLink, Coordinator, Kill, Launch, Limits, Send, StatusChanged, WasPublished
+from tailrace.coordinator.machine import Coordinator, Limits
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,

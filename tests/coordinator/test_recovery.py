@@ -6,25 +6,24 @@ from typing import Any
 
 import pytest
 
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import (
+from tailrace.coordinator.actions import (
     CheckpointEnded,
     Claim,
     CloseLink,
     Commit,
-    Coordinator,
     Delete,
     Kill,
     Launch,
     MarkPublished,
-    Limits,
     Restarting,
     Send,
     StatusChanged,
     Sweep,
     WasPublished,
 )
+from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.machine import Coordinator, Limits
 from tailrace.coordinator.restarts import Fixed, Strategy
 from tailrace.protocol.deployment import (
     Deploy,

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.coordinator.actions import Commit, Delete, Restarting, Send
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import Commit, Coordinator, Delete, Restarting, Send
+from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.restarts import Fixed
 from tailrace.protocol.deployment import Deployed, Failed, Hello, Publish, Published, SubtasksFinished
 from tailrace.protocol.snapshot import Ack

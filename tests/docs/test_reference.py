@@ -20,8 +20,9 @@ from tailrace.api import config
 from tailrace.api.launch import JobHandle
 from tailrace.cli.main import app
 from tailrace.coordinator import machine as coordinator
+from tailrace.coordinator.actions import FATAL
 from tailrace.coordinator.lifecycle import EDGES
-from tailrace.coordinator.machine import FATAL, Limits
+from tailrace.coordinator.machine import Limits
 from tailrace.protocol import deployment, handshake, recovery, snapshot
 from tailrace.protocol.deployment import AFTER, FailureKind
 from tailrace.protocol.message import Message

@@ -11,7 +11,25 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings, CheckpointStats
+from tailrace.coordinator.actions import (
+    FATAL,
+    Action,
+    Cause,
+    CheckpointEnded,
+    Claim,
+    CloseLink,
+    Commit,
+    Delete,
+    Kill,
+    Launch,
+    MarkPublished,
+    Restarting,
+    Send,
+    StatusChanged,
+    Sweep,
+    WasPublished,
+)
+from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.lifecycle import ENDS, JobStatus, moved
 from tailrace.coordinator.restarts import Never, Strategy
 from tailrace.coordinator.roster import Roster, Slot
@@ -52,140 +70,6 @@ class Limits:
     """For the storage of checkpoints to answer a claim or a commit."""
     gone: int = 9_000_000
     """For cancelled Spark tasks to be gone, before the job ends without them."""
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Why a job failed."""
-
-    message: str
-    kind: str = "internal"
-    operator: str | None = None
-    subtask: int | None = None
-    record: str | None = None
-    slot: int | None = None
-    """The slot whose worker was lost, where that was the cause."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """An action: start a Spark job for a slot."""
-
-    slot: int
-    launch: int = 1
-    """Which start of the slot it is."""
-
-
-@dataclass(frozen=True)
-class Send:
-    """An action: a message to the worker that holds a slot under this epoch."""
-
-    slot: int
-    epoch: int
-    message: AnyMessage
-
-
-@dataclass(frozen=True)
-class CloseLink:
-    """An action: close the link of a worker that was replaced or that has left."""
-
-    slot: int
-    epoch: int
-
-
-@dataclass(frozen=True)
-class Kill:
-    """An action: cancel a Spark job of a slot; its worker did not leave by itself, or is not wanted any more."""
-
-    slot: int
-    launch: int = 1
-
-
-@dataclass(frozen=True)
-class StatusChanged:
-    """An action: tell whoever watches."""
-
-    status: JobStatus
-
-
-@dataclass(frozen=True)
-class Claim:
-    """An action: claim a new incarnation, so that nobody can commit under an older one. `claimed` or `claim_failed`."""
-
-
-@dataclass(frozen=True)
-class Commit:
-    """An action: create the manifest `number` of an incarnation. `committed` or `not_committed`."""
-
-    checkpoint: int
-    incarnation: int
-    number: int
-    data: bytes
-
-
-@dataclass(frozen=True)
-class Delete:
-    """An action: these files (relative to the checkpoint folder of the job) are not needed any more."""
-
-    names: list[str]
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """An action: what this run has written under incarnations before this one, and is not among `needed`, goes."""
-
-    incarnation: int
-    needed: list[str]
-
-
-@dataclass(frozen=True)
-class MarkPublished:
-    """An action: all that this manifest has prepared was published, and need not be published again."""
-
-    path: str
-
-
-@dataclass(frozen=True)
-class CheckpointEnded:
-    """An action: tell whoever waits for a checkpoint that it is complete (`stats`), or why it never will be."""
-
-    checkpoint: int
-    waiting: tuple[Any, ...]
-    stats: CheckpointStats | None
-    reason: str | None
-
-
-@dataclass(frozen=True)
-class WasPublished:
-    """An action: sinks have made something visible; on the driver's side something may be left to do (a table's cache)."""
-
-
-@dataclass(frozen=True)
-class Restarting:
-    """An action: tell whoever watches."""
-
-    attempt: int
-    cause: Cause
-
-
-Action = (
-    Launch
-    | Send
-    | CloseLink
-    | Kill
-    | StatusChanged
-    | Claim
-    | Commit
-    | Delete
-    | Sweep
-    | MarkPublished
-    | CheckpointEnded
-    | WasPublished
-    | Restarting
-)
-
-FATAL = frozenset({"import", "slots", "state", "fenced", "silent", "internal"})
-"""Kinds of failure that a restart does not mend."""
 
 
 class Coordinator:

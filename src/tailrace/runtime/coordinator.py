@@ -16,14 +16,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from tailrace.coordinator.checkpoints import CheckpointStats
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import (
+from tailrace.coordinator.actions import (
     CheckpointEnded,
     Claim,
     CloseLink,
     Commit,
-    Coordinator,
     Delete,
     Kill,
     Launch,
@@ -34,6 +31,9 @@ from tailrace.coordinator.machine import (
     Sweep,
     WasPublished,
 )
+from tailrace.coordinator.checkpoints import CheckpointStats
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.progress import ProgressMaker
 from tailrace.coordinator.restarts import storage_failure
 from tailrace.errors import CheckpointError, Fenced, ProtocolViolation

@@ -47,7 +47,7 @@ TARGET_NANOS = 1_000_000
 CEILING_NANOS = 10_000_000
 """A step that took longer than this halves the budget at once."""
 MAX_BUDGET = 32_768
-ENCODE_SHARE = 0.3
+ENCODE_SHARE = 0.2
 """The part of a busy worker's time that encoding a snapshot may take."""
 SMALL_BUDGET = 256
 """Below this many records a step may take half the ceiling: what it costs besides its records weighs heavily there, and

@@ -140,4 +140,6 @@ def read_index(data: bytes | memoryview, expected: int, name: str) -> Index:
 def check_block(data: bytes | memoryview, block: BlockRef, name: str) -> None:
     """Raises `CheckpointCorrupt` for bytes that are not the block's."""
     if len(data) != block.length or checksum(data) != block.checksum:
-        raise CheckpointCorrupt(f"{name} is damaged: {block.length} bytes at {block.offset} do not match their checksum")
+        raise CheckpointCorrupt(
+            f"{name} is damaged: {block.length} bytes at {block.offset} do not match their checksum"
+        )

@@ -17,24 +17,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import (
+from tailrace.coordinator.actions import (
     CheckpointEnded,
     Claim,
     CloseLink,
     Commit,
-    Coordinator,
     Delete,
     Kill,
     Launch,
-    Limits,
     MarkPublished,
     Restarting,
     Send,
     StatusChanged,
     Sweep,
 )
+from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.machine import Coordinator, Limits
 from tailrace.coordinator.progress import job_metrics
 from tailrace.coordinator.restarts import Strategy
 from tailrace.errors import InternalError, JobFailed

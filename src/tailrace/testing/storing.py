@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tailrace.coordinator.machine import Claim, Commit, Delete, MarkPublished, Sweep
+from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, Sweep
 from tailrace.coordinator.restarts import storage_failure
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, Fenced
 from tailrace.state.manifest import decode_manifest
