@@ -1,0 +1,144 @@
+"""The door of a running job: requests of other processes of the same user, and who is not let in."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tailrace.cli.main import app
+from tailrace.runtime.control import ControlDoor, Reply, ask, folder, jobs
+from tailrace.runtime.loop import Loop
+
+WHO = {"name": "routes", "id": "abcd1234", "status": "RUNNING", "pid": 1}
+
+
+class Served:
+    """A door in a loop of its own."""
+
+    def __init__(self, handle: Callable[[dict[str, Any], Reply], None]) -> None:
+        self.loop = Loop()
+        self.door = ControlDoor(self.loop, handle)
+        self.over = False
+        self.thread = threading.Thread(target=self._serve)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        while not self.over:
+            self.loop.poll(1.0)
+        self.door.close()
+        self.loop.close()
+
+    def close(self) -> None:
+        self.over = True
+        self.loop.wake()
+        self.thread.join()
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Served]]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    opened: list[Served] = []
+
+    def serve(checkpoint: dict[str, Any] | None = None) -> Served:
+        def handle(request: dict[str, Any], reply: Reply) -> None:
+            if request["verb"] == "who":
+                reply(WHO)
+            elif checkpoint is not None:
+                reply(checkpoint)
+
+        opened.append(Served(handle))
+        return opened[-1]
+
+    yield serve
+    for one in opened:
+        one.close()
+
+
+def test_a_request_is_answered_and_the_socket_goes_with_the_door(served: Callable[..., Served]) -> None:
+    one = served()
+    assert ask(one.door.path, {"verb": "who"}, 5) == WHO
+    assert [who for _, who in jobs()] == [WHO]
+    one.close()
+    assert ask(one.door.path, {"verb": "who"}, 5) is None
+    assert list(jobs()) == []
+
+
+def test_what_is_no_request_is_shown_out_and_others_are_served(served: Callable[..., Served]) -> None:
+    one = served()
+    for said in (b"not json\n", b"x" * 70_000 + b"\n"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(5)
+            sock.connect(one.door.path)
+            try:
+                sock.sendall(said)
+                assert sock.recv(10) == b""
+            except ConnectionError:
+                pass  # it was shown out before it had said all
+    assert ask(one.door.path, {"verb": "who"}, 5) == WHO
+
+
+def test_only_this_user_may_enter(served: Callable[..., Served]) -> None:
+    served()
+    assert os.stat(folder()).st_mode & 0o077 == 0
+
+
+def test_a_folder_that_others_may_enter_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    os.makedirs(folder())
+    os.chmod(folder(), 0o777)
+    loop = Loop()
+    door = ControlDoor(loop, lambda request, reply: None)
+    assert not os.path.exists(door.path)
+    door.close()
+    loop.close()
+
+
+def test_sockets_of_processes_that_are_gone_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    os.makedirs(folder(), mode=0o700)
+    left = os.path.join(folder(), f"{2**22 + 1}-dead.sock")  # above the largest pid there can be
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.bind(left)
+    assert list(jobs()) == []
+    assert not os.path.exists(left)
+
+
+# `tailrace checkpoint`.
+
+DONE = {"id": 7, "path": "/c/routes/1/6.manifest", "bytes": 5656, "duration": 0.0125}
+
+
+def test_a_checkpoint_of_a_job_by_name_or_id(served: Callable[..., Served]) -> None:
+    served(DONE)
+    by_name = CliRunner().invoke(app, ["checkpoint", "routes"])
+    assert by_name.exit_code == 0
+    assert by_name.output == "checkpoint 7: /c/routes/1/6.manifest\n5,656 bytes in 12 ms\n"
+    by_id = CliRunner().invoke(app, ["checkpoint", "abcd", "--json"])
+    assert by_id.exit_code == 0 and json.loads(by_id.output) == DONE
+
+
+def test_a_job_that_is_not_there_is_a_wrong_call_and_those_that_are_are_named(served: Callable[..., Served]) -> None:
+    served(DONE)
+    called = CliRunner().invoke(app, ["checkpoint", "other"])
+    assert called.exit_code == 2
+    assert "no running job 'other'; running on this machine: routes (abcd1234)" in called.output
+
+
+def test_a_checkpoint_that_failed_is_told(served: Callable[..., Served]) -> None:
+    served({"error": "checkpoint 3 of job 'routes': the disk is full"})
+    called = CliRunner().invoke(app, ["checkpoint", "routes"])
+    assert (called.exit_code, "the disk is full" in called.output) == (1, True)
+
+
+def test_a_checkpoint_that_does_not_come_in_time_is_told(served: Callable[..., Served]) -> None:
+    served(None)
+    called = CliRunner().invoke(app, ["checkpoint", "routes", "--timeout", "0.2"])
+    assert (called.exit_code, "no checkpoint within 0.2 s" in called.output) == (1, True)
