@@ -238,6 +238,18 @@ def test_one_checkpoint_is_started_from_many_times_and_by_several_jobs_at_once(j
     assert before <= state_files(jobs)
 
 
+def test_a_job_that_takes_no_checkpoints_may_start_from_one(jobs: Any) -> None:
+    end = 20_000
+    taken = stopped(jobs, jobs.out, end)
+    env = jobs.env(parallelism=1)
+    numbers = env.from_source(tr.sources.Sequence(0, end), uid="numbers")
+    counted = numbers.key_by(lambda x: x % 10).process(Count(), uid="count")
+    counted.sink_to(tr.sinks.TextFiles(str(jobs.folder / "rest")), uid="out")
+    finish(jobs, env, "another", from_checkpoint=taken.path)
+    assert lines(jobs.out, jobs.folder / "rest") == expected(end)
+    assert 0 < len(lines(jobs.out)) < end
+
+
 def test_latest_of_nothing(jobs: Any) -> None:
     with pytest.raises(tr.CheckpointNotFound, match="no checkpoint of job 'job'"):
         counting(jobs, jobs.out, 10).execute("job", from_checkpoint="latest")

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import tailrace as tr
-from tailrace.protocol import deployment
+from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello, PeerHello, Progress, Published
 from tailrace.protocol.handshake import MAGIC, NONCE_SIZE, VERSION
 from tailrace.runtime.link import CONTROL, FRAME
@@ -179,7 +179,7 @@ def test_who_knows_the_token_and_speaks_nonsense(target: Target, where: str, wha
 def test_a_wrong_peer_at_a_worker(target: Target, where: str, hello: Any) -> None:
     before = target.refused()
     with target.known(where) as sock:
-        body = deployment.encode(hello)
+        body = wire.encode(hello)
         sock.sendall(struct.pack("<IB", len(body), CONTROL) + body)
         assert closed_by_peer(sock)
     target.wait_refused(before + 1)
@@ -188,7 +188,7 @@ def test_a_wrong_peer_at_a_worker(target: Target, where: str, hello: Any) -> Non
 @pytest.mark.parametrize(
     "first",
     [
-        Hello(0, "127.0.0.1", 1, 1, "endless", 1),  # too late: the job runs
+        Hello(0, "127.0.0.1", 1, 1, "endless", 1, launch=0),  # of a start of the slot that is not the last
         Hello(9, "127.0.0.1", 1, 1, "endless", 1),
         Hello(-1, "127.0.0.1", 1, 1, "endless", 1),
         Hello(0, "127.0.0.1", 1, 1, "another job", 1),
@@ -202,7 +202,7 @@ def test_a_wrong_peer_at_a_worker(target: Target, where: str, hello: Any) -> Non
 def test_a_wrong_worker_at_the_coordinator(target: Target, first: Any) -> None:
     before = target.refused()
     with target.known("coordinator") as sock:
-        body = deployment.encode(first)
+        body = wire.encode(first)
         sock.sendall(struct.pack("<IB", len(body), CONTROL) + body)
         assert closed_by_peer(sock)
     target.wait_refused(before + 1)
@@ -211,7 +211,7 @@ def test_a_wrong_worker_at_the_coordinator(target: Target, first: Any) -> None:
 def test_a_wrong_heart_is_of_no_account(target: Target) -> None:
     with target.known("coordinator") as sock:
         for slot in (0, 1, 99, -5):
-            body = deployment.encode(Heartbeat(slot, 1))
+            body = wire.encode(Heartbeat(slot, 1))
             sock.sendall(struct.pack("<IB", len(body), CONTROL) + body)
         time.sleep(0.2)
     target.assert_goes_on()

@@ -165,6 +165,8 @@ class Coordinator:
         slot = self.roster.slots[hello.slot]
         if self.status is JobStatus.CREATED or hello.launch != slot.launches:
             return None
+        if not 0 < hello.incarnation <= self.incarnation:
+            return None
         epoch, replaced = self.roster.admit(hello, now)
         if replaced is not None:
             self.actions.append(CloseLink(hello.slot, replaced))

@@ -101,6 +101,8 @@ class ControlDoor:
             self._door = None
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
+            with contextlib.suppress(OSError):  # other jobs have their doors in it
+                os.rmdir(folder())
 
 
 def ask(path: str, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any] | None:

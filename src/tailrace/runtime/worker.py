@@ -309,9 +309,11 @@ class WorkerProcess:
 
     def _open_store(self, folder: str | None) -> Any:
         spec = self.machine.spec
-        assert spec is not None and spec.checkpoint_dir is not None
-        options = spec.storage_options
-        return Store(spec.checkpoint_dir, spec.job, options) if folder is None else Store.at(folder, options)
+        assert spec is not None
+        if folder is not None:  # where it starts from; the job itself may take no checkpoints
+            return Store.at(folder, spec.storage_options)
+        assert spec.checkpoint_dir is not None
+        return Store(spec.checkpoint_dir, spec.job, spec.storage_options)
 
     def _make_backend(self, spec: JobSpec, uid: str, subtask: int) -> Backend:
         """The backend for the keyed state of one operator."""
