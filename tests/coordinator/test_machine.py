@@ -214,7 +214,9 @@ def test_a_worker_is_known_by_its_start_and_not_by_the_incarnation_it_was_starte
 
 
 @pytest.mark.parametrize(
-    "other", [{"job": "another"}, {"launch": 2}, {"launch": 0}, {"incarnation": 0}, {"slot": 2}, {"slot": -1}], ids=lambda other: str(other)
+    "other",
+    [{"job": "another"}, {"launch": 2}, {"launch": 0}, {"incarnation": 0}, {"slot": 2}, {"slot": -1}],
+    ids=lambda other: str(other),
 )
 def test_who_does_not_belong_here_is_sent_away(other: dict[str, Any]) -> None:
     job = Job(2).start()
