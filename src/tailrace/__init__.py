@@ -22,6 +22,7 @@ from tailrace.api.functions import (
     ProcessFunction,
     ReduceFunction,
 )
+from tailrace.api.loops import CoLoopFunction, Combine, LoopFunction, Rounds, Spill
 from tailrace.api.streams import ConnectedStreams, DataStream, KeyedStream, WindowedStream
 from tailrace.api.windows import Sliding, Tumbling
 from tailrace.connectors import sinks, sources
@@ -35,6 +36,7 @@ from tailrace.errors import (
     IncompatibleState,
     InternalError,
     JobFailed,
+    ScopeError,
     SlotsError,
     StateAccessError,
     TailraceError,
@@ -42,6 +44,7 @@ from tailrace.errors import (
     UidError,
     UserCodeError,
 )
+from tailrace.graph.scope import StreamScope
 from tailrace.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
 from tailrace.state.operator_state import OperatorState
 
@@ -65,7 +68,9 @@ __all__ = [
     "CheckpointCorrupt",
     "CheckpointError",
     "CheckpointNotFound",
+    "CoLoopFunction",
     "CoProcessFunction",
+    "Combine",
     "ConfigError",
     "ConnectedStreams",
     "Context",
@@ -87,6 +92,7 @@ __all__ = [
     "KeyedProcessFunction",
     "KeyedStream",
     "ListState",
+    "LoopFunction",
     "MapBatchesFunction",
     "MapFunction",
     "MapState",
@@ -99,13 +105,17 @@ __all__ = [
     "Reader",
     "ReduceFunction",
     "ReducingState",
+    "Rounds",
+    "ScopeError",
     "Sink",
     "SinkContext",
     "SinkWriter",
     "Sliding",
     "SlotsError",
     "Source",
+    "Spill",
     "StateAccessError",
+    "StreamScope",
     "Sum",
     "TailraceError",
     "Tumbling",

@@ -25,6 +25,10 @@ class UidError(GraphError):
     """Two operators claim one uid, or a uid is no usable name."""
 
 
+class ScopeError(GraphError):
+    """Streams of different loops were put together, or a scope was asked for that does not exist."""
+
+
 class TypeMismatch(GraphError):
     """A stream of one form or kind was given where another is needed."""
 

@@ -11,6 +11,7 @@ from tailrace.api.functions import (
     CoProcessFunction,
     Function,
     KeyedProcessFunction,
+    MapBatchesFunction,
     ProcessFunction,
 )
 from tailrace.errors import GraphError
@@ -25,7 +26,8 @@ def check_callable(fn: Any, arguments: int, verb: str, kind: type[Function] | No
     if kind is not None and isinstance(fn, Function) and not isinstance(fn, kind):
         raise GraphError(f"{verb}: a {type(fn).__name__} is no {kind.__name__}; use the verb that fits it")
     if kind is not None and isinstance(fn, kind):
-        check_methods(fn, kind, {METHODS[kind]: arguments}, verb)
+        ends = {"on_round_end": 1, "finish": 0} if kind is MapBatchesFunction else {}
+        check_methods(fn, kind, {METHODS[kind]: arguments, **ends}, verb)
         return
     if isinstance(fn, Function):
         raise GraphError(f"{verb}: expected a function, got a {type(fn).__name__} object; use the verb that fits it")
@@ -48,11 +50,17 @@ def _check_arity(work: Any, arguments: int, verb: str, name: str) -> None:
         ) from None
 
 
-def check_methods(fn: Function, kind: type[Function], methods: dict[str, int], verb: str) -> None:
+OPTIONAL = ("on_timer", "on_round_end", "finish")
+"""Methods that a function may leave as they are."""
+ENDS = {"on_round_end": 2, "finish": 1}
+"""What a process function may do at ends, with the number of arguments."""
+
+
+def check_methods(fn: object, kind: type, methods: dict[str, int], verb: str) -> None:
     """Raises `GraphError` unless `fn` has these methods of its own, with so many arguments."""
     for name, arguments in methods.items():
         method = getattr(fn, name)
-        if getattr(method, "__func__", None) is getattr(kind, name) and name != "on_timer":
+        if getattr(method, "__func__", None) is getattr(kind, name) and name not in OPTIONAL:
             raise GraphError(f"{verb}: {type(fn).__name__} has no method {name}; a tr.{kind.__name__} must define it")
         _check_arity(method, arguments, verb, f"{type(fn).__name__}.{name}")
 
@@ -74,7 +82,7 @@ def check_aggregate(aggregate: Any, verb: str) -> None:
 def check_co_process(fn: Any, verb: str) -> None:
     """Raises `GraphError` for what is no function of two inputs."""
     check_object(fn, CoProcessFunction, verb)
-    check_methods(fn, CoProcessFunction, {"process1": 2, "process2": 2, "on_timer": 2}, verb)
+    check_methods(fn, CoProcessFunction, {"process1": 2, "process2": 2, "on_timer": 2, **ENDS}, verb)
 
 
 def check_names(names: tuple[str, ...], verb: str) -> None:
@@ -95,7 +103,7 @@ def check_process(fn: Any, verb: str, keyed: bool) -> None:
             raise GraphError(
                 f"{verb}: {type(fn).__name__} uses keyed state or timers, and the stream has no key; call key_by before it"
             )
-        check_methods(fn, ProcessFunction, {"process": 2}, verb)
+        check_methods(fn, ProcessFunction, {"process": 2, **ENDS}, verb)
         if isinstance(fn, KeyedProcessFunction):
             check_methods(fn, KeyedProcessFunction, {"on_timer": 2}, verb)
         return

@@ -11,6 +11,7 @@ from tailrace.api.checks import check_object
 from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.launch import JobHandle, launcher
+from tailrace.api.nodes import add_node
 from tailrace.api.streams import DataStream
 from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError, GraphError
@@ -109,8 +110,6 @@ class Environment:
         return self._source(source, f"from_source: {source.description}", options)
 
     def _source(self, source: Source, verb: str, options: dict[str, Any]) -> DataStream:
-        from tailrace.api.streams import add_node
-
         root = DataStream(self, (), source.form, source.columns)
         options = {"parallelism": self.parallelism, **options}
         node = add_node(root, ops.Source(source), (), verb, options, source.form, source.columns)
@@ -152,7 +151,7 @@ class Environment:
         """The plan of everything written so far, as `"text"` or as a `"mermaid"` flowchart. Nothing runs."""
         if format not in ("text", "mermaid"):
             raise ConfigError(f"explain: format is 'text' or 'mermaid', not {format!r}")
-        plan = self._plan({node.id for node in self._graph.nodes})
+        plan = self._plan({node.id for node in self._graph.valid()})
         return as_text(plan) if format == "text" else as_mermaid(plan)
 
     # Inside.
@@ -189,8 +188,7 @@ class Environment:
         self.execute(name).await_termination()
 
     def _check_bounded(self, stream: DataStream, verb: str) -> None:
-        nodes = {node for node, _ in stream._upstreams}
-        for node in self._graph.subgraph(nodes).nodes:
+        for node in self._graph.subgraph({node for node, _ in stream._upstreams}).nodes:
             if isinstance(node.operator, ops.Source) and not node.operator.source.bounded:
                 raise GraphError(
                     f"{verb}: source {node.name!r} is unbounded, so the result would never be complete; use sink_to and "

@@ -38,6 +38,11 @@ class Context(Protocol):
         """In `on_timer`: which clock the timer was set on."""
         ...
 
+    @property
+    def round(self) -> int | None:
+        """The round at hand of a loop in rounds, from 0; None outside of one."""
+        ...
+
     def emit(self, tag: str, value: Any) -> None:
         """Sends a value to the side output `tag`."""
         ...
@@ -125,6 +130,15 @@ class MapBatchesFunction(Function):
         """What takes the place of `batch`: a `pyarrow.RecordBatch`, a `pyarrow.Table`, several of them, or None."""
         raise NotImplementedError
 
+    def on_round_end(self, round: int) -> Any:
+        """Called when a round of a loop in rounds has ended, once in each subtask; what it returns goes on."""
+        return None
+
+    def finish(self) -> Any:
+        """Called when the input has ended; what it returns goes on. In a loop it is called when the loop has come to rest,
+        and again whenever what it emitted into the feedback has brought the loop to work again."""
+        return None
+
 
 class ReduceFunction(Function):
     """Merges two values of one key into one."""
@@ -163,12 +177,22 @@ class ProcessFunction(Function):
         raise NotImplementedError
 
     def finish(self, ctx: Context) -> Iterable[Any] | None:
-        """Called once when the input has ended, before `close`."""
+        """Called once when the input has ended, before `close`. In a loop it is called when the loop has come to rest, and
+        again whenever what it emitted into the feedback has brought the loop to work again."""
+        return None
+
+    def on_round_end(self, round: int, ctx: Context) -> Iterable[Any] | None:
+        """Called when a round of a loop in rounds has ended, once in each subtask; what it yields or returns goes on."""
         return None
 
 
 class KeyedProcessFunction(ProcessFunction):
     """Works on a keyed stream with state and timers."""
+
+    def on_round_end(self, round: int, ctx: Context) -> Iterable[Any] | None:
+        """Called when a round of a loop in rounds has ended: once for each key that had a record in that round, under that
+        key. What it yields or returns goes on."""
+        return None
 
     def on_timer(self, timestamp: float, ctx: Context) -> Iterable[Any] | None:
         """Called when a timer of `ctx.key` is due; `ctx.time_domain` says on which clock."""
@@ -191,7 +215,13 @@ class CoProcessFunction(Function):
         return None
 
     def finish(self, ctx: Context) -> Iterable[Any] | None:
-        """Called once when both inputs have ended, before `close`."""
+        """Called once when both inputs have ended, before `close`. In a loop it is called when the loop has come to rest,
+        and again whenever what it emitted into the feedback has brought the loop to work again."""
+        return None
+
+    def on_round_end(self, round: int, ctx: Context) -> Iterable[Any] | None:
+        """Called when a round of a loop in rounds has ended: with both streams keyed once for each key that had a record in
+        that round, under that key; else once in each subtask. What it yields or returns goes on."""
         return None
 
 

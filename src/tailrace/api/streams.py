@@ -27,46 +27,21 @@ from tailrace.api.functions import (
     ReduceFunction,
     Span,
 )
+from tailrace.api.nodes import Stream, Upstream, add_node, check_together
 from tailrace.api.windows import WindowSpec
 from tailrace.elements.batches import Form
 from tailrace.elements.timestamps import micros
 from tailrace.errors import GraphError, TypeMismatch
 from tailrace.graph import operators as ops
 from tailrace.graph.graph import Edge, Node
-from tailrace.graph.operators import AtEnd, Operator, Partitioning, Selector, describe_selector
+from tailrace.graph.operators import AtEnd, Operator, Partitioning, Priority, Selector
+from tailrace.graph.scope import StreamScope
 
 if TYPE_CHECKING:
     from tailrace.api.environment import Environment
+    from tailrace.api.loops import CoLoopFunction, Combine, LoopFunction, Rounds, Spill
 
 SinkT = TypeVar("SinkT", bound=Sink)
-Upstream = tuple[int, str | None]
-"""A node and the tag of the side output, None for the main one."""
-
-
-class Stream:
-    """What streams of all kinds share."""
-
-    def __init__(
-        self, env: Environment, upstreams: tuple[Upstream, ...], form: Form, columns: tuple[str, ...] | None = None
-    ) -> None:
-        self.env = env
-        self.form: Form = form
-        self.columns = columns
-        self._upstreams = upstreams
-
-    def _edges(self, partitioning: Partitioning, port: int = 0) -> tuple[Edge, ...]:
-        return tuple(Edge(node, port, partitioning, tag) for node, tag in self._upstreams)
-
-    def _default_parallelism(self) -> int:
-        """That of the inputs where they agree, so that operators chain; else the environment's."""
-        found = {self.env._graph.nodes[node].parallelism for node, _ in self._upstreams}
-        return found.pop() if len(found) == 1 else self.env.parallelism
-
-    def __iter__(self) -> Any:
-        raise GraphError("a stream cannot be looped over; use collect() to get its records as a list")
-
-    def __bool__(self) -> bool:
-        raise GraphError("a stream has no truth value; its records are only known while the job runs")
 
 
 class DataStream(Stream):
@@ -187,7 +162,7 @@ class DataStream(Stream):
                 raise TypeMismatch(
                     f"union: expected a stream, got {type(other).__name__}; use connect for keyed streams"
                 )
-            self._same_environment(other, "union")
+            check_together(self, other, "union")
             if other.form != self.form:
                 raise TypeMismatch("union: one stream is in rows, the other in columns; use to_rows() or to_columns()")
             if other._partitioning != self._partitioning:
@@ -198,14 +173,8 @@ class DataStream(Stream):
 
     def connect(self, other: DataStream | KeyedStream) -> ConnectedStreams:
         """Two streams, of different types if need be, into one `CoProcessFunction`."""
-        self._same_environment(other, "connect")
+        check_together(self, other, "connect")
         return ConnectedStreams(self, other)
-
-    def _same_environment(self, other: Any, verb: str) -> None:
-        if not isinstance(other, Stream):
-            raise TypeMismatch(f"{verb}: expected a stream, got {type(other).__name__}")
-        if other.env is not self.env:
-            raise GraphError(f"{verb}: the streams belong to two environments; make both from one")
 
     def side_output(self, tag: str) -> DataStream:
         """What the operator emitted to `tag` (`ctx.emit(tag, value)`; a window's late records are in `late`)."""
@@ -222,6 +191,62 @@ class DataStream(Stream):
 
     def _input_form(self, node: Node) -> Form:
         return self.env._graph.nodes[node.inputs[0].source].form
+
+    # Loops.
+
+    def iterate(
+        self,
+        f: Callable[[DataStream], Any] | LoopFunction,
+        *,
+        rounds: Rounds | None = None,
+        priority: Priority = "adaptive",
+        combine: Combine | None = None,
+        spill: Spill | None = None,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Any:
+        """A loop. Its body `f` is called once, now, with the stream of this stream's records and of all that is fed back;
+        it returns `(feedback, output)`. The feedback is a stream, a list of streams, or None. The output is a stream, a
+        tuple, a list or a dict of streams; `iterate` returns the same shape of streams outside of the loop.
+
+        A loop whose sources end comes to an end by itself, once nothing is left in it. `priority` says what goes first
+        where both wait: "adaptive" has feedback first, but not all of the time, and "feedback-first" does what is fed
+        back before anything new. `combine` (`tr.Combine`) merges feedback that waits. `spill` (`tr.Spill`) says how much
+        of it waits in memory. With `rounds` (`tr.Rounds`) what is fed back in one round is only seen in the next one.
+        """
+        from tailrace.api.loops import Said, write_loop
+
+        said = Said("iterate", rounds, priority, combine, spill, uid, name, parallelism)
+        return write_loop(self, f, said, separate=False)
+
+    def iterate_with_feedback(
+        self,
+        f: Callable[[ConnectedStreams], Any] | CoLoopFunction,
+        *,
+        rounds: Rounds | None = None,
+        priority: Priority = "adaptive",
+        combine: Combine | None = None,
+        spill: Spill | None = None,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Any:
+        """A loop whose feedback is of another type than its input. Like `iterate`, but the body gets connected streams:
+        `first` is the input and `second` what is fed back, in rows."""
+        from tailrace.api.loops import Said, write_loop
+
+        said = Said("iterate_with_feedback", rounds, priority, combine, spill, uid, name, parallelism)
+        return write_loop(self, f, said, separate=True)
+
+    def enter(self, scope: StreamScope) -> DataStream:
+        """This stream inside of the loop of `scope`, as one more of its inputs: `rules.enter(stream.scope)`. Raises
+        `ScopeError` for the scope of a loop that this stream is not around."""
+        from tailrace.api.loops import entered
+
+        stream = DataStream(self.env, self._upstreams, self.form, self.columns)
+        inside = entered(stream, scope)
+        return self if inside is stream else inside._partitioned(self._partitioning)
 
     # Ends.
 
@@ -296,6 +321,35 @@ class KeyedStream(Stream):
         check_process(fn, _verb("process", options), keyed=True)
         return self._add(ops.KeyedProcess(fn, self.key, _at_end(at_end)), "process", options)
 
+    def map_batches(
+        self, f: Callable[[Any], Any] | MapBatchesFunction, *, schema: Any = None, **options: Any
+    ) -> DataStream:
+        """`pyarrow.RecordBatch` in, one or several out; the batches of a subtask hold all records of the keys that belong
+        to it, and no others. The result is in columns. A stream of rows needs `schema` (DDL text, `StructType` or
+        `pyarrow.Schema`) to become columns first."""
+        verb = _verb("map_batches", options)
+        check_callable(f, 1, verb, MapBatchesFunction)
+        if self.form == "columns":
+            return self._add(ops.MapBatches(f), "map_batches", options, form="columns")
+        if schema is None:
+            raise TypeMismatch(f"{verb}: the stream is in rows; give schema= or call to_columns(schema) before key_by")
+        arrow = self.env._arrow_schema(schema, verb)
+        # The key is the user's function of rows: it is asked before they become columns.
+        wide = {"parallelism": options.get("parallelism")}
+        columns = self._add(ops.ToColumns(arrow), "to_columns", wide, form="columns", columns=tuple(arrow.names))
+        return columns._add(ops.MapBatches(f), "map_batches", options, form="columns")
+
+    def enter(self, scope: StreamScope) -> KeyedStream:
+        """This stream inside of the loop of `scope`, by the same key. Raises `ScopeError` for the scope of a loop that this
+        stream is not around."""
+        from tailrace.api.loops import entered
+
+        stream = DataStream(self.env, self._upstreams, self.form, self.columns)
+        inside = entered(stream, scope)
+        if inside is stream:
+            return self
+        return KeyedStream(self.env, inside._upstreams, self.form, self.columns, self.key)
+
     def reduce(self, f: Callable[[Any, Any], Any] | ReduceFunction, **options: Any) -> DataStream:
         """Merges each record into the value of its key and emits the merged value."""
         check_callable(f, 2, _verb("reduce", options), ReduceFunction)
@@ -333,10 +387,7 @@ class KeyedStream(Stream):
 
     def connect(self, other: DataStream | KeyedStream) -> ConnectedStreams:
         """Two streams, of different types if need be, into one `CoProcessFunction`."""
-        if not isinstance(other, Stream):
-            raise TypeMismatch(f"connect: expected a stream, got {type(other).__name__}")
-        if other.env is not self.env:
-            raise GraphError("connect: the streams belong to two environments; make both from one")
+        check_together(self, other, "connect")
         return ConnectedStreams(self, other)
 
     def _aggregate(
@@ -373,6 +424,11 @@ class WindowedStream:
         self._keyed = keyed
         self._windows = windows
         self._lateness = allowed_lateness
+
+    @property
+    def scope(self) -> StreamScope:
+        """The loops that this stream is in."""
+        return self._keyed.scope
 
     def reduce(self, f: Callable[[Any, Any], Any] | ReduceFunction, **options: Any) -> DataStream:
         """Merges the records of each window: (key, start, end, value)."""
@@ -428,6 +484,11 @@ class ConnectedStreams:
         self.first = first
         self.second = second
 
+    @property
+    def scope(self) -> StreamScope:
+        """The loops that both streams are in."""
+        return self.first.scope
+
     def key_by(self, first: Selector, second: Selector) -> ConnectedStreams:
         """Keys both streams, so that records of equal keys meet in one subtask and share state."""
         if isinstance(self.first, KeyedStream) or isinstance(self.second, KeyedStream):
@@ -439,6 +500,7 @@ class ConnectedStreams:
         verb = _verb("process", options)
         check_co_process(fn, verb)
         self._check_keys(fn, verb)
+        check_together(self.first, self.second, verb)
         keys = (getattr(self.first, "key", None), getattr(self.second, "key", None))
         edges = (*_port_edges(self.first, 0), *_port_edges(self.second, 1))
         node = add_node(self.first, ops.CoProcess(fn, keys, _at_end(at_end)), edges, "process", options, "rows", None)
@@ -460,46 +522,6 @@ def _port_edges(stream: DataStream | KeyedStream, port: int) -> tuple[Edge, ...]
     if isinstance(stream, KeyedStream):
         return stream._edges(ops.Hash(stream.key), port)
     return stream._edges(stream._partitioning, port)
-
-
-def add_node(
-    stream: Stream,
-    operator: Operator,
-    edges: tuple[Edge, ...],
-    verb: str,
-    options: dict[str, Any],
-    form: Form,
-    columns: tuple[str, ...] | None,
-) -> Node:
-    """Appends a node with the options every verb takes: `uid`, `name`, `parallelism`."""
-    unknown = set(options) - {"uid", "name", "parallelism"}
-    if unknown:
-        raise GraphError(f"{verb}: unknown option {', '.join(sorted(unknown))}; there are uid, name and parallelism")
-    name, uid, parallelism = options.get("name"), options.get("uid"), options.get("parallelism")
-    return stream.env._graph.add(
-        operator,
-        edges,
-        verb=verb,
-        name=check_name(name, verb, "name") if name is not None else default_name(verb, operator),
-        uid=uid,
-        parallelism=parallelism if parallelism is not None else default_parallelism(stream, edges),
-        form=form,
-        columns=columns,
-    )
-
-
-def default_parallelism(stream: Stream, edges: tuple[Edge, ...]) -> int:
-    """A forwarding operator runs as its input does; any other at the environment's parallelism."""
-    if all(isinstance(edge.partitioning, ops.Forward) for edge in edges):
-        return stream._default_parallelism()
-    return stream.env.parallelism
-
-
-def default_name(verb: str, operator: Operator) -> str:
-    """The verb, with the function's name where it has one of its own."""
-    fn = getattr(operator, "fn", None)
-    said = describe_selector(fn) if fn is not None else ""
-    return f"{verb}: {said}" if said and said != "λ" else verb
 
 
 def named_aggregates(

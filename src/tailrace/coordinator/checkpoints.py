@@ -276,6 +276,7 @@ class Checkpoints:
             write=write,
             full_size=manifest.size + older,
             final=pending.final,
+            inflight=sum(ack.inflight for ack in pending.acks.values()),
         )
 
 

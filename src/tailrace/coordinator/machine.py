@@ -8,6 +8,7 @@ from then on the only thing awaited is that the workers leave.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,9 +32,10 @@ from tailrace.coordinator.actions import (
 )
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.lifecycle import ENDS, JobStatus, moved
+from tailrace.coordinator.loops import FROM_WORKER, FromWorker, Nests, NestSpec, Sent
 from tailrace.coordinator.restarts import Never, Strategy
 from tailrace.coordinator.roster import Roster, Slot
-from tailrace.errors import InternalError
+from tailrace.errors import InternalError, ProtocolViolation
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
@@ -98,6 +100,7 @@ class Coordinator:
         restarts: Strategy | None = None,
         origin: Manifest | None = None,
         origin_folder: str = "",
+        nests: Sequence[NestSpec] = (),
     ) -> None:
         self.job = job
         self.run_id = run_id
@@ -114,6 +117,7 @@ class Coordinator:
         if checkpoints is not None:
             self.checkpoints = Checkpoints(checkpoints, job, run_id, slots, max_parallelism)
             self.checkpoints.next_id = 1 if origin is None else origin.checkpoint + 1
+        self.nests = Nests(nests)
         self.restarts: Strategy = restarts if restarts is not None else Never()
         self.attempt = 0
         """How many times the job was restarted."""
@@ -216,6 +220,8 @@ class Coordinator:
                 self._ack(index, message, now)
         elif isinstance(message, Declined):
             self._abort(message.checkpoint, f"worker {index}: {message.reason}", now)
+        elif isinstance(message, FROM_WORKER):
+            self._of_a_nest(index, message, now)
         elif isinstance(message, WasReset):
             pass  # of a restart that another one overtook
         else:
@@ -375,6 +381,8 @@ class Coordinator:
             self._reset_overdue(now)
             self._claim_due(now)
             self._maybe_deploy(now)
+        if self.status is JobStatus.RUNNING:
+            self._tell(self.nests.tick(now))
         if self.checkpoints is not None and self.status is JobStatus.RUNNING:
             for number in self.checkpoints.timed_out(now):
                 self._abort(number, f"it took longer than {self.checkpoints.settings.timeout / 1e6:g} s", now)
@@ -406,6 +414,8 @@ class Coordinator:
                 due.extend(t for t in (self._resume_at, self._claim_at) if t is not None and t > now)
             if self.checkpoints is not None and self.status is JobStatus.RUNNING:
                 due.extend(t for t in (self.checkpoints.due_at(), self.checkpoints.timeout_at()) if t is not None)
+            of_nests = self.nests.next_tick() if self.status is JobStatus.RUNNING else None
+            due.extend([] if of_nests is None else [of_nests])
         return min(due, default=None)
 
     # Inside.
@@ -504,6 +514,7 @@ class Coordinator:
         if self._beginning and self._filling and not self._to_publish:  # it may be ending meanwhile
             self._beginning = False
             self._move(JobStatus.RUNNING)
+            self.nests.begin()
             if self.checkpoints is not None:
                 self.checkpoints.start(now)
             for slot in self.roster.slots:
@@ -615,6 +626,21 @@ class Coordinator:
         self.actions.append(WasPublished())
         self._maybe_start(now)
         self._maybe_finish(now)
+
+    # Loops.
+
+    def _of_a_nest(self, index: int, message: FromWorker, now: int) -> None:
+        """A worker speaks of a loop nest. While the job does not run, or does not any more, nothing follows from it."""
+        if self.status is JobStatus.RUNNING:
+            try:
+                self._tell(self.nests.message(index, message, now))
+            except ProtocolViolation as error:
+                self._fail(now, Cause(str(error)))
+
+    def _tell(self, said: Sent) -> None:
+        for index, message in said:
+            if self.roster.slots[index].connected:
+                self._send(self.roster.slots[index], message)
 
     # The end.
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.convert import row_type
-from tailrace.elements.markers import Barrier, EndOfInput, Idle, Marker, Watermark
+from tailrace.elements.markers import Attempt, Barrier, EndOfInput, Idle, Marker, Rest, RoundEnd, Watermark
 from tailrace.errors import ProtocolViolation
 
 VERSION = 1
@@ -28,7 +28,7 @@ _MAGIC = b"TRFR"
 _HEADER = struct.Struct("<4sBBHIHHHHQIq")
 _SECTION = struct.Struct("<HHI")
 
-ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER = 1, 2, 3, 4, 5, 6, 7
+ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, ATTEMPT, REST, ROUND_END = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 _VALUES, _TIMES, _GROUPS, _ROW_NAMES = 1, 2, 3, 4
 _SKIPPABLE = 1
 
@@ -71,7 +71,7 @@ class Frame:
         return batch
 
     def marker(self) -> Marker:
-        """The marker of a WATERMARK, IDLE, END or BARRIER frame."""
+        """The marker of a frame that holds no records."""
         if self.kind == WATERMARK:
             return Watermark(self.number)
         if self.kind == IDLE:
@@ -80,6 +80,12 @@ class Frame:
             return EndOfInput()
         if self.kind == BARRIER:
             return Barrier(self.number)
+        if self.kind == ATTEMPT:
+            return Attempt(self.number)
+        if self.kind == REST:
+            return Rest(self.number)
+        if self.kind == ROUND_END:
+            return RoundEnd(self.number)
         raise ProtocolViolation(f"channel {self.channel}: frame kind {self.kind} is no marker")
 
     def _section(self, ident: int) -> memoryview:
@@ -128,6 +134,12 @@ def encode_marker(channel: ChannelId, incarnation: int, attempt: int, seq: int, 
         return _frame(WATERMARK, channel, incarnation, attempt, seq, 0, marker.time, [])
     if isinstance(marker, Barrier):
         return _frame(BARRIER, channel, incarnation, attempt, seq, 0, marker.checkpoint, [])
+    if isinstance(marker, Attempt):
+        return _frame(ATTEMPT, channel, incarnation, attempt, seq, 0, marker.wave, [])
+    if isinstance(marker, Rest):
+        return _frame(REST, channel, incarnation, attempt, seq, 0, marker.number, [])
+    if isinstance(marker, RoundEnd):
+        return _frame(ROUND_END, channel, incarnation, attempt, seq, 0, marker.round, [])
     return _frame(IDLE if isinstance(marker, Idle) else END, channel, incarnation, attempt, seq, 0, 0, [])
 
 
@@ -147,7 +159,7 @@ def decode(data: bytes) -> Frame:
         raise ProtocolViolation(f"no frame: starts with {magic!r}")
     if version != VERSION:
         raise ProtocolViolation(f"a frame of version {version}; this side reads version {VERSION}")
-    if not ROWS <= kind <= BARRIER:
+    if not ROWS <= kind <= ROUND_END:
         raise ProtocolViolation(f"a frame of unknown kind {kind}")
     found = _find_sections(data, sections)
     channel = ChannelId(edge, source, target)

@@ -30,4 +30,27 @@ class Barrier:
     checkpoint: int
 
 
-Marker = Watermark | Idle | EndOfInput | Barrier
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Wave `wave` of the loop nest that the channel belongs to: a cut that persists nothing, and only asks what there is on
+    its two sides."""
+
+    wave: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The loop nest has come to rest for the `number`-th time: operators call their functions' `finish` and pass this on
+    behind what those emit."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEnd:
+    """Round `round` of a loop in rounds is over on this channel: what comes after it is of the next one."""
+
+    round: int
+
+
+Marker = Watermark | Idle | EndOfInput | Barrier | Attempt | Rest | RoundEnd

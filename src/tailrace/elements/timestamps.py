@@ -12,6 +12,8 @@ MIN_TIME = NO_TIME + 1
 """Before every timestamp: the watermark of a channel that has said nothing."""
 MAX_TIME = 2**63 - 1
 """After every timestamp: the watermark of a channel that has ended."""
+LAST_TIME = MAX_TIME - 1
+"""The watermark of a loop whose input has ended, and which goes on: every event-time timer is due."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -1,36 +1,97 @@
-"""A plan for people: as text and as a Mermaid flowchart."""
+"""A plan for people: as text and as a Mermaid flowchart. Loops are boxes; edges that carry markers only are not told."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from tailrace.graph.operators import MARKERS, Enter, Head, Judge, Leave, Loop, Tail
 from tailrace.graph.plan import Plan, PlanEdge, Vertex
+from tailrace.graph.scope import NO_LOOP, StreamScope
 
 
 def as_text(plan: Plan) -> str:
-    """The plan as indented text: slots, vertices with their chains, edges with their channels."""
-    channels = sum(1 for edge in plan.edges for _ in plan.channels(edge))
+    """The plan as indented text: slots, loops, vertices with their chains, edges with their channels."""
+    channels = sum(1 for edge in _told(plan.edges) for _ in plan.channels(edge))
     lines = [
         f"{plan.slots} slot(s), {len(plan.vertices)} vertices, {plan.subtasks} subtasks, {channels} channels, "
         f"{plan.graph.max_parallelism} key groups"
     ]
-    for vertex in plan.vertices:
-        lines.append(f"[{vertex.id}] x{vertex.parallelism}")
-        for ident in vertex.nodes:
-            node = plan.graph.node(ident)
-            uid = f"  uid={node.uid}" if node.uid_given else ""
-            lines.append(f"      {node.name}  ({node.form}){uid}")
-        lines.extend(f"    <- {_edge_text(plan, edge)}" for edge in plan.edges_into(vertex.id))
+    lines.extend(_text_of(plan, NO_LOOP))
     return "\n".join(lines) + "\n"
+
+
+def _text_of(plan: Plan, scope: StreamScope) -> Iterator[str]:
+    for item in _items(plan, scope):
+        if isinstance(item, StreamScope):
+            yield _loop_text(plan, item)
+            yield from (f"  {line}" for line in _text_of(plan, item))
+        else:
+            yield from _vertex_text(plan, item)
+
+
+def _vertex_text(plan: Plan, vertex: Vertex) -> Iterator[str]:
+    yield f"[{vertex.id}] x{vertex.parallelism}"
+    for ident in vertex.nodes:
+        node = plan.graph.node(ident)
+        uid = f"  uid={node.uid}" if node.uid_given else ""
+        yield f"      {node.name}  ({node.form}){uid}"
+    yield from (f"    <- {_edge_text(plan, edge)}" for edge in _told(plan.edges_into(vertex.id)))
+    yield from (f"    feedback -> [{head}]" for tail, head in _feedback(plan) if tail == vertex.id)
 
 
 def as_mermaid(plan: Plan) -> str:
-    """The plan as a Mermaid flowchart: a box per vertex, an arrow per edge."""
-    lines = ["flowchart LR"]
-    for vertex in plan.vertices:
-        label = "<br/>".join(_escape(plan.graph.node(ident).name) for ident in vertex.nodes)
-        lines.append(f'  v{vertex.id}["{label}<br/>x{vertex.parallelism}"]')
-    for edge in plan.edges:
+    """The plan as a Mermaid flowchart: a box per vertex and around each loop, an arrow per edge, dotted for feedback."""
+    lines = ["flowchart LR", *(f"  {line}" for line in _mermaid_of(plan, NO_LOOP))]
+    for edge in _told(plan.edges):
         lines.append(f'  v{edge.source} -->|"{_escape(_edge_label(edge))}"| v{edge.target}')
+    lines.extend(f"  v{tail} -.->|feedback| v{head}" for tail, head in _feedback(plan))
     return "\n".join(lines) + "\n"
+
+
+def _mermaid_of(plan: Plan, scope: StreamScope) -> Iterator[str]:
+    for item in _items(plan, scope):
+        if isinstance(item, StreamScope):
+            first = min(vertex.id for vertex in plan.vertices if vertex.scope >= item)
+            yield f'subgraph l{item.level}v{first}["{_escape(_loop_text(plan, item))}"]'
+            yield from (f"  {line}" for line in _mermaid_of(plan, item))
+            yield "end"
+        else:
+            label = "<br/>".join(_escape(plan.graph.node(ident).name) for ident in item.nodes)
+            yield f'v{item.id}["{label}<br/>x{item.parallelism}"]'
+
+
+def _items(plan: Plan, scope: StreamScope) -> list[Vertex | StreamScope]:
+    """What is directly in a scope: its own vertices, and each loop in it where its first vertex stands."""
+    items: dict[Vertex | StreamScope, None] = {}
+    for vertex in plan.vertices:
+        if vertex.scope >= scope:
+            items[vertex if vertex.scope == scope else vertex.scope.at_level(scope.level + 1)] = None
+    return list(items)
+
+
+def _loop_text(plan: Plan, scope: StreamScope) -> str:
+    loop = _loops(plan)[scope]
+    if loop.rounds is None:
+        return f"loop {loop.name}"
+    most = "" if loop.rounds.max is None else f", at most {loop.rounds.max}"
+    return f"loop {loop.name}, in rounds{most}"
+
+
+def _loops(plan: Plan) -> dict[StreamScope, Loop]:
+    operators = (node.operator for node in plan.graph.nodes)
+    return {op.loop.scope: op.loop for op in operators if isinstance(op, Head | Tail | Enter | Leave | Judge)}
+
+
+def _feedback(plan: Plan) -> list[tuple[int, int]]:
+    """The vertices of each loop's tail and head."""
+    roots = [(vertex, plan.graph.node(vertex.nodes[0]).operator) for vertex in plan.vertices]
+    heads = {vertex.scope: vertex.id for vertex, operator in roots if isinstance(operator, Head)}
+    return [(vertex.id, heads[vertex.scope]) for vertex, operator in roots if isinstance(operator, Tail)]
+
+
+def _told(edges: list[PlanEdge] | tuple[PlanEdge, ...]) -> list[PlanEdge]:
+    """The edges that records travel."""
+    return [edge for edge in edges if edge.tag != MARKERS]
 
 
 def _edge_text(plan: Plan, edge: PlanEdge) -> str:

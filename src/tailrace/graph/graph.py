@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, UidError
-from tailrace.graph.operators import Operator, Partitioning, Sink, Source
+from tailrace.graph.operators import Head, Judge, Operator, Partitioning, Sink, Source, Tail
+from tailrace.graph.scope import NO_LOOP, StreamScope
 
 MAX_SUBTASKS = 32_768
 """An upper bound of any parallelism: subtasks and key groups are uint16 on the wire."""
@@ -39,6 +42,8 @@ class Node:
     inputs: tuple[Edge, ...]
     columns: tuple[str, ...] | None = None
     """The column names of what it emits, where they are known when the graph is written."""
+    scope: StreamScope = NO_LOOP
+    """The loops that it is in."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +64,21 @@ class Graph:
 
 @dataclass
 class GraphBuilder:
-    """Collects nodes while the user writes; `subgraph` freezes what leads to some sinks."""
+    """Collects nodes while the user writes; `subgraph` freezes what leads to some sinks.
+
+    Invariant G1: what was written while a loop's body raised is void: it is never run, its uids are free again, and
+    nothing can be built on it.
+    """
 
     max_parallelism: int
     nodes: list[Node] = field(default_factory=list)
+    root: StreamScope = field(default_factory=StreamScope)
+    """The scope of what is in no loop of this graph: an object of its own, so that graphs count their loops apart."""
+    heads: dict[StreamScope, Node] = field(default_factory=dict)
+    """The head of each loop."""
+    _void: set[int] = field(default_factory=set)
+    _closing: dict[StreamScope, list[int]] = field(default_factory=dict)
+    """The tail and the judge of each loop, where it has them."""
 
     def add(
         self,
@@ -75,25 +91,44 @@ class GraphBuilder:
         parallelism: int,
         form: Form,
         columns: tuple[str, ...] | None = None,
+        scope: StreamScope = NO_LOOP,
+        shape: tuple[Edge, ...] | None = None,
     ) -> Node:
-        """Appends a node. Raises `GraphError` for a bad parallelism and `UidError` for a uid that is taken."""
+        """Appends a node. Raises `GraphError` for a bad parallelism and `UidError` for a uid that is taken. A derived uid
+        comes from `shape`, where that is not the same as the inputs."""
         check_parallelism(parallelism, self.max_parallelism, name)
+        self._check_not_void(inputs, name)
         ident = len(self.nodes)
         if uid is not None:
             self._check_uid(uid, name)
-        chosen = uid if uid is not None else self._derived_uid(verb, inputs)
-        node = Node(ident, operator, name, chosen, uid is not None, parallelism, form, inputs, columns)
+        chosen = uid if uid is not None else self._derived_uid(verb, inputs if shape is None else shape)
+        node = Node(ident, operator, name, chosen, uid is not None, parallelism, form, inputs, columns, scope)
         self.nodes.append(node)
+        if isinstance(operator, Head):
+            self.heads[scope] = node
+        elif isinstance(operator, Tail | Judge):
+            self._closing.setdefault(scope, []).append(ident)
         return node
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Makes void what is written in a `with` block that raises."""
+        start = len(self.nodes)
+        try:
+            yield
+        except BaseException:
+            self._void.update(range(start, len(self.nodes)))
+            self.heads = {scope: head for scope, head in self.heads.items() if head.id < start}
+            raise
 
     def subgraph(self, sinks: set[int]) -> Graph:
         """The part of the graph that these sinks need. Raises `GraphError` where there is nothing to run."""
         wanted, open_ = set(sinks), list(sinks)
         while open_:
-            for edge in self.nodes[open_.pop()].inputs:
-                if edge.source not in wanted:
-                    wanted.add(edge.source)
-                    open_.append(edge.source)
+            for ident in self._needs(self.nodes[open_.pop()]):
+                if ident not in wanted:
+                    wanted.add(ident)
+                    open_.append(ident)
         nodes = tuple(node for node in self.nodes if node.id in wanted)
         if not any(isinstance(node.operator, Source) for node in nodes):
             raise GraphError(
@@ -101,14 +136,34 @@ class GraphBuilder:
             )
         return Graph(nodes, self.max_parallelism)
 
+    def _needs(self, node: Node) -> Iterator[int]:
+        """What a node cannot run without: its inputs; and a loop runs as a whole, so that who is in it needs its head, and
+        the head its tail and judge."""
+        yield from (edge.source for edge in node.inputs)
+        if node.scope in self.heads:
+            yield self.heads[node.scope].id
+            yield from self._closing.get(node.scope, ())
+
+    def valid(self) -> list[Node]:
+        """All nodes that are not void."""
+        return [node for node in self.nodes if node.id not in self._void]
+
     def sinks(self) -> set[int]:
         """The ids of all sinks."""
-        return {node.id for node in self.nodes if isinstance(node.operator, Sink)}
+        return {node.id for node in self.valid() if isinstance(node.operator, Sink)}
+
+    def _check_not_void(self, inputs: tuple[Edge, ...], name: str) -> None:
+        for edge in inputs:
+            if edge.source in self._void:
+                raise GraphError(
+                    f"operator {name!r}: its input {self.nodes[edge.source].name!r} was written in the body of a loop that "
+                    f"raised, and went with it; write the loop again"
+                )
 
     def _check_uid(self, uid: str, name: str) -> None:
         if not isinstance(uid, str) or not uid or len(uid) > 200:
             raise UidError(f"operator {name!r}: a uid is a text of 1 to 200 characters, not {uid!r}")
-        for node in self.nodes:
+        for node in self.valid():
             if node.uid == uid:
                 raise UidError(f"operator {name!r}: the uid {uid!r} is taken by operator {node.name!r}; choose another")
 
@@ -117,8 +172,22 @@ class GraphBuilder:
         Names are for people, and may be changed without losing state."""
         shape = [verb.partition(":")[0], *(f"{self.nodes[e.source].uid}/{e.port}/{e.tag or ''}" for e in inputs)]
         digest = hashlib.sha256("|".join(shape).encode()).hexdigest()[:12]
-        taken = Counter(node.uid.partition("#")[0] for node in self.nodes)[digest]
+        taken = Counter(node.uid.partition("#")[0] for node in self.valid())[digest]
         return digest if not taken else f"{digest}#{taken}"
+
+
+def unbounded_before(node_of: Callable[[int], Node], starts: Iterable[int]) -> Node | None:
+    """A source that never ends among these nodes and what leads to them, or None."""
+    open_ = list(starts)
+    seen = set(open_)
+    while open_:
+        node = node_of(open_.pop())
+        if isinstance(node.operator, Source) and not node.operator.source.bounded:
+            return node
+        fresh = {edge.source for edge in node.inputs} - seen
+        seen |= fresh
+        open_ += fresh
+    return None
 
 
 def check_parallelism(parallelism: object, max_parallelism: int, who: str) -> None:

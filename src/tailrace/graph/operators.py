@@ -9,10 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tailrace.graph.scope import StreamScope
+
 Selector = Callable[[Any], Any] | str | tuple[str, ...]
 """How a key or a value is found in a record: a function, a column name, or several column names."""
 
 AtEnd = Literal["wait", "drop"]
+Priority = Literal["adaptive", "feedback-first"]
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,75 @@ class Window(Operator):
     allowed_lateness: int
     aggregates: tuple[tuple[str, Any], ...]
     reduce: Any = None
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Synchronous rounds: at most `max` of them (None: as many as there is feedback for), and no more once `until`, a
+    user's test over what a round produced, says so."""
+
+    max: int | None
+    until: Any = None
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop. Its head, tail, entries and exits share it; the scope is its identity."""
+
+    scope: StreamScope
+    name: str
+    separate: bool = False
+    """Whether feedback leaves the head by the side output `FEEDBACK` (`iterate_with_feedback`), not among the input."""
+    priority: Priority = "adaptive"
+    combine_key: Selector | None = None
+    combine_merge: Any = None
+    """Merges two waiting feedback records of one key into one; None where nothing is merged."""
+    spill_bytes: int = 64 << 20
+    """Bytes of waiting feedback that stay in memory."""
+    spill_dir: str | None = None
+    rounds: Rounds | None = None
+
+
+FEEDBACK = "#feedback"
+"""The side output of a separate head that its feedback leaves by."""
+MARKERS = "#markers"
+"""A side output that nothing is emitted to: an edge that carries markers only."""
+
+
+@dataclass(frozen=True)
+class Head(Operator):
+    """Where a loop begins: its regular inputs on port 0, and what its tail hands over."""
+
+    loop: Loop
+
+
+@dataclass(frozen=True)
+class Tail(Operator):
+    """Where a loop's feedback ends (port 0): each subtask hands it to the head's subtask in the same worker. On port 1 are
+    the markers of that head, so that a marker never comes to a tail before its own head has sent it."""
+
+    loop: Loop
+
+
+@dataclass(frozen=True)
+class Enter(Operator):
+    """A stream from outside as one more regular input of a loop."""
+
+    loop: Loop
+
+
+@dataclass(frozen=True)
+class Leave(Operator):
+    """Where a stream leaves a loop: holds the watermark back until nothing from before it can come out any more."""
+
+    loop: Loop
+
+
+@dataclass(frozen=True)
+class Judge(Operator):
+    """Sees all that a round of a loop produced, feedback on port 0 and output on port 1, and asks the user's `until`."""
+
+    loop: Loop
 
 
 @dataclass(frozen=True)

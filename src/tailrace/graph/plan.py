@@ -1,8 +1,8 @@
 """From a graph to what runs: chains of operators (vertices), their subtasks, and the channels between them.
 
-An edge is chained when it forwards i to i at equal parallelism into an operator with no other input: the two operators
-then run in one step without a channel. A vertex is a tree of chained operators with one root. Worker slot *i* hosts the
-slice *i*: subtask *i* of every vertex that has one.
+An edge is chained when it forwards i to i at equal parallelism, in one scope, into an operator with no other input: the
+two operators then run in one step without a channel. A vertex is a tree of chained operators with one root. Worker slot
+*i* hosts the slice *i*: subtask *i* of every vertex that has one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from functools import cached_property
 
 from tailrace.elements.frames import ChannelId
 from tailrace.graph.graph import Graph, Node
-from tailrace.graph.operators import Forward, Partitioning, Rebalance, Rescale
+from tailrace.graph.loops import check_rounds, hoisted
+from tailrace.graph.operators import Forward, Head, Partitioning, Rebalance, Rescale, Rounds
+from tailrace.graph.scope import NO_LOOP, StreamScope
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,23 @@ class Vertex:
     links: tuple[ChainLink, ...]
     parallelism: int
     name: str
+    scope: StreamScope = NO_LOOP
+
+
+@dataclass(frozen=True)
+class Nest:
+    """An outermost loop with all that is in it: the unit of termination."""
+
+    id: int
+    scope: StreamScope
+    """Of level 1."""
+    vertices: frozenset[int]
+    entries: frozenset[int]
+    """Those of its vertices that get records from outside: none of their edges comes from inside."""
+    slots: int
+    """Slots 0 to `slots` - 1 have a part in it."""
+    rounds: Rounds | None = None
+    """Those of the outermost loop, where it runs in rounds."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +75,7 @@ class Plan:
     graph: Graph
     vertices: tuple[Vertex, ...]
     edges: tuple[PlanEdge, ...]
+    nests: tuple[Nest, ...] = ()
 
     @property
     def slots(self) -> int:
@@ -66,6 +86,14 @@ class Plan:
     def subtasks(self) -> int:
         """How many subtasks there are in all."""
         return sum(vertex.parallelism for vertex in self.vertices)
+
+    def nest_of(self, vertex: int) -> Nest | None:
+        """The nest that this vertex is in, or None."""
+        return self._nest_of.get(vertex)
+
+    @cached_property
+    def _nest_of(self) -> dict[int, Nest]:
+        return {vertex: nest for nest in self.nests for vertex in nest.vertices}
 
     def edges_into(self, vertex: int) -> list[PlanEdge]:
         """The edges whose target is this vertex, in the order of their ids."""
@@ -104,7 +132,10 @@ def _share(source: int, senders: int, receivers: int) -> range:
 
 
 def make_plan(graph: Graph) -> Plan:
-    """Chains the graph and numbers what results. A pure function: equal graphs give equal plans."""
+    """Chains the graph and numbers what results. A pure function: equal graphs give equal plans. Raises `GraphError` for
+    loops in rounds that cannot be."""
+    check_rounds(graph)
+    graph = hoisted(graph)
     root_of = _chain(graph)
     vertices = _vertices(graph, root_of)
     vertex_of = {node: vertex.id for vertex in vertices for node in vertex.nodes}
@@ -125,7 +156,7 @@ def make_plan(graph: Graph) -> Plan:
                     partitioning,
                 )
             )
-    return Plan(graph, vertices, tuple(edges))
+    return Plan(graph, vertices, tuple(edges), _nests(graph, vertices, edges))
 
 
 def physical(partitioning: Partitioning, source: Node, target: Node) -> Partitioning:
@@ -139,7 +170,9 @@ def _chainable(graph: Graph, node: Node) -> bool:
     if len(node.inputs) != 1:
         return False
     edge = node.inputs[0]
-    return isinstance(edge.partitioning, Forward) and graph.node(edge.source).parallelism == node.parallelism
+    source = graph.node(edge.source)
+    forwards = isinstance(edge.partitioning, Forward) and source.parallelism == node.parallelism
+    return forwards and source.scope == node.scope
 
 
 def _chain(graph: Graph) -> dict[int, int]:
@@ -158,5 +191,22 @@ def _vertices(graph: Graph, root_of: dict[int, int]) -> tuple[Vertex, ...]:
     for root, nodes in members.items():
         links = tuple(ChainLink(n.inputs[0].source, n.inputs[0].tag, n.id) for n in nodes if n.id != root)
         name = " -> ".join(n.name for n in nodes)
-        vertices.append(Vertex(len(vertices), tuple(n.id for n in nodes), links, nodes[0].parallelism, name))
+        first = nodes[0]
+        vertices.append(Vertex(len(vertices), tuple(n.id for n in nodes), links, first.parallelism, name, first.scope))
     return tuple(vertices)
+
+
+def _nests(graph: Graph, vertices: tuple[Vertex, ...], edges: list[PlanEdge]) -> tuple[Nest, ...]:
+    """The outermost loops, in the order of their first vertices."""
+    inside: dict[StreamScope, set[int]] = {}
+    for vertex in vertices:
+        if vertex.scope.level:
+            inside.setdefault(vertex.scope.at_level(1), set()).add(vertex.id)
+    rounds = {n.scope: n.operator.loop.rounds for n in graph.nodes if isinstance(n.operator, Head)}
+    nests: list[Nest] = []
+    for scope, members in inside.items():
+        fed_from_inside = {edge.target for edge in edges if edge.source in members}
+        slots = max(vertices[ident].parallelism for ident in members)
+        entries = frozenset(members - fed_from_inside)
+        nests.append(Nest(len(nests), scope, frozenset(members), entries, slots, rounds.get(scope)))
+    return tuple(nests)

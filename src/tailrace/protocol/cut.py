@@ -97,6 +97,12 @@ class Aligner:
             self._release(outcome)
         return outcome
 
+    @property
+    def awaited(self) -> bool:
+        """Whether a cut is known of that is still to be made here: whoever chooses between channels lets the one that will
+        bring its marker have its turn."""
+        return self.current is not None or bool(self._triggered)
+
     def check(self) -> str | None:
         """What is wrong with the invariants, or None."""
         if not set(self.blocked) <= self.live:

@@ -65,6 +65,8 @@ class Ack(Message, frozen=True):
     """What sinks have prepared: (uid, bytes)."""
     write_micros: int = 0
     """From the last block to a durable file."""
+    inflight: int = 0
+    """Bytes of records that were on their way around loops."""
 
 
 class Declined(Message, frozen=True):

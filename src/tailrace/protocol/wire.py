@@ -24,6 +24,19 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
+from tailrace.protocol.termination import (
+    Advance,
+    CallFinish,
+    EndLoop,
+    Moved,
+    Quiet,
+    Release,
+    RoundReport,
+    StartRound,
+    StartWave,
+    StopRounds,
+    WaveReport,
+)
 
 AnyMessage = (
     Hello
@@ -47,6 +60,17 @@ AnyMessage = (
     | Complete
     | Reset
     | WasReset
+    | Quiet
+    | Moved
+    | WaveReport
+    | RoundReport
+    | StartWave
+    | Release
+    | Advance
+    | CallFinish
+    | EndLoop
+    | StartRound
+    | StopRounds
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -6,8 +6,10 @@ from typing import Any
 
 from tailrace.api.config import CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay
 from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.loops import NestSpec
 from tailrace.coordinator.restarts import Exponential, Fixed, Never, Rate, Strategy
 from tailrace.elements.timestamps import micros
+from tailrace.graph.plan import Plan
 
 
 def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSettings:
@@ -38,3 +40,11 @@ def strategy_of(restart: Any) -> Strategy:
     if isinstance(restart, FailureRate):
         return Rate(restart.failures, micros(restart.interval), micros(restart.delay))
     return Never()
+
+
+def nests_of(plan: Plan) -> tuple[NestSpec, ...]:
+    """What the coordinator knows of the loop nests of a plan."""
+    return tuple(
+        NestSpec(nest.slots, None if nest.rounds is None else nest.rounds.max, nest.rounds is not None)
+        for nest in plan.nests
+    )

@@ -35,6 +35,7 @@ from tailrace.runtime.loop import Loop
 from tailrace.runtime.storing import WorkerStorage
 from tailrace.state.backend import Backend
 from tailrace.state.memory import MemoryBackend
+from tailrace.storage.spill import SpillFiles
 from tailrace.storage.store import Store
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.idle import Idle
@@ -115,7 +116,7 @@ class WorkerProcess:
         self.config = config
         self.scratch: str | None = None
         """A folder of this process for state on disk, once there is any."""
-        self.machine = Worker(config.slot, load, random.Random, self._make_backend)
+        self.machine = Worker(config.slot, load, random.Random, self._make_backend, SpillFiles)
         self.exit_reason: str | None = None
         self.peers: dict[int, Link] = {}
         self._links: dict[Link, Callable[[], None]] = {}

@@ -24,7 +24,7 @@ from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.job import JOBS, Job
 from tailrace.runtime.progressline import ProgressLine
-from tailrace.runtime.settings import settings_of, strategy_of
+from tailrace.runtime.settings import nests_of, settings_of, strategy_of
 from tailrace.spark.dataframes import DataFrame, DataFrameSource, arrow_schema, work_folder
 from tailrace.spark.defaults import DEFAULTS
 from tailrace.spark.session import active_or_local
@@ -127,6 +127,7 @@ def submit(
             restarts=strategy_of(env.restart),
             origin=None if origin is None else origin.manifest,
             origin_folder="" if origin is None else origin.folder,
+            nests=nests_of(plan),
         )
         tidy, published = _tidier(plan, spec.run_id), _publisher(plan)
         runner = JobRunner(name, run_id, run_id, plan, machine, slots, store, line, tidy, published)

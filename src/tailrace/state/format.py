@@ -71,6 +71,9 @@ class OperatorPart(msgspec.Struct, omit_defaults=True):
     """Key groups that this file holds as a whole: what older files say of them does not count any more."""
     chains: dict[int, list[int]] = {}
     """Key group -> the files that hold it, as positions in `Index.files`, oldest first. Groups without state are absent."""
+    feedback: list[BlockRef] = []
+    """What was on its way around a loop, in its head: one frame of records each (`elements.frames`), in order. `table` is
+    1 for records that wait for the next round of a loop in rounds, else 0; `group` is 0: each record carries its own."""
 
 
 class Index(msgspec.Struct, omit_defaults=True):

@@ -46,4 +46,18 @@ class ChainsOf:
     chains: dict[int, tuple[str, ...]]
 
 
-Part = MetaOf | TablesOf | BlockOf | ChainsOf
+@dataclass(frozen=True, slots=True)
+class FeedbackOf:
+    """Records that were on their way around a loop, as one old subtask of its head had them."""
+
+    uid: str
+    subtask: int
+    parallelism: int
+    waiting: bool
+    """Whether they wait for the next round."""
+    count: int
+    data: bytes | memoryview
+    """One frame."""
+
+
+Part = MetaOf | TablesOf | BlockOf | ChainsOf | FeedbackOf

@@ -18,7 +18,7 @@ from tailrace.state.format import (
     read_index,
 )
 from tailrace.state.manifest import Manifest
-from tailrace.state.parts import BlockOf, ChainsOf, MetaOf, Part, TablesOf
+from tailrace.state.parts import BlockOf, ChainsOf, FeedbackOf, MetaOf, Part, TablesOf
 
 _RANGE = 4 << 20
 """Blocks that lie next to each other are read together, up to about so many bytes."""
@@ -68,9 +68,10 @@ def read_state(store: Readable, manifest: Manifest, wanted: Mapping[str, tuple[i
     """File -> uid -> key groups that it holds a part of."""
     first: dict[str, list[tuple[str, int]]] = {}
     """File -> key groups whose chain begins there."""
-    for index in list(indexes.values()):
+    for file, index in list(indexes.items()):
         for part in index.operators:
             if part.uid in wanted:
+                yield from _feedback(store, file, part, wanted[part.uid])
                 yield MetaOf(part.uid, part.subtask, part.parallelism, part.finished, part.meta)
                 yield TablesOf(part.uid, part.tables)
                 chains = _chains(index, part, wanted[part.uid])
@@ -90,6 +91,14 @@ def read_state(store: Readable, manifest: Manifest, wanted: Mapping[str, tuple[i
     # Chains are in the order of time, and so are the files: one pass over them keeps every chain's order.
     for name in sorted(needed, key=lambda n: (indexes[n].incarnation, indexes[n].checkpoint)):
         yield from _blocks(store, name, indexes[name], needed[name])
+
+
+def _feedback(store: Readable, name: str, part: OperatorPart, groups: tuple[int, int]) -> Iterator[Part]:
+    """What was on its way around a loop. Its reader knows which of it is its own."""
+    for block in part.feedback:
+        data = store.read_range(name, block.offset, block.length)
+        check_block(data, block, name)
+        yield FeedbackOf(part.uid, part.subtask, part.parallelism, bool(block.table), block.count, data)
 
 
 def _chains(index: Index, part: OperatorPart, groups: tuple[int, int]) -> dict[int, tuple[str, ...]]:

@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import UserCodeError, shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
     Aggregate,
     AssignTimestamps,
     CoProcess,
+    Enter,
+    Hash,
+    Head,
+    Judge,
     KeyedProcess,
+    Leave,
     MapBatches,
     Operator,
     Process,
     Reduce,
     Sink,
     Source,
+    Tail,
     ToColumns,
     ToRows,
     Window,
@@ -29,6 +35,7 @@ from tailrace.task.copying import copied, fingerprint, unpicklable
 from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
 from tailrace.task.operators.base import Emit, OperatorTask
 from tailrace.task.operators.endpoints import SinkTask, SourceTask
+from tailrace.task.operators.loops import EnterTask, HeadTask, JudgeTask, LeaveTask, TailTask
 from tailrace.task.operators.process import CoProcessTask, KeyedProcessTask, ProcessTask
 from tailrace.task.operators.stateless import FUSIBLE, MAX_FUSED, BatchesTask, FusedRows, ToColumnsTask, ToRowsTask
 from tailrace.task.operators.timestamps import TimestampsTask
@@ -49,6 +56,11 @@ RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] =
     Reduce: ReduceTask,
     Window: WindowTask,
     Sink: SinkTask,
+    Head: HeadTask,
+    Tail: TailTask,
+    Enter: EnterTask,
+    Leave: LeaveTask,
+    Judge: JudgeTask,
 }
 """The runtime half of each operator kind but the fusible ones."""
 
@@ -74,6 +86,7 @@ class Chain:
         self._told = False
         self.generators = [op for op in operators if isinstance(op, TimestampsTask)]
         clocks = [i for i, operator in enumerate(operators) if operator.generates_watermarks]
+        clocks = [i for i in clocks if not isinstance(operators[i], LeaveTask)] or clocks
         self.timed = sorted({i for clock in clocks for i in self._sharing(clock)}) or list(range(len(operators)))
         """The operators whose event time counts: those from a clock on, or all where time comes from the input."""
 
@@ -136,7 +149,7 @@ class Chain:
         for i, operator in enumerate(self.operators):
             if operator.generates_watermarks:
                 self.reached[i] = MAX_TIME if self.arrived[i] == MAX_TIME else operator.own_watermark()
-            elif self.arrived[i] > self.reached[i]:
+            elif self.arrived[i] > self.reached[i] or self.arrived[i] >= LAST_TIME:  # then any timer is due at once
                 if not operator.advance(self.arrived[i], limit):
                     return False
                 self.reached[i] = self.arrived[i]
@@ -163,7 +176,12 @@ class Chain:
         """Generators that fell silent, or that have no split to hear of, make the outputs below them idle."""
         starved = self.source is not None and self.source.starved
         for i, operator in enumerate(self.operators):
-            if isinstance(operator, TimestampsTask) and (operator.idle or starved):
+            silent = (
+                operator.idle
+                if isinstance(operator, LeaveTask)
+                else isinstance(operator, TimestampsTask) and (operator.idle or starved)
+            )
+            if silent:
                 for j in self._sharing(i):
                     for output in self.outputs[j]:
                         outbox.idle(output)
@@ -209,7 +227,7 @@ class Chain:
             if not self._told:
                 operator.input_ended()
                 self._told = True
-            if awaited(operator):
+            if operator.awaited():
                 return True
             if self.reached[i] != MAX_TIME:
                 self.arrived[i] = MAX_TIME
@@ -219,7 +237,7 @@ class Chain:
                 continue  # what fired may have set timers
             if not operator.generates_watermarks and not operator.advance(MAX_TIME, limit):
                 return False  # a processing-time timer set event-time timers; they are due at once
-            if awaited(operator):
+            if operator.awaited():
                 return True  # and those set processing-time timers again
             operator.finish()
             operator.finished = True
@@ -231,11 +249,6 @@ class Chain:
     @property
     def ended(self) -> bool:
         return self.ending == len(self.operators)
-
-
-def awaited(operator: OperatorTask) -> bool:
-    """Whether an operator has processing-time timers that its end waits for."""
-    return not operator.generates_watermarks and operator.next_processing() is not None
 
 
 def build_chain(
@@ -271,6 +284,9 @@ def build_chain(
         leaving[source].append(output)
         onto = _onto(outbox, output)
         targets[source].setdefault(edge.tag, []).append(_handing_over(operators[source], onto, services))
+    root = operators[0]
+    if isinstance(root, HeadTask):
+        root.keyed = any(isinstance(edge.partitioning, Hash) for edge in plan.edges_into(vertex.id))
     for operator, by_tag in zip(operators, targets, strict=True):
         _wire(operator, by_tag)
     return Chain(operators, feeds, leaving)

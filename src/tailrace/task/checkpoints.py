@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tailrace.protocol.snapshot import Ack, SubtaskAck
-from tailrace.state.format import Index
+from tailrace.state.format import Index, OperatorPart
 from tailrace.task.machine import Task
+from tailrace.task.operators.loops import HeadTask
 from tailrace.task.services import Services
 from tailrace.task.snapshot import FileBuilder
 
@@ -43,15 +44,18 @@ class _Pending:
     acks: list[SubtaskAck] = field(default_factory=list)
     froze: dict[int, int] = field(default_factory=dict)
     prepared: list[tuple[str, bytes]] = field(default_factory=list)
-    fresh: int = 0
+    logs: list[tuple[HeadTask, OperatorPart]] = field(default_factory=list)
+    """Heads of loops whose log of the checkpoint is not in the file yet."""
+    inflight: int = 0
+    """Bytes of such logs."""
     sealed_at: int | None = None
 
 
 class WorkerCheckpoints:
     """The checkpoints that this worker is writing.
 
-    Invariant S2: a file is sealed exactly when every task of the worker has delivered its whole snapshot, and `Ack` is
-    said only when it is durable.
+    Invariant S2: a file is sealed exactly when every task of the worker has delivered its whole snapshot, and every head of
+    a loop its log; `Ack` is said only when it is durable.
     """
 
     def __init__(self, slot: int, epoch: int, services: Services, tasks: list[Task]) -> None:
@@ -93,6 +97,9 @@ class WorkerCheckpoints:
         snapshot = task.snapshot
         assert snapshot is not None
         for operator, part in snapshot.operators:
+            if isinstance(operator, HeadTask):
+                pending.logs.append((operator, part))
+                continue
             if operator.backend is None:
                 pending.builder.close_part(part, [], {})
                 continue
@@ -105,8 +112,35 @@ class WorkerCheckpoints:
         pending.waiting.discard(task.vertex.id)
         task.snapshot = None
 
+    @property
+    def logs_to_encode(self) -> bool:
+        """Whether what was on its way around a loop has come back, and is to be encoded."""
+        return any(self._next_log(number) is not None for number in self._pending)
+
+    def _next_log(self, checkpoint: int) -> tuple[HeadTask, OperatorPart] | None:
+        logs = self._pending[checkpoint].logs
+        return next((log for log in logs if log[0].queue.complete(checkpoint)), None)
+
+    def encode_logs(self, limit: int, now: int) -> list[WriteState | DropState]:
+        """Encodes about `limit` more records of the oldest log that is complete."""
+        for checkpoint, pending in self._pending.items():
+            log = self._next_log(checkpoint)
+            if log is None:
+                continue
+            head, part = log
+            frames, done = head.queue.encode(checkpoint, limit)
+            for frame in frames:
+                pending.builder.add_feedback(part, frame)
+                pending.inflight += len(frame.data)
+            if done:
+                head.queue.discard(checkpoint)
+                pending.builder.close_part(part, [], {})
+                pending.logs.remove(log)
+            return self._write(checkpoint, pending, now)
+        return []
+
     def _write(self, checkpoint: int, pending: _Pending, now: int) -> list[WriteState | DropState]:
-        last = not pending.waiting
+        last = not pending.waiting and not pending.logs
         if last:
             pending.builder.finish()
             pending.sealed_at = now
@@ -130,7 +164,9 @@ class WorkerCheckpoints:
         acks = [msgspec.structs.replace(ack, freeze_micros=pending.froze.get(ack.vertex, 0)) for ack in pending.acks]
         builder = pending.builder
         took = max(0, now - pending.sealed_at)
-        return Ack(checkpoint, builder.name, builder.offset, builder.older(), acks, pending.prepared, took)
+        return Ack(
+            checkpoint, builder.name, builder.offset, builder.older(), acks, pending.prepared, took, pending.inflight
+        )
 
     def abort(self, checkpoint: int) -> list[DropState]:
         """The checkpoint will never be complete."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Literal
 
-from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, NO_TIME, micros, seconds
+from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME, micros, seconds
 from tailrace.errors import StateAccessError
 from tailrace.state.handles import NoKey
 from tailrace.task.copying import own_copy
@@ -65,7 +65,7 @@ class OperatorContext:
         time = self.watermark_time
         if time == MIN_TIME:
             return -inf
-        return inf if time == MAX_TIME else seconds(time)
+        return inf if time >= LAST_TIME else seconds(time)
 
     def emit(self, tag: str, value: Any) -> None:
         if self.side is None:

@@ -23,6 +23,7 @@ class InputChannel:
 
     __slots__ = (
         "blocked", "charge", "ended", "expected", "flow", "id", "idle", "port", "queue", "reading", "taken", "watermark",
+        "worked_off",
     )  # fmt: skip
 
     def __init__(self, ident: ChannelId, port: int, window: int) -> None:
@@ -40,6 +41,8 @@ class InputChannel:
         """The batch at the head while only a part of it was taken; `taken` records of it were."""
         self.taken = 0
         self.charge = 0
+        self.worked_off = 0
+        """Frames that were read to their end."""
 
 
 @dataclass(slots=True)
@@ -113,6 +116,7 @@ class Gate:
         if stop < len(batch):
             return Taken(channel, batch.slice(start, stop))
         channel.reading = None
+        channel.worked_off += 1
         grant = channel.flow.consume(channel.charge) if channel.charge else None
         self._move_on(channel)
         return Taken(channel, batch if start == 0 else batch.slice(start, stop), grant=grant)
@@ -155,6 +159,11 @@ class Gate:
             self.watermark = max(self.watermark, min(counted))
         elif self.ended:
             self.watermark = MAX_TIME
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing that arrived is unread."""
+        return not any(channel.queue or channel.reading is not None for channel in self.channels.values())
 
     def queued_bytes(self) -> int:
         """What arrived and was not read."""

@@ -15,6 +15,8 @@ class Reason(Enum):
     """Some inputs have reached a cut and wait for the others."""
     ENCODING = "encoding"
     """A cut is due, and the snapshot before it is not encoded yet."""
+    LOOPING = "looping"
+    """The inputs of a loop's head have ended, and the loop has not: something may still come back."""
     QUIET = "quiet"
     """The input has ended; a timer is awaited."""
     FINISHED = "finished"

@@ -14,7 +14,7 @@ from typing import Any
 
 from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Barrier, EndOfInput, Watermark
-from tailrace.elements.timestamps import MAX_TIME
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan, Vertex
 from tailrace.protocol.cut import Aligner, Outcome
@@ -22,7 +22,9 @@ from tailrace.task.chain import Chain, build_chain, check_unchanged
 from tailrace.task.copying import fingerprint
 from tailrace.task.gate import Gate, InputChannel
 from tailrace.task.idle import Idle, Reason
+from tailrace.task.looping import FEEDBACK_CHANNEL, MARKERS, Command, TaskLoop
 from tailrace.task.operators.endpoints import SinkTask
+from tailrace.task.operators.loops import FEEDBACK_PORT, HeadTask
 from tailrace.task.outbox import Outbox, Output, OutputChannel
 from tailrace.task.partition import make_partitioner
 from tailrace.task.services import Services
@@ -52,6 +54,10 @@ class Task:
         self.gate = _make_gate(plan, vertex, subtask, window)
         self.outbox, by_edge = _make_outbox(plan, vertex, subtask, attempt, services, window)
         self.chain: Chain = build_chain(plan, vertex, subtask, attempt, services, self.outbox, by_edge)
+        self.loop = _make_loop(plan, vertex, self.gate, self.chain, self.outbox)
+        root = self.chain.root
+        self.head = root if isinstance(root, HeadTask) else None
+        """What decides whose turn it is, where the task is the head of a loop."""
         self.records_in = 0
         self.last_count = 0
         """Records of the last step, for the driver that derives the budget."""
@@ -80,6 +86,8 @@ class Task:
     def restored(self) -> None:
         """What a checkpoint held is in the operators: the task goes on from there. Called before `open`."""
         self.gate.watermark = max(self.gate.watermark, self.chain.arrived[0])
+        if self.head is not None and self.head.finished:
+            self.head.end_loop()
 
     def close(self) -> list[BaseException]:
         """Closes the user's functions; returns what they raised. What is being encoded holds on to the state of the whole
@@ -130,6 +138,10 @@ class Task:
         if self.chain.source is not None:
             self.chain.source.event(source, payload)
 
+    def command(self, message: Command) -> bool:
+        """The coordinator has something to say to the loop nest of this task. True where it concerns the task."""
+        return not self.finished and self.loop is not None and self.loop.command(message)
+
     def flush(self) -> bool:
         """The worker has nothing else to do: what was gathered goes. True when there was anything."""
         return not self.finished and self.outbox.flush()
@@ -148,6 +160,10 @@ class Task:
             return None
         if self.finished:
             return Idle(Reason.FINISHED)
+        if self.loop is not None and self.loop.commands and not self._advancing:
+            self._story.append(str(self.loop.commands[0]))
+            self._moved(self.loop.work(), budget)
+            return None
         if self.outbox.blocked:
             return Idle(Reason.NO_CREDIT)
         if self._advancing:
@@ -173,7 +189,8 @@ class Task:
         self.cuts += 1
         waited = now - self._aligning_since if self._aligning_since else 0
         self._aligning_since = 0
-        self.snapshot = TaskSnapshot(checkpoint, self.chain, waited, now)
+        loop = (0, -1) if self.loop is None else (self.loop.rest.done, self.loop.rounds.done)
+        self.snapshot = TaskSnapshot(checkpoint, self.chain, waited, now, *loop)
         if not self._said_end:
             self.outbox.barrier(checkpoint)
 
@@ -199,10 +216,18 @@ class Task:
         source = self.chain.source
         if source is not None and not source.ended:
             return self._read(source, now, budget, due)
+        if self.head is not None and self.head.takes_feedback(self.gate.has_input, self.aligner.awaited):
+            self._take_feedback(budget)
+            return None
         if self.gate.has_input:
             self._take(budget)
             return None
+        if self.loop is not None and self.loop.round_due:
+            self.loop.say_round_end()
+            return None
         if source is not None or self.gate.ended:
+            if self.head is not None and not self.head.over:
+                return Idle(Reason.LOOPING, due)
             return self._end(budget, due)
         return Idle(Reason.ALIGNING if self.aligner.blocked else Reason.NO_INPUT, due)
 
@@ -226,27 +251,66 @@ class Task:
         if taken.marker is not None:
             self._mark(taken.channel, taken.marker)
         else:
-            count = self.last_count = len(taken.batch)
-            self.records_in += count
-            if self.services.debug:
-                before = fingerprint(taken.batch)
-                self.chain.root.process(taken.batch, taken.channel.port)
-                check_unchanged(taken.batch, before, self.chain.root.node.name, self.id.subtask)
-            else:
-                self.chain.root.process(taken.batch, taken.channel.port)
+            if self.loop is not None and taken.channel.id in self.loop.channels:
+                self.loop.read(taken.channel.id, taken.batch)
+            self._process(taken.batch, taken.channel.port)
         if taken.grant is not None:
             self.grants.append((taken.channel.id, taken.grant))
-        if self.chain.generators or (taken.marker is not None and not isinstance(taken.marker, Barrier)):
+        if self._timely or (taken.marker is not None and not isinstance(taken.marker, Barrier)):
             self._advance(budget)
+
+    def _process(self, batch: Any, port: int) -> None:
+        self.last_count = len(batch)
+        self.records_in += len(batch)
+        root = self.chain.root
+        if self.services.debug:
+            before = fingerprint(batch)
+            root.process(batch, port)
+            check_unchanged(batch, before, root.node.name, self.id.subtask)
+        else:
+            root.process(batch, port)
+
+    def _take_feedback(self, budget: int) -> None:
+        """Reads what has come back to the head of a loop."""
+        assert self.head is not None and self.loop is not None
+        element = self.head.queue.take(budget)
+        if isinstance(element, MARKERS):
+            self._story.append(f"feedback {element}")
+            self._moved(self.loop.marker(FEEDBACK_CHANNEL, element), budget)
+        elif element is not None:
+            if self.head.over:
+                raise InternalError(f"E2: {self.id}: records came back to a loop that has ended", self._story)
+            self.loop.read(FEEDBACK_CHANNEL, element)
+            self._process(element, FEEDBACK_PORT)
+            if self._timely:
+                self._advance(budget)
+
+    @property
+    def _timely(self) -> bool:
+        """Whether records move event time on, or set timers that no watermark will come for any more."""
+        return bool(self.chain.generators) or self.chain.arrived[0] >= LAST_TIME
+
+    def _moved(self, moved: bool, budget: int) -> None:
+        """Event time may have been let go, or brought to its end, by what was said to the loop."""
+        if moved:
+            self._advance(budget)
+            self.chain.pass_on_idleness(self.outbox)
 
     def _mark(self, channel: InputChannel, marker: Any) -> None:
         self._story.append(f"{channel.id} {marker}")
         if isinstance(marker, Barrier):
             self._follow(self.aligner.marker(channel.id, marker.checkpoint), channel)
             return
+        if isinstance(marker, MARKERS):
+            assert self.loop is not None
+            if self.loop.marker(channel.id, marker):
+                self.chain.pass_on_idleness(self.outbox)
+            return
         self.gate.mark(channel, marker)
         if isinstance(marker, EndOfInput):
             self._follow(self.aligner.ended(channel.id), channel)
+            if self.loop is not None:
+                self.loop.channel_ended(channel.id)
         if not isinstance(marker, Watermark) and self.gate.all_idle:
             self.chain.idle(self.outbox)
         if self.gate.watermark != MAX_TIME:
@@ -300,6 +364,18 @@ class Task:
                     raise InternalError(f"C1: event time {reached} was reached where only {arrived} has come")
         except InternalError as error:
             raise InternalError(f"{self.id}: {error.args[0]}", self._story) from error
+
+
+def _make_loop(plan: Plan, vertex: Vertex, gate: Gate, chain: Chain, outbox: Outbox) -> TaskLoop | None:
+    """The task's part in the nest that it is in or leads out of."""
+    nest = plan.nest_of(vertex.id)
+    inner = {edge.id for edge in plan.edges_into(vertex.id) if plan.nest_of(edge.source) is not None}
+    if nest is None and inner:
+        nest = next(plan.nest_of(edge.source) for edge in plan.edges_into(vertex.id) if edge.id in inner)
+    if nest is None:
+        return None
+    channels = [ident for ident in gate.channels if ident.edge in inner]
+    return TaskLoop(nest, vertex.id, channels, gate, chain, outbox)
 
 
 def _make_gate(plan: Plan, vertex: Vertex, subtask: int, window: int) -> Gate:

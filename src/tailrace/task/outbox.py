@@ -12,7 +12,7 @@ from typing import Any
 
 from tailrace.elements.batches import Columns, Rows, concat, joinable
 from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
-from tailrace.elements.markers import Barrier, EndOfInput, Idle, Watermark
+from tailrace.elements.markers import Barrier, EndOfInput, Idle, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, shortened
 from tailrace.protocol.flow import Producer
@@ -34,8 +34,8 @@ class OutputChannel:
     """
 
     __slots__ = (
-        "buffer", "buffered", "flow", "id", "idle_due", "idle_said", "local", "queue", "record_bytes", "sealed", "seq",
-        "watermark_due", "watermark_sent",
+        "buffer", "buffered", "flow", "id", "idle_due", "idle_said", "local", "queue", "record_bytes", "sealed", "sent",
+        "seq", "watermark_due", "watermark_sent",
     )  # fmt: skip
 
     def __init__(self, ident: ChannelId, local: bool, window: int) -> None:
@@ -48,6 +48,8 @@ class OutputChannel:
         """(seq, payload, charge): frames and markers as bytes, or batches and marker objects where local."""
         self.seq = 0
         self.sealed = 0
+        self.sent = 0
+        """Frames of records that went."""
         self.record_bytes = 0.0
         self.watermark_due = MIN_TIME
         self.watermark_sent = MIN_TIME
@@ -127,13 +129,19 @@ class Outbox:
 
     def barrier(self, checkpoint: int) -> None:
         """The task has cut: what was emitted so far goes before the barrier, whatever comes goes behind it."""
-        self._mark_all(Barrier(checkpoint))
+        self.mark(Barrier(checkpoint))
 
     def end(self) -> None:
         """The task's input has ended and everything was emitted."""
-        self._mark_all(EndOfInput())
+        self.mark(EndOfInput())
 
-    def _mark_all(self, marker: Any) -> None:
+    @property
+    def empty(self) -> bool:
+        """Whether everything that was emitted has gone."""
+        return not self.blocked and not any(channel.buffer for channel in self.channels.values())
+
+    def mark(self, marker: Marker) -> None:
+        """A marker goes on every channel, behind what was emitted so far."""
         self.flush()
         for channel in self.channels.values():
             self._mark(channel, marker)
@@ -240,6 +248,7 @@ class Outbox:
                 return
             queue.popleft()
             channel.flow.send(charge)
+            channel.sent += charge > 0
             self.sends.append((channel.id, channel.local, seq, payload, charge))
         self.blocked -= 1
 

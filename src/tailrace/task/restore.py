@@ -7,9 +7,11 @@ from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.state.manifest import Manifest
-from tailrace.state.parts import BlockOf, ChainsOf, MetaOf, Part
+from tailrace.state.parts import BlockOf, ChainsOf, FeedbackOf, MetaOf, Part
+from tailrace.task.feedback import LogFrame
 from tailrace.task.machine import Task
 from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.loops import HeadTask
 from tailrace.task.snapshot import read_meta
 
 
@@ -48,6 +50,11 @@ class Restorer:
         elif isinstance(part, BlockOf):
             if operator.backend is not None:
                 operator.backend.apply(part.table, part.group, part.data)
+        elif isinstance(part, FeedbackOf):
+            if isinstance(operator, HeadTask):
+                operator.feedback_part(
+                    part.subtask, part.parallelism, LogFrame(part.waiting, part.count, bytes(part.data))
+                )
         elif isinstance(part, ChainsOf) and self.own:
             operator.chains.confirmed.update(part.chains)
 
@@ -63,6 +70,8 @@ class Restorer:
                 operator.finished = uid in self._known and self._over(operator, finished[uid])
                 if operator.backend is not None:
                     operator.backend.restored(self.own and bool(metas))
+                if isinstance(operator, HeadTask):
+                    operator.feedback_restored()
             task.restored()
 
     def _restore(self, task: Task, i: int, operator: OperatorTask, metas: list[MetaOf]) -> None:
@@ -75,9 +84,18 @@ class Restorer:
         if reached == MAX_TIME and not self._fed_as_before(operator):
             reached = MIN_TIME  # what feeds it now has not ended, and would all be late
         task.chain.arrived[i] = task.chain.reached[i] = reached
+        if task.loop is not None:
+            said = own or [meta for _, meta in read]
+            self._loop_restored(task, operator, min(m.rested for m in said), min(m.round for m in said))
         for each in operator.contexts():
             each.watermark_time = reached
         operator.restore([MetaPart(p.subtask, p.parallelism, p.finished, meta.data) for p, meta in read])
+
+    def _loop_restored(self, task: Task, operator: OperatorTask, rested: int, round: int) -> None:
+        """What a subtask has done in its loop it does not do again; of several old ones, what all of them have."""
+        assert task.loop is not None
+        task.loop.rest.done, task.loop.rounds.done = rested, round
+        operator.rested = rested > 0
 
     def _over(self, operator: OperatorTask, finished: list[bool]) -> bool:
         ctx = operator.ctx

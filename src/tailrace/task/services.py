@@ -6,9 +6,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tailrace.graph.operators import Loop
+from tailrace.graph.scope import StreamScope
 from tailrace.state.backend import Backend
+from tailrace.task.keys import FieldReader
+
+if TYPE_CHECKING:
+    from tailrace.task.feedback import FeedbackQueue
+    from tailrace.task.spilling import Spill
 
 RandomFactory = Callable[[int], Any]
 """Makes a `random.Random` from a seed. Given from above: nothing below the waterline makes randomness."""
@@ -32,8 +39,27 @@ class Services:
     """Operators (uids) whose state may be left behind where it does not fit any more, or True for all."""
     checkpointing: bool = False
     """Whether the job takes checkpoints: sinks then prepare at each cut."""
+    make_spill: Callable[[str | None], Spill] | None = None
+    """Makes a place on disk (in a folder, where one is named) for feedback beyond its memory; None: it stays in memory."""
+    feedback: dict[StreamScope, FeedbackQueue] = field(default_factory=dict)
+    """Between the tail and the head of each loop in this worker. They go with the attempt: nothing outlives it."""
     now: int = 0
     """The clock reading of the current step, int64 microseconds. Set by the task at each step, from its event."""
+
+    def feedback_of(self, loop: Loop, subtask: int) -> FeedbackQueue:
+        """The queue of a loop in this worker, the same one for its tail and its head."""
+        from tailrace.task.feedback import Combiner, FeedbackQueue, MemorySpill
+
+        found = self.feedback.get(loop.scope)
+        if found is None:
+            make = self.make_spill
+            spill = MemorySpill if make is None else lambda: make(loop.spill_dir)
+            merging = None
+            if loop.combine_merge is not None:
+                merging = Combiner(FieldReader(loop.combine_key, loop.name, subtask).values, loop.combine_merge)
+            found = FeedbackQueue(loop.name, subtask, spill, loop.spill_bytes, merging, loop.rounds is not None)
+            self.feedback[loop.scope] = found
+        return found
 
     def random(self, *place: object) -> Any:
         """A random generator for one place (operator, subtask): the same seed and place give the same numbers."""

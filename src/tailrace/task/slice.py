@@ -15,6 +15,7 @@ from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.task.idle import Idle
 from tailrace.task.machine import Task
+from tailrace.task.nests import WorkerNests
 from tailrace.task.operators.endpoints import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.services import Services
@@ -52,6 +53,7 @@ class Slice:
             for vertex in reversed(plan.vertices)
             if slot < vertex.parallelism
         ]
+        self.nests = WorkerNests(plan, slot, self.tasks)
         self._by_vertex = {task.vertex.id: task for task in self.tasks}
         self.actions: list[ToPeer] = []
         self.stale_frames = 0
@@ -187,6 +189,8 @@ class Slice:
 
     def _report(self, task: Task, busy: int) -> SubtaskReport:
         metrics: dict[str, float] = {}
+        if task.head is not None:
+            metrics |= task.head.figures()
         for operator in task.chain.operators:
             for ctx in operator.contexts():
                 for name, value in (*ctx.metrics.counters.items(), *ctx.metrics.gauges.items()):

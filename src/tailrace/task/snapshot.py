@@ -10,6 +10,7 @@ from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
 from tailrace.state.backend import Block
 from tailrace.state.format import BlockRef, Index, OperatorPart, checksum, header, tail
 from tailrace.task.chain import Chain
+from tailrace.task.feedback import LogFrame
 from tailrace.task.operators.base import OperatorTask
 
 
@@ -18,6 +19,10 @@ class OperatorMeta(msgspec.Struct, array_like=True):
 
     reached: int
     data: bytes | None = None
+    rested: int = 0
+    """In a loop: for the how-manieth time it had come to rest."""
+    round: int = -1
+    """In a loop in rounds: the newest one that had ended."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -35,7 +40,9 @@ class TaskSnapshot:
     Invariant S1: nothing that happens to the task after the cut changes what comes out of here.
     """
 
-    def __init__(self, checkpoint: int, chain: Chain, alignment_micros: int, now: int) -> None:
+    def __init__(
+        self, checkpoint: int, chain: Chain, alignment_micros: int, now: int, rested: int = 0, round: int = -1
+    ) -> None:
         self.checkpoint = checkpoint
         self.alignment_micros = alignment_micros
         self.freeze_micros = 0
@@ -46,6 +53,7 @@ class TaskSnapshot:
         """Encoded, and not yet taken by the worker."""
         self.parts: list[OperatorPart] = []
         self.prepared: list[tuple[str, bytes]] = []
+        self._rested, self._round = rested, round
         self._acks: list[OperatorAck] = []
         self._todo: deque[tuple[OperatorTask, OperatorPart]] = deque()
         self.operators: list[tuple[OperatorTask, OperatorPart]] = []
@@ -65,7 +73,7 @@ class TaskSnapshot:
             backend.freeze(self.checkpoint)
             tables = backend.tables_info()
         ctx = operator.ctx
-        meta = _encoder.encode(OperatorMeta(reached, data))
+        meta = _encoder.encode(OperatorMeta(reached, data, self._rested, self._round))
         part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables)
         self.parts.append(part)
         self.operators.append((operator, part))
@@ -121,6 +129,12 @@ class FileBuilder:
             BlockRef(block.table, block.group, self.offset, len(block.data), checksum(block.data), block.count)
         )
         self._append(block.data)
+
+    def add_feedback(self, part: OperatorPart, frame: LogFrame) -> None:
+        """A frame of what is on its way around a loop."""
+        data = frame.data
+        part.feedback.append(BlockRef(int(frame.waiting), 0, self.offset, len(data), checksum(data), frame.count))
+        self._append(data)
 
     def close_part(self, part: OperatorPart, full: list[int], chains: dict[int, tuple[str, ...]]) -> None:
         """All blocks of an operator are in the file."""

@@ -32,6 +32,15 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
+from tailrace.protocol.termination import (
+    Advance,
+    CallFinish,
+    EndLoop,
+    Release,
+    StartRound,
+    StartWave,
+    StopRounds,
+)
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.backend import Backend
 from tailrace.state.manifest import decode_manifest
@@ -39,10 +48,12 @@ from tailrace.state.parts import Part
 from tailrace.task.checkpoints import DropState, WorkerCheckpoints, WriteState
 from tailrace.task.functions import with_own_functions
 from tailrace.task.idle import Idle, Reason
+from tailrace.task.looping import Command
 from tailrace.task.machine import Task
 from tailrace.task.restore import Restorer
 from tailrace.task.services import RandomFactory, Services
 from tailrace.task.slice import Slice, ToPeer
+from tailrace.task.spilling import Spill
 from tailrace.task.usercode import user_traceback
 
 
@@ -121,6 +132,7 @@ class Worker:
         load: Callable[[bytes], JobSpec],
         random_factory: RandomFactory,
         backend_factory: Callable[[JobSpec, str, int], Backend] | None = None,
+        make_spill: Callable[[str | None], Spill] | None = None,
     ) -> None:
         self.slot = slot
         self.phase = Phase.JOINING
@@ -135,6 +147,7 @@ class Worker:
         self._load = load
         self._random_factory = random_factory
         self._backend_factory = backend_factory
+        self._make_spill = make_spill
         self._checkpoints: WorkerCheckpoints | None = None
         self._restorer: Restorer | None = None
         self._reading = 0
@@ -152,6 +165,10 @@ class Worker:
             return
         if self.failed and not isinstance(message, Leave):
             return  # the coordinator had not heard yet
+        if isinstance(message, Advance | CallFinish | EndLoop | Release | StartRound | StartWave | StopRounds):
+            if self.slice is not None and self.stepping:
+                self._guarded(lambda: self._command(message))
+            return
         if isinstance(message, Trigger | Abort | Complete):
             self._guarded(lambda: self._checkpoint(message))
             return
@@ -247,7 +264,11 @@ class Worker:
     @property
     def encoding(self) -> bool:
         """Whether there is a snapshot to be encoded."""
-        return self.stepping and any(t.snapshot is not None and not t.snapshot.done for t in self.tasks())
+        if not self.stepping:
+            return False
+        if self._checkpoints is not None and self._checkpoints.logs_to_encode:
+            return True
+        return any(t.snapshot is not None and not t.snapshot.done for t in self.tasks())
 
     def tasks(self) -> list[Task]:
         """The tasks in the order in which they are asked: downstream first."""
@@ -280,6 +301,11 @@ class Worker:
                 except BaseException as error:
                     self._fail_by(error, task.vertex.name)
                 return
+        if self._checkpoints is not None:
+            try:
+                self.actions.extend(self._checkpoints.encode_logs(limit, now))
+            except BaseException as error:
+                self._fail_by(error)
 
     def freeze_took(self, task: Task, micros: int) -> None:
         """The driver measured how long the last cut of a task took."""
@@ -296,12 +322,17 @@ class Worker:
             self._fail_by(error)
             return False
         self._collect_sends()
+        if not flushed and self.slice.nests:
+            for said in self.slice.nests.idle():
+                self._say(said)
         return flushed
 
     def report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> None:
         """Time to say how it goes."""
         if self.slice is not None and self.phase in (Phase.RUNNING, Phase.FINISHED) and not self.failed:
             self._say(Progress(self.slice.reports(busy), elapsed, refused))
+            for said in self.slice.nests.times():
+                self._say(said)
 
     def internal_error(self, error: BaseException) -> None:
         """The driver caught what nobody should have raised."""
@@ -336,6 +367,7 @@ class Worker:
             debug=spec.debug,
             allow_dropped_state=spec.allow_dropped_state,
             checkpointing=spec.checkpointing,
+            make_spill=self._make_spill,
             make_backend=None if make is None else lambda uid, subtask: make(spec, uid, subtask),
         )
         plan = with_own_functions(spec.plan, keep_first=True)
@@ -372,6 +404,11 @@ class Worker:
         else:
             self.slice.abort(number)
             self.actions.extend(self._checkpoints.abort(number))
+
+    def _command(self, message: Command) -> None:
+        assert self.slice is not None
+        self.slice.nests.command(message)
+        self._collect()
 
     def _operator_event(self, message: OperatorEvent) -> None:
         if self.slice is not None:
@@ -470,6 +507,9 @@ class Worker:
         if self.slice is None:
             return
         self._collect_sends()
+        if self.slice.nests:
+            for said in self.slice.nests.found():
+                self._say(said)
         for task in self.slice.tasks:
             source = task.chain.source
             if source is not None and source.events:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 import tailrace as tr
+from tailrace.testing import loop_programs as loops
 
 Records = Counter[Any]
 
@@ -35,7 +36,10 @@ class Program:
 
 def _numbered(keys: Iterator[Any]) -> Records:
     """(key, 1), (key, 2), … for each key."""
-    totals = Counter(keys)
+    return _counted_up(Counter(keys))
+
+
+def _counted_up(totals: Counter[Any]) -> Records:
     return Counter((key, i) for key, total in totals.items() for i in range(1, total + 1))
 
 
@@ -360,5 +364,18 @@ PROGRAMS: dict[str, Program] = {
         Program(in_short_splits, lambda n: _numbered(i % 6 for i in range(n)), order=lambda record: record, n=150),
         Program(stamped_splits, _stamped_splits),
         Program(scattered, _scattered, n=160, sinks=3),
+        Program(loops.visited, lambda n: _counted_up(loops._visits(n)), order=lambda record: record, n=100),
+        Program(loops.wandered, lambda n: Counter(range(n)), n=80),
+        Program(loops.in_sequence, lambda n: _counted_up(loops._visits(n)), order=lambda record: record, n=80),
+        Program(loops.nested, loops._nested, n=48),
+        Program(loops.separate, loops._separate, order=lambda record: record, n=120),
+        Program(loops.entered, loops._entered, n=80),
+        Program(loops.commanded, loops._commanded, order=lambda record: record, n=40),
+        Program(loops.windowed_behind, loops._windowed_behind, n=120),
+        Program(loops.called_last, lambda n: Counter(range(n)), n=80),
+        Program(loops.waited_for, lambda n: Counter(range(n)), n=40),
+        Program(loops.hoarded, lambda n: Counter(range(n)), n=60),
+        Program(loops.in_batches, lambda n: Counter(range(n)), n=80),
+        Program(loops.merged, loops._merged, n=60),
     )
 }

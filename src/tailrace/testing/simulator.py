@@ -41,6 +41,7 @@ from tailrace.graph.plan import Plan
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Hello
 from tailrace.protocol.snapshot import Trigger
+from tailrace.runtime.settings import nests_of
 from tailrace.state.backend import Backend
 from tailrace.state.manifest import Manifest
 from tailrace.state.memory import MemoryBackend
@@ -148,6 +149,7 @@ class Simulation:
             checkpoints=self.settings,
             restarts=self.restarts() if self.restarts is not None else None,
             origin=None if found is None else found[1],
+            nests=nests_of(self.plan),
         )
         self._parties += 1
         self.driver = Driver(-self._parties, run_id, coordinator, store)

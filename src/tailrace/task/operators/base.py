@@ -63,6 +63,18 @@ class OperatorTask:
         """Fires at most `limit` processing-time timers due at `now`; says how many."""
         return 0
 
+    def awaited(self) -> bool:
+        """Whether it has processing-time timers that the end waits for."""
+        return not self.generates_watermarks and self.next_processing() is not None
+
+    def at_rest(self) -> None:
+        """In a loop, instead of `finish`: all that came was worked off and nothing is on its way. What is emitted now may
+        bring the loop to work again; then this is called again."""
+        self.rested = True
+
+    def end_round(self, number: int) -> None:
+        """A round of a loop in rounds has ended: all of its records were worked off here."""
+
     def input_ended(self) -> None:
         """All inputs have ended; pending processing-time timers are awaited from here on, or were dropped here."""
 
@@ -79,6 +91,9 @@ class OperatorTask:
     """Keyed state and timers, where the operator has any. Frozen, encoded and restored by the task."""
     chains: GroupChains
     """The files that hold the backend's state; set where there is a backend."""
+    rested = False
+    """Whether `at_rest` was called, in this attempt or before the checkpoint that it was restored from: `finish` has nothing
+    more to say then."""
     finished = False
     """Whether `finish` was called, in this attempt or before the checkpoint that it was restored from."""
 

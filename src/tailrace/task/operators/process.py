@@ -45,6 +45,15 @@ class FunctionTask(OperatorTask):
         self.call_user(self.fn.open, self.ctx, what="open")
 
     def finish(self) -> None:
+        if not self.rested:
+            self._last_words()
+
+    def at_rest(self) -> None:
+        super().at_rest()
+        self.input_ended()
+        self._last_words()
+
+    def _last_words(self) -> None:
         out: list[Any] = []
         self.ctx.without_key()
         self.call_user(lambda: self._collect(self.fn.finish(self.ctx), out), what="finish")
@@ -141,6 +150,9 @@ class TimedTask(FunctionTask):
         self._fire(self.event_timers, time, limit, "event")
         due = self.event_timers.next_time()
         return due is None or due > time
+
+    def awaited(self) -> bool:
+        return self.at_end == "wait" and self.next_processing() is not None
 
     def next_processing(self) -> int | None:
         if self.dropping:

@@ -1,0 +1,403 @@
+"""Loops: what the user says of them, and how one is written into the graph."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.api.checks import check_callable, check_methods, check_selector
+from tailrace.api.nodes import add_node, default_name, described_scope
+from tailrace.api.streams import ConnectedStreams, DataStream, KeyedStream
+from tailrace.errors import ConfigError, GraphError, ScopeError, TypeMismatch
+from tailrace.graph import operators as ops
+from tailrace.graph.graph import Edge, Node, unbounded_before
+from tailrace.graph.loops import rounds_inside, rounds_of, rounds_unbounded
+from tailrace.graph.operators import FEEDBACK, MARKERS, Forward, Loop, Operator, Rebalance, Selector
+from tailrace.graph.scope import StreamScope
+
+
+class LoopFunction:
+    """The body of a loop as an object, for `iterate`. A plain function does as well."""
+
+    def loop(self, stream: DataStream) -> Any:
+        """Writes the body: from the stream of input and feedback to `(feedback, output)`."""
+        raise NotImplementedError
+
+
+class CoLoopFunction:
+    """The body of a loop whose feedback is of another type than its input, for `iterate_with_feedback`. A plain function
+    does as well."""
+
+    def loop(self, connected: ConnectedStreams) -> Any:
+        """Writes the body: from the input (`first`) and the feedback (`second`) to `(feedback, output)`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """A loop in rounds: what is fed back in one round is seen in the next one, and no round begins before the one before is
+    over in all subtasks. Round 0 is the input. `max` is the number of rounds at most; None: until nothing is fed back.
+
+    `until(result)` is called at the end of each round with what it produced: a list of all records that were fed back in it,
+    with its number in `result.round` and a list of all records that the loop put out in `result.output` (named tuples, where
+    they are in columns). Where it returns true, no other round begins. What was fed back in the last round is dropped.
+    """
+
+    max: int | None = None
+    until: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max is not None and (not isinstance(self.max, int) or isinstance(self.max, bool) or self.max < 1):
+            raise ConfigError(f"Rounds: max is a whole number of at least 1 or None, not {self.max!r}")
+        if self.until is not None:
+            _callable(self.until, 1, "Rounds: until")
+
+
+@dataclass(frozen=True)
+class Combine:
+    """Merges feedback that waits for its turn: of two records with equal `key` (a function, a column or several) one is
+    made, `merge(waiting, new)`. It must be true of the program that the merged record does what the two would have done;
+    and where the loop begins with a `key_by`, it belongs to a key of the two."""
+
+    key: Selector
+    merge: Callable[[Any, Any], Any]
+
+    def __post_init__(self) -> None:
+        names = [self.key] if isinstance(self.key, str) else self.key
+        if callable(names):
+            _callable(names, 1, "Combine: key")
+        elif not isinstance(names, tuple | list) or not names or not all(isinstance(n, str) and n for n in names):
+            raise ConfigError(f"Combine: key is a function, a column name or several of them, not {self.key!r}")
+        _callable(self.merge, 2, "Combine: merge")
+
+
+@dataclass(frozen=True)
+class Spill:
+    """Where feedback waits: up to `memory_bytes` of it in the memory of each subtask, the rest in files in the folder
+    `dir` of its machine (None: the folder for temporary files)."""
+
+    memory_bytes: int = 64 << 20
+    dir: str | None = None
+
+    def __post_init__(self) -> None:
+        size = self.memory_bytes
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise ConfigError(f"Spill: memory_bytes is a number of bytes, not {size!r}")
+        if self.dir is not None:
+            folder = self.dir.__fspath__() if hasattr(self.dir, "__fspath__") else self.dir
+            if not isinstance(folder, str) or not folder:
+                raise ConfigError(f"Spill: dir is the path of a folder or None, not {self.dir!r}")
+            object.__setattr__(self, "dir", folder)
+
+
+def _callable(fn: Any, arguments: int, what: str) -> None:
+    try:
+        check_callable(fn, arguments, what)
+    except GraphError as error:
+        raise ConfigError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a loop was asked for, as it was given."""
+
+    verb: str
+    rounds: Any
+    priority: Any
+    combine: Any
+    spill: Any
+    uid: Any
+    name: Any
+    parallelism: Any
+
+    def __str__(self) -> str:
+        named = isinstance(self.name, str) and self.name
+        return f"{self.verb} {self.name!r}" if named else self.verb
+
+
+# Writing a loop.
+
+
+def write_loop(stream: DataStream, f: Any, said: Said, *, separate: bool) -> Any:
+    """Writes the loop with body `f` into the graph: head, body, tail, judge, and a way out for each output."""
+    body = _body(f, said, separate)
+    _check(stream, said, separate)
+    graph = stream.env._graph
+    with graph.all_or_nothing():
+        head = _head(stream, f, said, separate)
+        first = DataStream(stream.env, ((head.id, None),), stream.form, stream.columns)
+        if separate:
+            second = DataStream(stream.env, ((head.id, FEEDBACK),), "rows")
+            returned = body(ConnectedStreams(first, second))
+        else:
+            returned = body(first)
+        return _Closing(said, first, head, _loop_of(head)).close(returned)
+
+
+def _body(f: Any, said: Said, separate: bool) -> Callable[[Any], Any]:
+    """The callable that writes the body. Raises `GraphError` for what is none."""
+    kind, other = (CoLoopFunction, LoopFunction) if separate else (LoopFunction, CoLoopFunction)
+    if inspect.isclass(f) and issubclass(f, LoopFunction | CoLoopFunction):
+        raise GraphError(f"{said}: pass an object, not the class: {f.__name__}()")
+    if isinstance(f, other):
+        verb = "iterate" if separate else "iterate_with_feedback"
+        raise GraphError(f"{said}: a {type(f).__name__} is no {kind.__name__}; use {verb}")
+    if not isinstance(f, kind):
+        check_callable(f, 1, str(said))
+        return f  # type: ignore[no-any-return]
+    check_methods(f, kind, {"loop": 1}, str(said))
+    return f.loop
+
+
+def _check(stream: DataStream, said: Said, separate: bool) -> None:
+    """Raises for options that are none, or that do not fit the stream or the place."""
+    if said.priority not in ("adaptive", "feedback-first"):
+        raise ConfigError(f"{said}: priority is 'adaptive' or 'feedback-first', not {said.priority!r}")
+    for option, kind in (("rounds", Rounds), ("combine", Combine), ("spill", Spill)):
+        value = getattr(said, option)
+        if value is not None and not isinstance(value, kind):
+            raise ConfigError(f"{said}: {option} is a tr.{kind.__name__}(...), not {value!r}")
+    if said.combine is not None:
+        if stream.form == "columns" and not separate:
+            raise TypeMismatch(f"{said}: combine merges rows, and the loop is in columns; call to_rows() before it")
+        check_selector(said.combine.key, None if separate else stream.columns, f"{said}: combine")
+    _check_rounds(stream, said)
+
+
+def _check_rounds(stream: DataStream, said: Said) -> None:
+    graph = stream.env._graph
+    around = graph.heads.get(stream.scope)
+    if around is not None and (said.rounds is not None or rounds_of(around) is not None):
+        raise GraphError(rounds_inside(said.name or said.verb, around.name))
+    if said.rounds is not None:
+        _check_bounded(stream, said.name or said.verb)
+
+
+def _check_bounded(stream: DataStream, loop: str) -> None:
+    source = unbounded_before(stream.env._graph.nodes.__getitem__, [node for node, _ in stream._upstreams])
+    if source is not None:
+        raise GraphError(rounds_unbounded(loop, source.name))
+
+
+def _head(stream: DataStream, f: Any, said: Said, separate: bool) -> Node:
+    spill = said.spill if said.spill is not None else Spill()
+    key, merge = (said.combine.key, said.combine.merge) if said.combine is not None else (None, None)
+    loop = Loop(
+        stream.scope.nest(),
+        said.name if said.name is not None else default_name(said.verb, ops.Map(f)),
+        separate,
+        said.priority,
+        tuple(key) if isinstance(key, list) else key,
+        merge,
+        spill.memory_bytes,
+        spill.dir,
+        None if said.rounds is None else ops.Rounds(said.rounds.max, said.rounds.until),
+    )
+    options = {"uid": said.uid, "name": loop.name, "parallelism": said.parallelism}
+    edges = stream._edges(stream._partitioning)
+    return add_node(stream, ops.Head(loop), edges, said.verb, options, stream.form, stream.columns, loop.scope)
+
+
+def _loop_of(head: Node) -> Loop:
+    assert isinstance(head.operator, ops.Head)
+    return head.operator.loop
+
+
+@dataclass(frozen=True)
+class _Closing:
+    """A loop whose body has been written."""
+
+    said: Said
+    first: DataStream
+    head: Node
+    loop: Loop
+
+    def close(self, returned: Any) -> Any:
+        """Adds the tail, the judge and the ways out; gives the outputs outside, in the shape of those inside."""
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise GraphError(f"{self.said}: the body must return (feedback, output), not {_kind(returned)}")
+        feedback = [self._fed_back(stream) for stream in self._feedback(returned[0])]
+        named = self._outputs(returned[1])
+        outputs = [stream for _, stream in named]
+        if feedback:
+            self._add_tail(feedback)
+        if self.loop.rounds is not None and self.loop.rounds.until is not None:
+            self._add_judge(feedback, outputs)
+        left = [self._leave(name, stream) for name, stream in named]
+        return _in_shape(returned[1], left)
+
+    # What the body returned.
+
+    def _feedback(self, value: Any) -> list[DataStream]:
+        if value is None:
+            return []
+        streams = list(value) if isinstance(value, list | tuple) else [value]
+        for stream in streams:
+            self._check_stream(stream, "the feedback", "a stream, a list of streams or None")
+        return streams
+
+    def _outputs(self, value: Any) -> list[tuple[str, DataStream]]:
+        if isinstance(value, dict):
+            named = [(f": {key}", stream) for key, stream in value.items()]
+        elif isinstance(value, tuple | list):
+            named = [(f": {number}", stream) for number, stream in enumerate(value)]
+        else:
+            named = [("", value)]
+        for _, stream in named:
+            self._check_stream(stream, "the output", "a stream, or a tuple or dict of streams")
+        return named
+
+    def _check_stream(self, stream: Any, what: str, wanted: str) -> None:
+        said = self.said
+        if isinstance(stream, KeyedStream):
+            raise TypeMismatch(
+                f"{said}: {what} is a keyed stream; call process on it, or return the stream before key_by"
+            )
+        if not isinstance(stream, DataStream):
+            raise GraphError(f"{said}: {what} must be {wanted}, not {_kind(stream)}")
+        if stream.env is not self.first.env:
+            raise GraphError(
+                f"{said}: {what} belongs to another environment; make it from the stream the body is given"
+            )
+        if stream.scope == self.loop.scope:
+            return
+        where = described_scope(stream)
+        if self.loop.scope.is_inner_of(stream.scope):
+            raise ScopeError(
+                f"{said}: {what} is {where}, and not in the loop {self.loop.name!r}; bring it in with enter(stream.scope)"
+            )
+        raise ScopeError(
+            f"{said}: {what} is {where}, and not in the loop {self.loop.name!r}; return it as an output of the loop it is in"
+        )
+
+    def _fed_back(self, stream: DataStream) -> DataStream:
+        """A feedback stream in the form that the head takes."""
+        if self.loop.separate:
+            rows = stream._as_rows()
+            return rows if rows is stream else rows._partitioned(stream._partitioning)
+        if stream.form != self.first.form:
+            way = "to_rows()" if self.first.form == "rows" else "to_columns(schema)"
+            raise TypeMismatch(
+                f"{self.said}: the feedback is in {stream.form}, and the loop takes {self.first.form}; call {way} on the "
+                f"feedback"
+            )
+        known = self.first.columns is not None and stream.columns is not None
+        if known and self.first.form == "columns" and stream.columns != self.first.columns:
+            raise TypeMismatch(
+                f"{self.said}: the feedback has the columns {_names(stream)}, and the loop takes {_names(self.first)}; "
+                f"they must be the same in the same order"
+            )
+        return stream
+
+    # What closes the loop.
+
+    def _add_tail(self, feedback: list[DataStream]) -> None:
+        edges = [edge for stream in feedback for edge in stream._edges(stream._partitioning)]
+        edges.append(Edge(self.head.id, 1, Forward(), MARKERS))
+        self._add(ops.Tail(self.loop), edges, "tail", self.head.parallelism, self.loop.scope)
+
+    def _add_judge(self, feedback: list[DataStream], outputs: list[DataStream]) -> None:
+        edges = [edge for stream in feedback for edge in stream._edges(Rebalance())]
+        edges += [edge for stream in outputs for edge in stream._edges(Rebalance(), port=1)]
+        self._add(ops.Judge(self.loop), edges, "judge", 1, self.loop.scope)
+
+    def _leave(self, name: str, stream: DataStream) -> DataStream:
+        env = self.first.env
+        parallelism = max(env._graph.nodes[node].parallelism for node, _ in stream._upstreams)
+        edges = list(stream._edges(stream._partitioning))
+        outside, operator = self.loop.scope.unnest(), ops.Leave(self.loop)
+        node = self._add(operator, edges, f"leave{name}", parallelism, outside, stream)
+        return DataStream(env, ((node.id, None),), stream.form, stream.columns)
+
+    def _add(
+        self,
+        operator: Operator,
+        edges: list[Edge],
+        what: str,
+        parallelism: int,
+        scope: StreamScope,
+        like: DataStream | None = None,
+    ) -> Node:
+        """A node that belongs to the loop as such: its uid comes from the head's, whatever the body looks like."""
+        like = like if like is not None else self.first
+        return self.first.env._graph.add(
+            operator,
+            tuple(edges),
+            verb=what,
+            name=f"{self.loop.name}, {what}",
+            uid=None,
+            parallelism=parallelism,
+            form=like.form,
+            columns=like.columns,
+            scope=scope,
+            shape=(Edge(self.head.id, 0, Forward(), what),),
+        )
+
+
+def _in_shape(shape: Any, streams: list[DataStream]) -> Any:
+    if isinstance(shape, dict):
+        return dict(zip(shape, streams, strict=True))
+    if isinstance(shape, list):
+        return streams
+    if isinstance(shape, tuple):
+        return type(shape)(*streams) if hasattr(shape, "_fields") else tuple(streams)
+    return streams[0]
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    return "None" if value is None else type(value).__name__
+
+
+def _names(stream: DataStream) -> str:
+    return ", ".join(stream.columns or ())
+
+
+# Entering a loop from around it.
+
+
+def entered(stream: DataStream, scope: Any) -> DataStream:
+    """The stream inside of the loop of `scope`: the same one where it is there already. It enters the loops one by one,
+    so that each loop knows of all event time that comes into it."""
+    if not isinstance(scope, StreamScope):
+        raise ScopeError(f"enter: expected the scope of a stream, stream.scope, not {_kind(scope)}")
+    graph = stream.env._graph
+    if scope.at_level(0) is not graph.root or (scope.level and scope not in graph.heads):
+        raise ScopeError(f"enter: {scope!r} is of no loop of this environment; take it from a stream: stream.scope")
+    if scope == stream.scope:
+        return stream
+    if not scope.is_inner_of(stream.scope):
+        raise ScopeError(_no_way_in(stream, scope))
+    for level in range(stream.scope.level + 1, scope.level + 1):
+        stream = _enter(stream, graph.heads[scope.at_level(level)])
+    return stream
+
+
+def _no_way_in(stream: DataStream, scope: StreamScope) -> str:
+    head = stream.env._graph.heads.get(scope)
+    wanted = "the outside of loops" if head is None else f"loop {head.name!r}"
+    return (
+        f"enter: the stream is {described_scope(stream)}, and {wanted} is not inside of that; return the stream as an "
+        f"output of its loop"
+    )
+
+
+def _enter(stream: DataStream, head: Node) -> DataStream:
+    loop = _loop_of(head)
+    if loop.rounds is not None:
+        _check_bounded(stream, head.name)
+    node = stream.env._graph.add(
+        ops.Enter(loop),
+        stream._edges(Forward()),
+        verb="enter",
+        name=f"enter {loop.name}",
+        uid=None,
+        parallelism=head.parallelism,
+        form=stream.form,
+        columns=stream.columns,
+        scope=loop.scope,
+    )
+    return DataStream(stream.env, ((node.id, None),), stream.form, stream.columns)

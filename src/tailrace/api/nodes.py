@@ -1,0 +1,133 @@
+"""How a verb of a stream becomes a node of the graph, and which streams may be put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tailrace.api.checks import check_name
+from tailrace.elements.batches import Form
+from tailrace.errors import GraphError, ScopeError, TypeMismatch
+from tailrace.graph import operators as ops
+from tailrace.graph.graph import Edge, Node
+from tailrace.graph.operators import Operator, Partitioning, describe_selector
+from tailrace.graph.scope import StreamScope
+
+if TYPE_CHECKING:
+    from tailrace.api.environment import Environment
+
+Upstream = tuple[int, str | None]
+"""A node and the tag of the side output, None for the main one."""
+
+
+class Stream:
+    """What streams of all kinds share."""
+
+    def __init__(
+        self, env: Environment, upstreams: tuple[Upstream, ...], form: Form, columns: tuple[str, ...] | None = None
+    ) -> None:
+        self.env = env
+        self.form: Form = form
+        self.columns = columns
+        self._upstreams = upstreams
+
+    def _edges(self, partitioning: Partitioning, port: int = 0) -> tuple[Edge, ...]:
+        return tuple(Edge(node, port, partitioning, tag) for node, tag in self._upstreams)
+
+    @property
+    def scope(self) -> StreamScope:
+        """The loops that this stream is in."""
+        graph = self.env._graph
+        return graph.nodes[self._upstreams[0][0]].scope if self._upstreams else graph.root
+
+    def _default_parallelism(self) -> int:
+        """That of the inputs where they agree, so that operators chain; else that of the place."""
+        found = {self.env._graph.nodes[node].parallelism for node, _ in self._upstreams}
+        return found.pop() if len(found) == 1 else self._usual_parallelism()
+
+    def _usual_parallelism(self) -> int:
+        """That of the loop, or outside of loops the environment's."""
+        head = self.env._graph.heads.get(self.scope)
+        return self.env.parallelism if head is None else head.parallelism
+
+    def __iter__(self) -> Any:
+        raise GraphError("a stream cannot be looped over; use collect() to get its records as a list")
+
+    def __bool__(self) -> bool:
+        raise GraphError("a stream has no truth value; its records are only known while the job runs")
+
+
+def check_together(stream: Stream, other: Any, verb: str) -> None:
+    """Raises `TypeMismatch`, `GraphError` or `ScopeError` unless `other` is a stream that can be put together with this
+    one: of the same environment and the very same loop."""
+    if not isinstance(other, Stream):
+        raise TypeMismatch(f"{verb}: expected a stream, got {type(other).__name__}")
+    if other.env is not stream.env:
+        raise GraphError(f"{verb}: the streams belong to two environments; make both from one")
+    check_scopes([stream, other], verb)
+
+
+def check_scopes(streams: Iterable[Stream], verb: str) -> None:
+    """Raises `ScopeError` where one of these streams is not in the loop of the first one, and says the way out."""
+    first, *others = streams
+    for other in others:
+        if other.scope != first.scope:
+            a, b = described_scope(first), described_scope(other)
+            raise ScopeError(f"{verb}: one stream is {a}, the other {b}; {_way_together(first.scope, other.scope)}")
+
+
+def described_scope(stream: Stream) -> str:
+    """Where a stream is, for people."""
+    head = stream.env._graph.heads.get(stream.scope)
+    return "outside of any loop" if head is None else f"in loop {head.name!r}"
+
+
+def _way_together(first: StreamScope, second: StreamScope) -> str:
+    if first.is_inner_of(second):
+        return "bring the other one in: other.enter(stream.scope)"
+    if second.is_inner_of(first):
+        return "bring the first one in, stream.enter(other.scope), or return the other one as an output of its loop"
+    return "return one as an output of its loop, and bring it into the loop of the other with enter(scope)"
+
+
+def add_node(
+    stream: Stream,
+    operator: Operator,
+    edges: tuple[Edge, ...],
+    verb: str,
+    options: dict[str, Any],
+    form: Form,
+    columns: tuple[str, ...] | None,
+    scope: StreamScope | None = None,
+) -> Node:
+    """Appends a node with the options every verb takes: `uid`, `name`, `parallelism`. It is in the stream's scope, or in
+    the given one."""
+    unknown = set(options) - {"uid", "name", "parallelism"}
+    if unknown:
+        raise GraphError(f"{verb}: unknown option {', '.join(sorted(unknown))}; there are uid, name and parallelism")
+    name, uid, parallelism = options.get("name"), options.get("uid"), options.get("parallelism")
+    return stream.env._graph.add(
+        operator,
+        edges,
+        verb=verb,
+        name=check_name(name, verb, "name") if name is not None else default_name(verb, operator),
+        uid=uid,
+        parallelism=parallelism if parallelism is not None else default_parallelism(stream, edges),
+        form=form,
+        columns=columns,
+        scope=stream.scope if scope is None else scope,
+    )
+
+
+def default_parallelism(stream: Stream, edges: tuple[Edge, ...]) -> int:
+    """A forwarding operator runs as its input does; any other at the loop's parallelism, or the environment's."""
+    if all(isinstance(edge.partitioning, ops.Forward) for edge in edges):
+        return stream._default_parallelism()
+    return stream._usual_parallelism()
+
+
+def default_name(verb: str, operator: Operator) -> str:
+    """The verb, with the function's name where it has one of its own."""
+    fn = getattr(operator, "fn", None)
+    said = describe_selector(fn) if fn is not None else ""
+    return f"{verb}: {said}" if said and said != "λ" else verb

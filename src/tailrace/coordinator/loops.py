@@ -1,0 +1,343 @@
+"""The loop nests of one job, as its coordinator sees them: when to run a wave, and what follows from what it found.
+
+Workers' counts (`Quiet`) say when a wave may be worth its while, the facts of a wave decide (`protocol.termination`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
+from tailrace.errors import ProtocolViolation
+from tailrace.protocol.termination import (
+    Advance,
+    CallFinish,
+    EndLoop,
+    Facts,
+    Moved,
+    Quiet,
+    Release,
+    RoundReport,
+    StartRound,
+    StartWave,
+    StopRounds,
+    WaveReport,
+)
+from tailrace.protocol.wire import AnyMessage
+
+PAUSE = 10_000
+"""Between waves that nothing but event time, or the last wave itself, has called for (int64 microseconds)."""
+LONGEST_PAUSE = 1_000_000
+"""What it grows to, by doubling, while waves find the nest neither moving nor ended."""
+
+FromWorker = Quiet | Moved | WaveReport | RoundReport
+FROM_WORKER = (Quiet, Moved, WaveReport, RoundReport)
+
+Path = tuple[int, ...]
+Sent = list[tuple[int, AnyMessage]]
+"""What is to be sent: (slot, message)."""
+
+
+class Step(Enum):
+    """What follows from a wave."""
+
+    NOT_YET = "not yet"
+    ADVANCE = "advance"
+    FINISH = "finish"
+    END = "end"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What follows from a wave; `number` is that of the rest, with FINISH."""
+
+    step: Step
+    number: int = 0
+
+
+def decide(facts: Sequence[Facts]) -> Decision:
+    """What follows from one wave, of which every slot of the nest has reported."""
+    if not all(one.ended for one in facts) or any(one.recorded or one.obliged for one in facts):
+        return Decision(Step.NOT_YET)
+    if min(one.watermark for one in facts) < LAST_TIME:
+        return Decision(Step.ADVANCE)
+    if any(scope.entry < LAST_TIME for one in facts for scope in one.scopes):
+        return Decision(Step.NOT_YET)  # a leave of an inner loop holds it, or it is on its way
+    highest = max(1, *(one.rested_max for one in facts))
+    if min(one.rested_min for one in facts) < highest:
+        return Decision(Step.FINISH, highest)
+    if any(one.fed for one in facts):
+        return Decision(Step.FINISH, highest + 1)
+    return Decision(Step.END)
+
+
+def left_behind(facts: Sequence[Facts]) -> dict[str, int]:
+    """Up to which time nothing is left in each scope, nor will come out of it: all its tasks and those of the scopes
+    inside have passed it, and what was in their channels is later. What is in a channel may come out with its own time."""
+    own: dict[Path, int] = {}
+    for scope in (scope for one in facts for scope in one.scopes):
+        content = scope.content if scope.content == MAX_TIME else max(scope.content - 1, MIN_TIME)
+        path = path_of(scope.scope)
+        own[path] = min(own.get(path, MAX_TIME), scope.entry, content)
+    names = {scope.scope for one in facts for scope in one.scopes}
+    return {name: min(time for path, time in own.items() if _around(name, path)) for name in names}
+
+
+def path_of(scope: str) -> Path:
+    """The loops around a scope, from its text: `StreamScope(0.1)` is loop 1 in loop 0."""
+    return tuple(map(int, re.findall(r"\d+", scope)))
+
+
+def _around(scope: str, path: Path) -> bool:
+    own = path_of(scope)
+    return path[: len(own)] == own
+
+
+@dataclass(frozen=True)
+class NestSpec:
+    """What the coordinator knows of a nest: slots 0 to `slots` - 1 have a part in it."""
+
+    slots: int
+    rounds_max: int | None = None
+    rounds: bool = False
+    tails: int | None = None
+    """With rounds: slots 0 to `tails` - 1 have a tail, and report rounds; None: all."""
+
+
+@dataclass
+class _Rounds:
+    """The rounds of a nest, in this attempt."""
+
+    reports: dict[int, RoundReport] = field(default_factory=dict)
+    """The newest of each slot."""
+    started: int = 0
+    """The newest round that was started. Round 0 starts by itself."""
+    stopped: bool = False
+
+
+class _Nest:
+    """One nest in one attempt."""
+
+    def __init__(self, number: int, spec: NestSpec) -> None:
+        self.number, self.spec = number, spec
+        self.ended = False
+        self.wave = 0
+        self.reports: dict[int, Facts] | None = None
+        """Of the wave under way; None: none is."""
+        self.actions = 0
+        """How many of `Advance` and `CallFinish` were sent."""
+        self.quiet: dict[int, Quiet] = {}
+        self.news = False
+        """Somebody came to rest since the last wave began."""
+        self.entered: dict[int, int] = {}
+        """How far event time has come at the entries, by slot."""
+        self.moved = False
+        """Event time moved since the last wave began."""
+        self.lag = False
+        """Event time has come farther at the entries than what the last wave could release."""
+        self.again_at = 0
+        """When a wave may begin that only the clock calls for."""
+        self.pause = PAUSE
+        self.released: dict[str, int] = {}
+        """The largest time that was released, of each scope."""
+        self.idle: set[str] = set()
+        """Scopes that were last said to be idle."""
+        self.rounds = _Rounds()
+
+    # Events.
+
+    def message(self, slot: int, message: FromWorker, now: int) -> Sent:
+        """A worker says something of this nest. What was said before it knew of the end changes nothing."""
+        if isinstance(message, WaveReport):
+            return self._report(slot, message, now)
+        if self.ended:
+            return []
+        said: Sent = []
+        if isinstance(message, Quiet):
+            if message.actions > self.actions:
+                raise ProtocolViolation(f"worker {slot} has followed {message.actions} of {self.actions} commands")
+            self.quiet[slot] = message
+            self.news, self.pause = True, PAUSE
+        elif isinstance(message, Moved):
+            self.entered[slot] = message.watermark
+            self.moved, self.pause = True, PAUSE
+        elif isinstance(message, RoundReport):
+            self.news, self.pause = True, PAUSE
+            said = self._round(slot, message)
+        return said + self.maybe_launch(now)
+
+    def maybe_launch(self, now: int) -> Sent:
+        """Begins a wave, if there is reason to."""
+        due = self.due_at()
+        if due is None or now < due:
+            return []
+        self.wave += 1
+        self.reports = {}
+        self.news = self.moved = self.lag = False
+        self.again_at = now + PAUSE
+        return self._all(StartWave(self.number, self.wave))
+
+    def due_at(self) -> int | None:
+        """When the next wave is due: 0 for now, None where something else must happen first."""
+        if self.ended or self.reports is not None:
+            return None
+        balanced = self.balanced
+        if balanced and self.news:
+            return 0
+        return self.again_at if balanced or self.moved or self.lag else None
+
+    @property
+    def balanced(self) -> bool:
+        """Whether by the newest word of each worker all are at rest, and nothing is between them."""
+        said = self.quiet
+        if len(said) < self.spec.slots or any(one.actions < self.actions for one in said.values()):
+            return False
+        return all(
+            sum(one.sent[slot] for other, one in said.items() if other != slot and slot < len(one.sent))
+            == said[slot].received
+            for slot in said
+        )
+
+    # Waves.
+
+    def _report(self, slot: int, report: WaveReport, now: int) -> Sent:
+        reports = self.reports
+        if reports is None or report.wave != self.wave or slot in reports:
+            raise ProtocolViolation(f"worker {slot} reports wave {report.wave} of nest {self.number}, not asked for")
+        reports[slot] = report.facts
+        if len(reports) < self.spec.slots:
+            return []
+        self.reports = None
+        return self._decided(list(reports.values()), now)
+
+    def _decided(self, facts: list[Facts], now: int) -> Sent:
+        decision = decide(facts)
+        if decision.step is Step.END:
+            self.ended = True
+            return self._all(EndLoop(self.number))
+        if decision.step is Step.NOT_YET:
+            said = self._release(facts)
+            if said and all(one.ended for one in facts):
+                self.news = True  # at the end event time goes on by one loop with each wave
+            self.again_at = now + self.pause
+            self.pause = min(2 * self.pause, LONGEST_PAUSE)
+            return said + self.maybe_launch(now)
+        self.actions += 1
+        self.pause = PAUSE
+        if decision.step is Step.ADVANCE:
+            return self._all(Advance(self.number))
+        return self._all(CallFinish(self.number, decision.number))
+
+    def _release(self, facts: list[Facts]) -> Sent:
+        """Says how far event time may go on behind the leaves, where that has grown. At the end of event time only loops
+        inside this nest get theirs: what leaves the nest itself gets it from the end of its inputs."""
+        ending = all(one.ended for one in facts)
+        times: list[tuple[str, int]] = []
+        for scope, time in sorted(left_behind(facts).items()):
+            outermost = len(path_of(scope)) == 1
+            if ending and time >= LAST_TIME:
+                if outermost:
+                    continue
+                time = LAST_TIME
+            if time == MAX_TIME:
+                if scope not in self.idle:
+                    self.idle.add(scope)
+                    times.append((scope, time))
+            else:
+                self.idle.discard(scope)
+                if time > self.released.get(scope, MIN_TIME):
+                    self.released[scope] = time
+                    times.append((scope, time))
+            if outermost:
+                self.lag = self._lags(scope, facts)
+        return self._all(Release(self.number, self.wave, times)) if times else []
+
+    def _lags(self, scope: str, facts: list[Facts]) -> bool:
+        """Whether another wave may release more of the outermost scope, though nobody says anything new."""
+        found = min(own.entry for one in facts for own in one.scopes if own.scope == scope)
+        entered = min(self.entered.values(), default=MIN_TIME)
+        if entered == MAX_TIME:
+            return scope not in self.idle
+        wanted = found if entered == LAST_TIME else entered
+        return found > MIN_TIME and self.released.get(scope, MIN_TIME) < wanted < LAST_TIME
+
+    # Rounds.
+
+    def _round(self, slot: int, report: RoundReport) -> Sent:
+        rounds = self.rounds
+        known = rounds.reports.get(slot)
+        if not self.spec.rounds or (known is not None and report.round < known.round):
+            raise ProtocolViolation(f"worker {slot} reports round {report.round} of nest {self.number}")
+        rounds.reports[slot] = report
+        tails = self.spec.slots if self.spec.tails is None else self.spec.tails
+        if rounds.stopped or len(rounds.reports) < tails:
+            return []
+        newest = max(one.round for one in rounds.reports.values())
+        behind = [one for one, said in sorted(rounds.reports.items()) if said.round < newest]
+        if behind:
+            if newest <= rounds.started:
+                return []  # they are at it
+            rounds.started = newest  # before the checkpoint it was started, and not all have heard
+            return [(one, StartRound(self.number, newest)) for one in behind]
+        if newest < rounds.started or not any(one.waiting for one in rounds.reports.values()):
+            return []
+        last = self.spec.rounds_max is not None and newest + 1 >= self.spec.rounds_max
+        if last or any(one.verdict for one in rounds.reports.values()):
+            rounds.stopped = True
+            return self._all(StopRounds(self.number))
+        rounds.started = newest + 1
+        return self._all(StartRound(self.number, newest + 1))
+
+    def _all(self, message: AnyMessage) -> Sent:
+        return [(slot, message) for slot in range(self.spec.slots)]
+
+
+class Nests:
+    """The bookkeeping of all nests; what is to be sent is returned as (slot, message).
+
+    Invariant N1: a wave begins only when every slot has reported the one before.
+    Invariant N2: a decision rests on the reports of all slots of the nest for one wave of one attempt.
+    Invariant N3: after `Advance` or `CallFinish` no wave is begun because of counts before every slot has followed it.
+    Invariant N4: `EndLoop` is sent at most once in an attempt, and nothing about this nest after it.
+    Invariant N5: what was released of a scope grows, idleness aside.
+    Invariant N6: a round is started only when all that have a tail have reported the one before, and none after
+    `StopRounds`.
+    """
+
+    def __init__(self, specs: Sequence[NestSpec]) -> None:
+        self.specs = tuple(specs)
+        self._before = [0] * len(self.specs)
+        """How many waves there were in earlier attempts."""
+        self._nests: list[_Nest] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """An attempt begins: nothing is known."""
+        self._before = [self.waves(nest.number) for nest in self._nests] or self._before
+        self._nests = [_Nest(number, spec) for number, spec in enumerate(self.specs)]
+
+    def message(self, slot: int, message: FromWorker, now: int) -> Sent:
+        """A worker says something of a nest. Raises `ProtocolViolation` for what it cannot mean."""
+        number = message.nest
+        if not 0 <= number < len(self._nests) or not 0 <= slot < self.specs[number].slots:
+            raise ProtocolViolation(f"worker {slot} has no part in loop nest {number}")
+        return self._nests[number].message(slot, message, now)
+
+    def tick(self, now: int) -> Sent:
+        """The clock moved."""
+        return [said for nest in self._nests for said in nest.maybe_launch(now)]
+
+    def next_tick(self) -> int | None:
+        """When the clock alone gives something to do next, or None."""
+        return min((due for nest in self._nests if (due := nest.due_at()) is not None), default=None)
+
+    def ended(self, nest: int) -> bool:
+        """Whether a nest was told to end in this attempt."""
+        return self._nests[nest].ended
+
+    def waves(self, nest: int) -> int:
+        """How many waves were begun in a nest, over all attempts."""
+        return self._before[nest] + self._nests[nest].wave

@@ -1,0 +1,97 @@
+"""What a plan needs to know of loops: the shuffle that moves onto the edges into a head, and what rounds ask for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tailrace.errors import GraphError
+from tailrace.graph.graph import Edge, Graph, Node, unbounded_before
+from tailrace.graph.operators import FEEDBACK, MARKERS, Broadcast, Forward, Hash, Head, Rounds, Tail
+
+
+def hoisted(graph: Graph) -> Graph:
+    """The graph with one shuffle less for each lap of a loop whose head has a key's consumer only.
+
+    Such a head gets its records by that key, from outside and from its tail, and its consumer gets them i to i. So each
+    record is where its key is when it is in the head: the order of a key's records is kept around the loop, and what
+    waits for the head waits beside the state of its key.
+    """
+    inputs = {node.id: node.inputs for node in graph.nodes}
+    for head in graph.nodes:
+        if isinstance(head.operator, Head):
+            _hoist(graph, head, head.operator, inputs)
+    return Graph(tuple(replace(node, inputs=inputs[node.id]) for node in graph.nodes), graph.max_parallelism)
+
+
+def _hoist(graph: Graph, head: Node, operator: Head, inputs: dict[int, tuple[Edge, ...]]) -> None:
+    by_key = _only_key(graph, head, None)
+    fed_by_key = _only_key(graph, head, FEEDBACK) if operator.loop.separate else by_key
+    if by_key is None or fed_by_key is None or _multiplied(graph, head):
+        return
+    inputs[head.id] = tuple(replace(edge, partitioning=by_key) for edge in inputs[head.id])
+    for node in graph.nodes:
+        if isinstance(node.operator, Tail) and node.scope == head.scope:
+            edges = inputs[node.id]
+            inputs[node.id] = tuple(e if e.tag == MARKERS else replace(e, partitioning=fed_by_key) for e in edges)
+    for target, edge in _consumers(graph, head):
+        inputs[target.id] = tuple(replace(e, partitioning=Forward()) if e == edge else e for e in inputs[target.id])
+
+
+def _multiplied(graph: Graph, head: Node) -> bool:
+    """Whether records come into the head or its tail once for each subtask: by a key they would come once in all."""
+    into = [n for n in graph.nodes if n is head or (isinstance(n.operator, Tail) and n.scope == head.scope)]
+    return any(isinstance(edge.partitioning, Broadcast) for node in into for edge in node.inputs)
+
+
+def _only_key(graph: Graph, head: Node, tag: str | None) -> Hash | None:
+    """How the head's only consumer wants its records (or those of the side output `tag`): by a key, or None."""
+    consumers = [(node, edge) for node, edge in _consumers(graph, head) if edge.tag == tag]
+    if len(consumers) != 1:
+        return None
+    node, edge = consumers[0]
+    fits = isinstance(edge.partitioning, Hash) and node.parallelism == head.parallelism
+    return edge.partitioning if fits else None  # type: ignore[return-value]
+
+
+def _consumers(graph: Graph, head: Node) -> list[tuple[Node, Edge]]:
+    """The edges that records leave the head by, with the nodes that hold them."""
+    return [(n, e) for n in graph.nodes for e in n.inputs if e.source == head.id and e.tag != MARKERS]
+
+
+def check_rounds(graph: Graph) -> None:
+    """Raises `GraphError` for a loop in rounds that is inside another, has others inside, or gets records of a source that
+    never ends: then no round would ever be over."""
+    heads = {node.scope: node for node in graph.nodes if isinstance(node.operator, Head)}
+    for scope, head in heads.items():
+        if not rounds_of(head):
+            continue
+        if scope.level > 1:
+            raise GraphError(rounds_inside(head.name, heads[scope.unnest()].name if scope.unnest() in heads else ""))
+        for other in heads:
+            if other.is_inner_of(scope):
+                raise GraphError(rounds_inside(heads[other].name, head.name))
+        source = unbounded_before(graph.node, [node.id for node in graph.nodes if node.scope >= scope])
+        if source is not None:
+            raise GraphError(rounds_unbounded(head.name, source.name))
+
+
+def rounds_of(head: Node) -> Rounds | None:
+    """The rounds of the head's loop, where it runs in rounds."""
+    return head.operator.loop.rounds if isinstance(head.operator, Head) else None
+
+
+def rounds_inside(inner: str, outer: str) -> str:
+    """What to say where one of two loops, of which one is in the other, runs in rounds."""
+    where = f" {outer!r}" if outer else " another"
+    return (
+        f"loop {inner!r} is inside of loop{where}, and rounds are for a loop that is in no other and has none inside; "
+        f"leave rounds= out, or write the loops one after the other"
+    )
+
+
+def rounds_unbounded(loop: str, source: str) -> str:
+    """What to say where a loop in rounds would wait for ever for its first round to end."""
+    return (
+        f"loop {loop!r}: source {source!r} is unbounded, so the first round would never end; leave rounds= out, or use "
+        f"bounded sources"
+    )

@@ -1,0 +1,320 @@
+"""How a loop nest finds out that nothing is left in it. A *nest* is an outermost loop with everything inside.
+
+    worker                                     coordinator
+    Quiet(nest, sent, received, actions)   ->                  all of the nest is at rest here, with the frames counted
+    Moved(nest, watermark)                 ->                  event time has moved on at the entries here
+                                           <-  StartWave(nest, wave)
+    (each task cuts, and counts what is between its cut and those of the others)
+    WaveReport(nest, wave, facts)          ->                  every task of the nest here has completed the wave
+                                           <-  Release(nest, wave, times)        leaves may let event time pass
+                                           <-  Advance(nest)                     entries: the end of event time
+                                           <-  CallFinish(nest, number)          entries: finish, then marker Rest
+                                           <-  EndLoop(nest)                     heads end
+    RoundReport(nest, round, waiting)      ->                  a round is over at the tails here
+                                           <-  StartRound(nest, round)
+                                           <-  StopRounds(nest)                  there will be no other round
+
+Counts say when a wave is worth its while; a wave alone decides. This module has the messages and one task's half.
+
+**A wave** is a cut of the whole nest that stores nothing and blocks nothing (Chandy and Lamport). A task cuts between two
+records, at the first word of wave *k*: `StartWave` at an entry (or at a task none of whose channels of the nest is live),
+or the marker `Attempt(k)` on any channel of the nest, the feedback included. At its cut it notes its facts (what it is
+obliged to, whether its regular inputs have ended), flushes, and sends the marker on all its outputs. From then on it
+counts what it reads from each channel that has not delivered the marker yet.
+
+*The cut is consistent*: what is read before its reader's cut was sent before its sender's cut. Channels are FIFO, so what
+was sent after the sender's cut comes behind the marker, and the marker makes the reader cut at the latest. A task that has
+ended without the marker counts as cut at its end: all its channels had ended, and none had delivered the marker.
+
+*What is counted is what was in the channels at the cut*: a record in channel c at the cut was sent before the marker and is
+read after the cut, so it is read while c is awaited; and what is read while c is awaited was sent before the marker. An end
+of input stands for the marker: nothing comes behind it. What a task had gathered for its outputs was flushed at its cut, so
+it is in a channel. Channels from outside the nest carry no marker; an entry says `ended` only if it has read their ends.
+
+*Nothing left stays so.* Say that every task reports for the same wave: nothing recorded, nothing obliged, all regular inputs
+ended. Then at this consistent cut no channel of the nest holds a record, and no task will make one without reading one.
+Consider the run in which all that happened before the cut happens first; it ends in the same state as the real one, since
+the cut is consistent. In it, nothing can happen after the cut but that commands are followed. So when the coordinator
+decides, there is nothing left, in transit or to come, and nothing will be until it commands something itself.
+
+*Why the whole nest must agree on one wave.* A head that finds its own channels clean knows nothing of the others: a record
+on the feedback of another head, or of a loop further in, comes to it through a shuffle. And answers of different waves are
+of different cuts: a record may be behind both, read here before the older one and sent there after the newer one. So the
+unit is the outermost nest, and reports count together only if they carry the same number. Waves do not overlap: the next
+one is started when every task has completed the last. Nothing is carried from one attempt of the job to the next: the
+frames and messages of an older attempt are fenced off, waves begin again at 1, and what must be known after a restore
+(numbers of rest, feedback that was read, event time, the round) is in the tasks' snapshots and comes back with the facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tailrace.elements.timestamps import MAX_TIME, NO_TIME
+from tailrace.errors import ProtocolViolation
+from tailrace.protocol.message import Message
+
+# From a worker.
+
+
+class Quiet(Message, frozen=True):
+    """All of the nest in this worker is at rest, and its regular inputs here have ended. Said when the worker has nothing
+    else to do, and has done something for the nest since it was said last."""
+
+    nest: int
+    sent: list[int]
+    """Frames of records sent to tasks of the nest in each slot since the attempt began, by slot; 0 for its own."""
+    received: int
+    """Such frames received from other slots and worked off."""
+    actions: int = 0
+    """How many of `Advance` and `CallFinish` the worker has worked off in this attempt: as many as the coordinator has sent
+    when it has done all that it was told."""
+
+
+class Moved(Message, frozen=True):
+    """The event time of the nest's entries in this worker, their minimum, has moved on."""
+
+    nest: int
+    watermark: int
+
+
+class ScopeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Event time in one scope of the nest, as one worker knows it."""
+
+    scope: str
+    """As it writes itself, `StreamScope(0.1)`: which one is in which other is seen from the text."""
+    entry: int = MAX_TIME
+    """Up to which time the scope's own tasks, its entries and all others, had fired their timers at their cuts: the
+    smallest, and at most `LAST_TIME`. `MAX_TIME` where all are idle or there is none. A task further in may not yet have
+    what its entry has already sent."""
+    content: int = MAX_TIME
+    """The smallest timestamp recorded on channels into tasks of the scope itself; `MAX_TIME` where there is none."""
+
+
+class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the tasks of a nest in one worker have found in one wave."""
+
+    recorded: int = 0
+    """Records that were between two cuts."""
+    obliged: bool = False
+    """Whether something will make records by itself: a timer that is awaited, a round that is still to come."""
+    ended: bool = False
+    """Whether all regular inputs of the entries here had ended."""
+    watermark: int = MAX_TIME
+    """The smallest of the entries here."""
+    rested_min: int = 0
+    """The newest number of rest that every unfinished task of the nest here has done; `MAX_TIME` where none is left."""
+    rested_max: int = 0
+    """The newest that some unfinished task here has done."""
+    fed: bool = False
+    """Whether a head here has read feedback since its newest rest."""
+    scopes: list[ScopeFacts] = []
+
+
+class WaveReport(Message, frozen=True):
+    """Every task of the nest in this worker has completed the wave."""
+
+    nest: int
+    wave: int
+    facts: Facts
+
+
+class RoundReport(Message, frozen=True):
+    """The end of a round has come to all tails of the nest here, and to its judge where that is here."""
+
+    nest: int
+    round: int
+    waiting: int = 0
+    """Records of feedback for the next round. The report is said again when this was 0 and is not any more."""
+    verdict: bool | None = None
+    """What `until` says of the round, from the worker with the judge."""
+
+
+# From the coordinator.
+
+
+class StartWave(Message, frozen=True):
+    """The entries here begin wave `wave`, unless its marker was faster. Waves are numbered from 1 in each attempt."""
+
+    nest: int
+    wave: int
+
+
+class Release(Message, frozen=True):
+    """Nothing from up to a time is left inside a scope: its leaves may let the watermark go on, up to this time, once they
+    have the marker of the wave on all inputs. `MAX_TIME`: the scope is empty and its entries are idle."""
+
+    nest: int
+    wave: int
+    times: list[tuple[str, int]]
+
+
+class Advance(Message, frozen=True):
+    """All is at rest, timers of event time aside. The watermark of the entries becomes `LAST_TIME`, and they fire."""
+
+    nest: int
+
+
+class CallFinish(Message, frozen=True):
+    """All is at rest for the `number`-th time: entries call their functions' `finish` and send the marker `Rest`."""
+
+    nest: int
+    number: int
+
+
+class EndLoop(Message, frozen=True):
+    """Nothing is left in the nest, and nothing will be: its heads end."""
+
+    nest: int
+
+
+class StartRound(Message, frozen=True):
+    """Round `round` begins: heads emit what waits for it, then its end."""
+
+    nest: int
+    round: int
+
+
+class StopRounds(Message, frozen=True):
+    """There will be no other round: what waits for one is dropped, and so is what still comes back."""
+
+    nest: int
+
+
+# One task's half.
+
+
+class Wave:
+    """One task's half of the waves of its nest. `channels`: its live input channels in the nest, the feedback included.
+
+    Invariant V1: a task cuts at most once for a wave, and waves grow.
+    Invariant V2: `recorded` and `earliest` are of exactly those records that were read between the cut and the marker (or
+    the end) of their channel.
+    Invariant V3: a wave is complete exactly when every live channel has delivered its marker, and none begins before the
+    last one is complete.
+    """
+
+    def __init__(self, channels: Iterable[Any]) -> None:
+        self.live = set(channels)
+        """Channels that have not ended."""
+        self.current = 0
+        """The wave that the task has cut for last; 0: none yet."""
+        self.recorded = 0
+        """Records that were in this task's channels at its cut, as far as they were read."""
+        self.earliest = MAX_TIME
+        """The smallest of their timestamps."""
+        self._awaited: set[Any] = set()
+        """Live channels that have not delivered the marker of `current`."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the current wave is complete here."""
+        return self.current > 0 and not self._awaited
+
+    def start(self, wave: int) -> bool:
+        """The word of a wave came, by command or by marker. True when the task is to cut now: note its facts, flush, and
+        send the marker on. False for a wave that is current or older."""
+        if wave <= self.current:
+            return False
+        if self._awaited:
+            raise ProtocolViolation(f"wave {wave} begins while wave {self.current} is under way")
+        self.current = wave
+        self.recorded, self.earliest = 0, MAX_TIME
+        self._awaited = set(self.live)
+        return True
+
+    def marker(self, channel: Any, wave: int) -> None:
+        """A channel delivered the marker of a wave, for which `start` was called before."""
+        if wave != self.current or channel not in self._awaited:
+            raise ProtocolViolation(f"marker of wave {wave} on {channel}, which is not awaited in wave {self.current}")
+        self._awaited.discard(channel)
+
+    def read(self, channel: Any, count: int, earliest: int) -> None:
+        """The task reads `count` records from a channel, the earliest of this time. Records without one hold no time back:
+        `MAX_TIME` or `NO_TIME` where none has a timestamp."""
+        if channel in self._awaited:
+            self.recorded += count
+            if earliest != NO_TIME:
+                self.earliest = min(self.earliest, earliest)
+
+    def ended(self, channel: Any) -> None:
+        """A channel ended: it has delivered all it ever will."""
+        self.live.discard(channel)
+        self._awaited.discard(channel)
+
+    def check(self) -> str | None:
+        """What is wrong with the invariants, or None."""
+        if not self._awaited <= self.live:
+            return "V3: a channel that ended is awaited"
+        if self._awaited and not self.current:
+            return "V3: a channel is awaited without a wave"
+        return None
+
+
+class Gathering:
+    """Numbered markers (`Rest`, `RoundEnd`) that a task passes on once all its channels in the nest, the feedback not
+    among them, have delivered them. A task without such channels (an entry) is told the numbers by a command.
+
+    Two things are to be told apart. A number is *gathered* once in each attempt, and then always passed on: after a restore
+    from between two tasks' doing it, the second one still waits for the marker. Its work (`finish`, `on_round_end`) is
+    *done* once over all attempts; `done` is in the task's snapshot. So whoever owns this does, in this order:
+
+        if gathering.marker(channel, number):        # or gathering.told(number)
+            if gathering.due(number):
+                ...                                  # the work
+            ...                                      # and pass the marker on, behind what that has emitted
+
+    Invariant V4: numbers are gathered in growing order, each once in an attempt; the work of one is due at most once.
+    """
+
+    def __init__(self, channels: Iterable[Any], done: int = 0) -> None:
+        self.done = done
+        """The newest number whose work was done, in this attempt or before the checkpoint that it began from. Rests count
+        from 1, rounds from 0: the owner of rounds begins with -1."""
+        self.gathered: int | None = None
+        """The newest number that was gathered in this attempt."""
+        self._newest: dict[Any, int | None] = dict.fromkeys(channels)
+        """The newest number of each live channel."""
+        self._seen: set[int] = set()
+        """Numbers that came and are not gathered."""
+
+    def marker(self, channel: Any, number: int) -> bool:
+        """A channel delivered a number. True when all have delivered it now, and it is to be passed on."""
+        newest = self._newest[channel]
+        if newest is None or number > newest:
+            self._newest[channel] = number
+            self._seen.add(number)
+        return bool(self._gather())
+
+    def ended(self, channel: Any) -> list[int]:
+        """A channel ended: the numbers that all the others have delivered, and that are to be passed on now."""
+        self._newest.pop(channel, None)
+        return self._gather()
+
+    def told(self, number: int) -> bool:
+        """A task without live channels is told a number by the coordinator. True when it is to be passed on."""
+        if self._newest or (self.gathered is not None and number <= self.gathered):
+            return False
+        self.gathered = number
+        return True
+
+    def due(self, number: int) -> bool:
+        """Whether the work of a number that was gathered is to be done. It counts as done from now on."""
+        if number <= self.done:
+            return False
+        self.done = number
+        return True
+
+    def _gather(self) -> list[int]:
+        """Numbers that every live channel has delivered or gone beyond. Without channels all that came are complete."""
+        least = [-1 if newest is None else newest for newest in self._newest.values()]
+        limit = min(least, default=max(self._seen, default=-1))
+        found = sorted(number for number in self._seen if number <= limit)
+        self._seen = {number for number in self._seen if number > limit}
+        found = [number for number in found if self.gathered is None or number > self.gathered]
+        if found:
+            self.gathered = found[-1]
+        return found

@@ -1,0 +1,138 @@
+"""Spill files: where a loop's feedback waits that has no room in memory.
+
+Nothing in them outlives the process: what makes feedback durable are checkpoints. The files have no name, so nothing stays
+behind, however the process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any, NamedTuple, NoReturn
+
+from tailrace.errors import InternalError, TailraceError
+
+SEGMENT_BYTES = 64 << 20
+"""A file is given back to the disk as a whole, when nothing in it is needed any more."""
+
+
+class Segment:
+    """One file."""
+
+    __slots__ = ("end", "file", "live")
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.end = 0
+        self.live = 0
+        """How many references to it are not released."""
+
+
+class Ref(NamedTuple):
+    segment: Segment
+    offset: int
+    length: int
+
+
+class SpillFiles:
+    """A spill in `folder` (None: the machine's folder for temporary files). Synchronous; the page cache makes it fast.
+
+    Invariant: a file other than the current one has a live reference; `held` is the sum of the live references' lengths.
+    """
+
+    def __init__(self, folder: str | None = None, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.folder = folder
+        self.held = 0
+        self._segment_bytes = segment_bytes
+        self._current: Segment | None = None
+        self._segments: set[Segment] = set()
+
+    @property
+    def files(self) -> int:
+        """How many files there are."""
+        return len(self._segments)
+
+    def append(self, data: bytes) -> Ref:
+        """Stores bytes. Raises `TailraceError` where the folder has no room or is not there."""
+        segment = self._current
+        if segment is None or segment.end >= self._segment_bytes:
+            segment = self._next()
+        view, at = memoryview(data), segment.end
+        while view:
+            try:
+                written = os.pwrite(segment.file.fileno(), view, at)
+            except (
+                OSError
+            ) as error:  # what was written of it lies behind the end, and is overwritten by what comes next
+                self._failed(error)
+            view, at = view[written:], at + written
+        ref = Ref(segment, segment.end, len(data))
+        segment.end = at
+        segment.live += 1
+        self.held += len(data)
+        return ref
+
+    def read(self, ref: Ref) -> bytes:
+        """What was stored."""
+        parts: list[bytes] = []
+        at, end = ref.offset, ref.offset + ref.length
+        while at < end:
+            try:
+                part = os.pread(ref.segment.file.fileno(), end - at, at)
+            except OSError as error:
+                raise TailraceError(
+                    f"feedback cannot be read back from a spill file in {self._place()}: {error}"
+                ) from error
+            if not part:
+                raise InternalError(f"a spill file in {self._place()} ends at {at}, before {end}")
+            parts.append(part)
+            at += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def release(self, ref: Ref) -> None:
+        """The bytes are not needed any more."""
+        segment = ref.segment
+        segment.live -= 1
+        self.held -= ref.length
+        if segment.live:
+            return
+        if segment is self._current:
+            os.ftruncate(segment.file.fileno(), 0)
+            segment.end = 0
+        else:
+            self._remove(segment)
+
+    def close(self) -> None:
+        """Gives everything back to the disk."""
+        for segment in list(self._segments):
+            self._remove(segment)
+        self._current = None
+        self.held = 0
+
+    def _next(self) -> Segment:
+        try:
+            file = tempfile.TemporaryFile(buffering=0, prefix="tailrace-", dir=self.folder)  # noqa: SIM115
+        except OSError as error:
+            self._failed(error)
+        self._current = Segment(file)
+        self._segments.add(self._current)
+        return self._current
+
+    def _remove(self, segment: Segment) -> None:
+        self._segments.discard(segment)
+        segment.file.close()
+
+    def _place(self) -> str:
+        if self.folder is not None:
+            return repr(self.folder)
+        try:
+            return repr(tempfile.gettempdir())
+        except OSError:  # no folder of the machine can be written to
+            return "a folder for temporary files"
+
+    def _failed(self, error: OSError) -> NoReturn:
+        raise TailraceError(
+            f"feedback that has no room in memory cannot be written to {self._place()}: {error.strerror or error}; "
+            f"{self.held:,} bytes of it are held there. Make room there, name a folder that has it on every machine, "
+            f"Spill(dir=...), or keep more in memory, Spill(memory_bytes=...)"
+        ) from error

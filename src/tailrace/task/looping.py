@@ -1,0 +1,254 @@
+"""One task's part in its loop nest: waves, coming to rest, the end. See `docs/protocols/termination.md`.
+
+What the coordinator commands is stored, and worked off one by one as steps of the task; markers act as they are read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from tailrace.elements.markers import Attempt, Rest, RoundEnd
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, NO_TIME
+from tailrace.graph.plan import Nest
+from tailrace.protocol.termination import (
+    Advance,
+    CallFinish,
+    EndLoop,
+    Gathering,
+    Release,
+    StartRound,
+    StartWave,
+    StopRounds,
+    Wave,
+)
+from tailrace.task.chain import Chain
+from tailrace.task.gate import Gate
+from tailrace.task.operators.loops import MARKERS_PORT, HeadTask, LeaveTask, TailTask
+from tailrace.task.outbox import Outbox
+
+Command = Advance | CallFinish | EndLoop | Release | StartRound | StartWave | StopRounds
+FEEDBACK_CHANNEL = "feedback"
+"""How a head calls, among its channels, the one from its tail."""
+
+
+class TaskLoop:
+    """What a task does for the nest that it is in, or that it leads out of.
+
+    Invariant E2: a head reads nothing more once it was told that the loop has ended.
+    """
+
+    def __init__(
+        self, nest: Nest, vertex: int, channels: Iterable[Any], gate: Gate, chain: Chain, outbox: Outbox
+    ) -> None:
+        self.nest = nest.id
+        self.inside = vertex in nest.vertices
+        """Whether the task is in the nest: what only leads out of it has no say in its end."""
+        self.entry = vertex in nest.entries
+        self.in_rounds = nest.rounds is not None
+        self.gate, self.chain, self.outbox = gate, chain, outbox
+        root = chain.root
+        self.head = root if isinstance(root, HeadTask) else None
+        self.tail = root if isinstance(root, TailTask) else None
+        self.leave = root if isinstance(root, LeaveTask) else None
+        self.scope = str(chain.root.node.scope)
+        self.enters = self.head is not None or self.entry
+        """Whether the task is an entry of its own loop: event time comes into the loop here."""
+        self.channels = set(channels)
+        self.wave = Wave([*self.channels, FEEDBACK_CHANNEL] if self.head is not None else self.channels)
+        self.rest = Gathering(self.channels)
+        self.rounds = Gathering(self.channels, -1)
+        self.commands: deque[Command] = deque()
+        # What there was at the cut of the current wave:
+        self.obliged = self.ended = self.fed = False
+        self.rested = 0
+        self.time = self.entry_time = MAX_TIME
+
+    # What the coordinator says.
+
+    def command(self, message: Command) -> bool:
+        """Stores a command. True where it concerns this task."""
+        if isinstance(message, StartWave | CallFinish | Advance):
+            wanted = self.inside and (self.entry or not self.rest_live)
+        elif isinstance(message, Release):
+            wanted = self.leave is not None
+        else:
+            wanted = self.head is not None
+        if wanted:
+            self.commands.append(message)
+        return wanted
+
+    @property
+    def rest_live(self) -> bool:
+        """Whether any channel from inside the nest lives, the feedback aside."""
+        return bool(self.wave.live - {FEEDBACK_CHANNEL})
+
+    def work(self) -> bool:
+        """Works off one command. True where event time has moved and is to be passed on."""
+        message = self.commands.popleft()
+        if isinstance(message, StartWave):
+            self._start(message.wave)
+            return False
+        if isinstance(message, Release):
+            return self._release(message)
+        if isinstance(message, Advance):
+            self.gate.watermark = max(self.gate.watermark, LAST_TIME)
+            self.chain.watermark(LAST_TIME)
+            return True
+        if isinstance(message, CallFinish):
+            if self.rest.told(message.number):
+                self._at_rest(message.number)
+            return True
+        assert self.head is not None
+        if isinstance(message, EndLoop):
+            self.head.end_loop()
+        elif isinstance(message, StopRounds):
+            self.head.stop_rounds()
+        elif message.round > self.head.round:
+            self.head.start_round(message.round)
+        return False
+
+    # Waves.
+
+    def _start(self, wave: int) -> None:
+        """The cut of a wave: what is so at this moment is what the wave will tell."""
+        if not self.wave.start(wave):
+            return
+        head = self.head
+        self.obliged = any(op.awaited() for op in self.chain.operators) or (head is not None and head.queue.waiting > 0)
+        self.ended = not self.entry or self.gate.ended
+        self.fed = head is not None and head.fed
+        self.rested = self.rest.done
+        self.time = self.chain.arrived[0] if self.entry else MAX_TIME
+        self.entry_time = self.event_time
+        if self.inside:
+            self.outbox.mark(Attempt(wave))
+        if self.tail is not None:
+            self.tail.queue.marker(Attempt(wave))
+        self._wave_passed()
+
+    @property
+    def event_time(self) -> int:
+        """How far event time has come that enters a loop here; `MAX_TIME` where nothing enters, or it is idle."""
+        if not self.enters:
+            return MAX_TIME
+        if self.gate.ended and self.entry:
+            return LAST_TIME
+        return MAX_TIME if self.gate.all_idle else min(self.chain.arrived[0], LAST_TIME)
+
+    def marker(self, channel: Any, marker: Any) -> bool:
+        """A marker of the nest came on a channel. True where event time has moved and is to be passed on."""
+        if isinstance(marker, Attempt):
+            self._start(marker.wave)
+            self.wave.marker(channel, marker.wave)
+            return self._wave_passed()
+        if not self.inside:
+            return False
+        if isinstance(marker, Rest):
+            if self.rest.marker(channel, marker.number):
+                self._at_rest(marker.number)
+        elif self.rounds.marker(channel, marker.round):
+            self.end_round(marker.round)
+        return False
+
+    def channel_ended(self, channel: Any) -> bool:
+        """A channel ended. True where event time has moved and is to be passed on."""
+        if self.tail is not None and self.gate.channels[channel].port == MARKERS_PORT:
+            self.tail.queue.end()  # its own head has ended, so the whole nest was at rest: nothing will come back
+        if channel not in self.channels:
+            return False
+        self.wave.ended(channel)
+        for number in self.rest.ended(channel) if self.inside else ():
+            self._at_rest(number)
+        for number in self.rounds.ended(channel) if self.inside else ():
+            self.end_round(number)
+        return self._wave_passed()
+
+    def read(self, channel: Any, batch: Any) -> None:
+        """The task reads records from a channel of the nest."""
+        if self.wave.complete or not self.wave.current:
+            return
+        self.wave.read(channel, len(batch), earliest(batch))
+
+    def _wave_passed(self) -> bool:
+        return self.leave is not None and self.wave.complete and self.leave.passed(self.wave.current)
+
+    def _release(self, message: Release) -> bool:
+        assert self.leave is not None
+        for scope, time in message.times:
+            if scope == self.leave.scope:
+                self.leave.allow(message.wave, time)
+        return self._wave_passed()
+
+    # Rest.
+
+    def _at_rest(self, number: int) -> None:
+        """The loop is at rest: what functions have to say then is said, and the next ones are told behind it."""
+        if self.rest.due(number):
+            if self.head is not None:
+                self.head.fed = False
+            for operator in self.chain.operators:
+                operator.at_rest()
+        self.outbox.mark(Rest(number))
+
+    # Rounds.
+
+    def end_round(self, number: int) -> None:
+        """Every record of a round was worked off here."""
+        if self.rounds.due(number):
+            for operator in self.chain.operators:
+                operator.end_round(number)
+        self.outbox.mark(RoundEnd(number))
+
+    @property
+    def round_due(self) -> bool:
+        """Whether the head has emitted all of a round, and is to say so; after a restore once more."""
+        head = self.head
+        if head is None or not self.in_rounds or head.said:
+            return False
+        return head.round_over or (self.gate.ended and not head.queue.ready)
+
+    def say_round_end(self) -> None:
+        """The head has emitted all of a round."""
+        head = self.head
+        assert head is not None
+        head.round_over, head.said_round = True, head.round
+        self.end_round(head.round)
+
+    @property
+    def round(self) -> int:
+        """The newest round that has ended here, in this attempt; -1 before."""
+        if self.head is not None:
+            return self.head.said_round
+        return -1 if self.rounds.gathered is None else self.rounds.gathered
+
+    # What others may ask.
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the task will do nothing before somebody else does, and never will where nobody does."""
+        if (
+            self.commands
+            or self.round_due
+            or not self.gate.empty
+            or not self.outbox.empty
+            or (self.entry and not self.gate.ended)
+        ):
+            return False
+        if self.head is not None and (self.head.queue.ready or self.head.queue.waiting):
+            return False
+        return not any(operator.awaited() for operator in self.chain.operators)
+
+
+def earliest(batch: Any) -> int:
+    """The smallest timestamp of a batch; `MAX_TIME` where there is none."""
+    times = batch.times
+    if times is None:
+        return MAX_TIME
+    known = times[times != NO_TIME]
+    return int(known.min()) if len(known) else MAX_TIME
+
+
+MARKERS = (Attempt, Rest, RoundEnd)
+"""Markers that concern a nest only."""

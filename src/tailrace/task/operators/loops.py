@@ -1,0 +1,290 @@
+"""The ends of a loop at run time: its head and tail, and where streams enter and leave it.
+
+The tail's subtask hands what comes back to the head's subtask in the same worker, through a queue that never refuses: so
+no back-pressure goes around the loop. What the queue holds of a checkpoint is the head's to write (`task.feedback`).
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import msgspec
+
+from tailrace.elements.batches import Batch
+from tailrace.elements.frames import ChannelId, decode, encode_batch
+from tailrace.elements.keys import owners
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
+from tailrace.errors import CheckpointCorrupt, ProtocolViolation
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import FEEDBACK, Enter, Head, Judge, Leave, Loop, Tail
+from tailrace.state.backend import MetaPart
+from tailrace.task.context import OperatorContext
+from tailrace.task.feedback import LogFrame
+from tailrace.task.operators.base import OperatorTask
+
+FEEDBACK_PORT = 1
+"""The port of a head that what comes back is handed in at."""
+MARKERS_PORT = 1
+"""The port of a tail at which the markers of its own head come."""
+CROWDED = 8_192
+"""Records: while more wait in the queue, an adaptive head takes them before any input."""
+
+
+class HeadState(msgspec.Struct, array_like=True):
+    """What a head has in a checkpoint beside its log."""
+
+    fed: bool
+    round: int = 0
+    round_over: bool = False
+    stopped: bool = False
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(HeadState)
+
+
+def _loop(node: Node) -> Loop:
+    assert isinstance(node.operator, Head | Tail | Enter | Leave)
+    return node.operator.loop
+
+
+class HeadTask(OperatorTask):
+    """Where a loop begins. The task asks it whose turn it is: what came back, or the regular input."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        super().__init__(node, ctx)
+        self.loop = loop = _loop(node)
+        self.queue = ctx.services.feedback_of(loop, ctx.subtask)
+        self.keyed = False
+        """Whether what comes in is partitioned by key: set by whoever builds the chain."""
+        self.over = False
+        """Whether the loop has ended: nothing comes back any more."""
+        self.fed = False
+        """Whether anything came back since the loop was last at rest."""
+        self.held = False
+        """Whether nothing goes on into the loop: a checkpoint that a stop has asked for holds it."""
+        self.round = 0
+        """In rounds: the round at hand."""
+        self.round_over = False
+        """In rounds: whether all of it was emitted, and its end was said."""
+        self.stopped = False
+        """In rounds: whether there will be no other one."""
+        self.said_round = -1
+        """The newest round whose end was said in this attempt."""
+        self._regular_turn = False
+        self._logs: list[tuple[int, int, LogFrame]] = []
+
+    def process(self, batch: Any, port: int) -> None:
+        if port == FEEDBACK_PORT:
+            self.fed = True
+            if self.loop.separate:
+                feedback = self.side_out.get(FEEDBACK)
+                if feedback is not None:
+                    feedback(batch)
+                return
+        self.out(batch)
+
+    def takes_feedback(self, input_waits: bool, cut_waits: bool) -> bool:
+        """Whether the next step reads what came back, and not the regular input. While a cut waits behind the regular
+        input, that gets every second step, so that no checkpoint starves."""
+        queue = self.queue
+        if not queue.ready or not input_waits:
+            return queue.ready
+        if not cut_waits and (self.loop.priority == "feedback-first" or queue.records > CROWDED or queue.spilled):
+            return True
+        self._regular_turn = not self._regular_turn
+        return not self._regular_turn
+
+    def figures(self) -> dict[str, float]:
+        """What the progress report says of the feedback."""
+        queue, name = self.queue, self.node.name
+        figures = {"feedback_records": queue.records + queue.waiting, "feedback_spilled_bytes": queue.spilled}
+        return {f"{name}.{what}": float(value) for what, value in (figures | {"feedback_total": queue.taken}).items()}
+
+    def end_loop(self) -> None:
+        """The loop has come to its end."""
+        self.over = True
+
+    # Rounds.
+
+    @property
+    def said(self) -> bool:
+        """Whether the end of the round at hand was said in this attempt."""
+        return self.said_round == self.round
+
+    def start_round(self, number: int) -> None:
+        """What came back for this round is to be read now."""
+        self.round, self.round_over = number, False
+        self.queue.open_round()
+
+    def stop_rounds(self) -> None:
+        """There will be no other round: what came back for it is dropped, and so is what still comes."""
+        self.stopped = True
+        self.queue.drop()
+
+    def close(self) -> None:
+        self.queue.close()
+
+    # Checkpoints.
+
+    def snapshot(self, checkpoint: int) -> bytes | None:
+        self.queue.cut(checkpoint)
+        return _encoder.encode(HeadState(self.fed, self.round, self.round_over, self.stopped))
+
+    def abort(self, checkpoint: int) -> None:
+        self.queue.discard(checkpoint)
+
+    def restore(self, parts: list[MetaPart]) -> None:
+        states = [_decoder.decode(part.data) for part in parts if part.data]
+        if states:
+            self.fed = any(state.fed for state in states)
+            self.round = max(state.round for state in states)
+            self.round_over = all(state.round_over for state in states if state.round == self.round)
+            self.stopped = any(state.stopped for state in states)
+
+    def feedback_part(self, subtask: int, parallelism: int, frame: LogFrame) -> None:
+        """While restoring: a frame of the log that an old subtask had. Those of each come in order."""
+        self._logs.append((subtask, parallelism, frame))
+
+    def feedback_restored(self) -> None:
+        """Everything was read: what was on its way comes first."""
+        logs, self._logs = self._logs, []
+        logs.sort(key=lambda log: log[0])
+        frames = [mine for subtask, parallelism, frame in logs for mine in self._mine(subtask, parallelism, frame)]
+        self.queue.restored(frames)
+        if self.stopped:
+            self.queue.drop()
+
+    def _mine(self, subtask: int, parallelism: int, frame: LogFrame) -> list[LogFrame]:
+        """What of an old subtask's frame is this one's now: by key where the loop is keyed, else all of it or nothing."""
+        if parallelism == self.ctx.parallelism:
+            return [frame] if subtask == self.ctx.subtask else []
+        if not self.keyed:
+            return [frame] if subtask % self.ctx.parallelism == self.ctx.subtask else []
+        batch = _batch(frame, self.node.name)
+        if batch.groups is None:
+            raise CheckpointCorrupt(f"the feedback log of {self.node.name!r} has records without key groups")
+        targets = owners(self.ctx.parallelism, self.ctx.services.max_parallelism)[batch.groups]
+        part: Any = dict(batch.partition(targets, self.ctx.parallelism)).get(self.ctx.subtask)
+        if part is None:
+            return []
+        return [LogFrame(frame.waiting, len(part), encode_batch(ChannelId(0, 0, 0), 0, 0, 0, part))]
+
+
+def _batch(frame: LogFrame, who: str) -> Batch:
+    try:
+        return decode(frame.data).batch()
+    except ProtocolViolation as error:
+        raise CheckpointCorrupt(f"the feedback log of {who!r} cannot be read: {error}") from error
+
+
+class TailTask(OperatorTask):
+    """Where the feedback of a loop ends."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        super().__init__(node, ctx)
+        self.queue = ctx.services.feedback_of(_loop(node), ctx.subtask)
+
+    def open(self) -> None:
+        if self.finished:  # before the checkpoint that it was restored from
+            self.queue.end()
+
+    def process(self, batch: Any, port: int) -> None:
+        self.queue.append(batch)
+
+    def snapshot(self, checkpoint: int) -> bytes | None:
+        self.queue.barrier(checkpoint)
+        return None
+
+    def finish(self) -> None:
+        self.queue.end()
+
+
+class RoundResult(list[Any]):
+    """What a round produced: the records that were fed back, and with them its number and what the loop gave out."""
+
+    def __init__(self, number: int, feedback: list[Any], output: list[Any]) -> None:
+        super().__init__(feedback)
+        self.round = number
+        self.output = output
+
+
+class JudgeTask(OperatorTask):
+    """Gathers what a round produces, in one place, and asks the user's `until` at its end."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        super().__init__(node, ctx)
+        assert isinstance(node.operator, Judge) and node.operator.loop.rounds is not None
+        self.until = node.operator.loop.rounds.until
+        self.verdict: tuple[int, bool] | None = None
+        """The newest round that was judged, and whether it is to be the last one."""
+        self._feedback: list[Any] = []
+        self._output: list[Any] = []
+
+    def process(self, batch: Any, port: int) -> None:
+        (self._output if port else self._feedback).extend(batch.to_rows().values)
+
+    def end_round(self, number: int) -> None:
+        result = RoundResult(number, self._feedback, self._output)
+        self._feedback, self._output = [], []
+        self.verdict = (number, bool(self.call_user(lambda: self.until(result), what=f"until, of round {number},")))
+
+    def snapshot(self, checkpoint: int) -> bytes | None:
+        state = (self.verdict, self._feedback, self._output)
+        return self.call_user(lambda: pickle.dumps(state, 5), what="pickling what a round produced")  # type: ignore[no-any-return]
+
+    def restore(self, parts: list[MetaPart]) -> None:
+        for part in parts:
+            if part.data:
+                self.verdict, self._feedback, self._output = pickle.loads(part.data)
+
+
+class EnterTask(OperatorTask):
+    """A stream from outside on its way into a loop."""
+
+    def process(self, batch: Any, port: int) -> None:
+        self.out(batch)
+
+
+class LeaveTask(OperatorTask):
+    """A stream on its way out of a loop: its records pass at once, event time when the loop's wave has let it go.
+
+    Invariant E1: `released` never decreases, and no record from before it comes out of the loop any more, but for what
+    was late inside.
+    """
+
+    generates_watermarks = True
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        super().__init__(node, ctx)
+        self.scope = str(_loop(node).scope)
+        self.released = MIN_TIME
+        self.idle = False
+        """Whether the loop has nothing to say for now, and must not hold anybody back."""
+        self._allowed: list[tuple[int, int]] = []
+        """(wave, time) that the coordinator has said, whose wave has not come here yet."""
+
+    def open(self) -> None:
+        self.released = max(self.released, self.ctx.watermark_time)
+
+    def process(self, batch: Any, port: int) -> None:
+        self.idle = False
+        self.out(batch)
+
+    def own_watermark(self) -> int:
+        return self.released
+
+    def allow(self, wave: int, time: int) -> None:
+        """Nothing from before `time` comes out behind this wave; `MAX_TIME`: the loop is idle."""
+        self._allowed.append((wave, time))
+
+    def passed(self, wave: int) -> bool:
+        """A wave has come on every input. True where that lets event time go on."""
+        before = (self.released, self.idle)
+        for at, time in self._allowed:
+            if at <= wave:
+                self.idle = time == MAX_TIME
+                self.released = self.released if self.idle else max(self.released, time)
+        self._allowed = [(at, time) for at, time in self._allowed if at > wave]
+        return (self.released, self.idle) != before

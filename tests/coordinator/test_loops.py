@@ -1,0 +1,738 @@
+"""Loop nests: small ones explored in every order, with the real halves of the protocol, and what each of its rules is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.coordinator.loops import (
+    LONGEST_PAUSE,
+    PAUSE,
+    Decision,
+    Nests,
+    NestSpec,
+    Step,
+    decide,
+    left_behind,
+)
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
+from tailrace.errors import ProtocolViolation
+from tailrace.protocol.termination import (
+    Advance,
+    CallFinish,
+    EndLoop,
+    Facts,
+    Gathering,
+    Moved,
+    Quiet,
+    Release,
+    RoundReport,
+    ScopeFacts,
+    StartRound,
+    StartWave,
+    StopRounds,
+    Wave,
+    WaveReport,
+)
+
+REST = Facts(ended=True, watermark=LAST_TIME, rested_min=1, rested_max=1)
+
+
+# The decision.
+
+
+@pytest.mark.parametrize(
+    ("facts", "step"),
+    [
+        ([REST, REST], Decision(Step.END)),
+        ([REST, Facts(recorded=1, ended=True)], Decision(Step.NOT_YET)),
+        ([Facts(obliged=True, ended=True), REST], Decision(Step.NOT_YET)),
+        ([REST, Facts(ended=False)], Decision(Step.NOT_YET)),
+        ([REST, Facts(ended=True, watermark=5)], Decision(Step.ADVANCE)),
+        ([Facts(ended=True, watermark=MIN_TIME)], Decision(Step.ADVANCE)),
+        ([Facts(ended=True, watermark=LAST_TIME)], Decision(Step.FINISH, 1)),
+        ([Facts(ended=True, rested_min=0, rested_max=0), REST], Decision(Step.FINISH, 1)),
+        ([Facts(ended=True, rested_min=1, rested_max=2), REST], Decision(Step.FINISH, 2)),
+        ([Facts(ended=True, rested_min=2, rested_max=2, fed=True)], Decision(Step.FINISH, 3)),
+        ([Facts(ended=True, rested_min=MAX_TIME), REST], Decision(Step.END)),
+    ],
+)
+def test_what_follows_from_a_wave(facts: list[Facts], step: Decision) -> None:
+    assert decide(facts) == step
+
+
+def test_nobody_finishes_before_event_time_has_come_everywhere() -> None:
+    inside = Facts(
+        ended=True, watermark=LAST_TIME, scopes=[ScopeFacts("StreamScope(0)", LAST_TIME), ScopeFacts("StreamScope(0.0)", 7)]
+    )
+    assert decide([REST, inside]) == Decision(Step.NOT_YET)
+
+
+def test_event_time_goes_on_as_far_as_nothing_is_left_behind() -> None:
+    one = Facts(scopes=[ScopeFacts("StreamScope(0)", 50, 41), ScopeFacts("StreamScope(0.0)", 45)])
+    two = Facts(scopes=[ScopeFacts("StreamScope(0)", 60), ScopeFacts("StreamScope(0.10)", 70, 30)])
+    assert left_behind([one, two]) == {"StreamScope(0)": 29, "StreamScope(0.0)": 45, "StreamScope(0.10)": 29}
+
+
+# What the coordinator says, told one by one.
+
+
+class Desk:
+    """A coordinator's book of one nest of two slots, and what it has said."""
+
+    def __init__(self, spec: NestSpec | None = None) -> None:
+        self.nests = Nests([spec if spec is not None else NestSpec(2)])
+        self.now = 0
+        self.sent: list[tuple[int, Any]] = []
+
+    def say(self, slot: int, message: Any) -> None:
+        self.sent += self.nests.message(slot, message, self.now)
+
+    def quiet(self, actions: int = 0, **counts: Any) -> None:
+        for slot in range(2):
+            self.say(slot, Quiet(0, [0, 0], 0, actions))
+
+    def report(self, wave: int, *facts: Facts) -> None:
+        for slot, one in enumerate(facts):
+            self.say(slot, WaveReport(0, wave, one))
+
+    def wait(self, micros: int) -> None:
+        self.now += micros
+        self.sent += self.nests.tick(self.now)
+
+    def said(self) -> list[Any]:
+        """What was said since this was asked last; each message once, and to both slots."""
+        sent, self.sent = self.sent, []
+        assert [slot for slot, _ in sent] == [0, 1] * (len(sent) // 2)
+        assert [one for _, one in sent[::2]] == [one for _, one in sent[1::2]]
+        return [one for _, one in sent[::2]]
+
+
+def test_from_rest_to_the_end() -> None:
+    desk = Desk()
+    desk.quiet()
+    assert desk.said() == [StartWave(0, 1)]
+    desk.report(1, Facts(ended=True, watermark=5), Facts(ended=True, watermark=9))
+    assert desk.said() == [Advance(0)]
+    desk.quiet(actions=1)
+    assert desk.said() == [StartWave(0, 2)]
+    desk.report(2, Facts(ended=True), Facts(ended=True))
+    assert desk.said() == [CallFinish(0, 1)]
+    desk.quiet(actions=2)
+    desk.report(3, replaced(REST, fed=True), REST)
+    assert desk.said() == [StartWave(0, 3), CallFinish(0, 2)], "what came back may have to be finished with"
+    desk.quiet(actions=3)
+    desk.report(4, *[replaced(REST, rested_min=2, rested_max=2)] * 2)
+    assert desk.said() == [StartWave(0, 4), EndLoop(0)]
+    assert desk.nests.ended(0) and desk.nests.waves(0) == 4
+    desk.quiet(actions=3)
+    desk.say(0, Moved(0, 7))
+    desk.wait(10 * LONGEST_PAUSE)
+    assert desk.said() == [] and desk.nests.next_tick() is None
+
+
+def replaced(facts: Facts, **changes: Any) -> Facts:
+    return Facts(**{name: getattr(facts, name) for name in Facts.__struct_fields__} | changes)
+
+
+def test_a_wave_waits_for_counts_that_fit() -> None:
+    desk = Desk()
+    desk.say(0, Quiet(0, [0, 3], 0))
+    desk.say(1, Quiet(0, [0, 0], 2))
+    assert desk.said() == [] and desk.nests.next_tick() is None, "one frame is under way"
+    desk.say(1, Quiet(0, [1, 0], 3))
+    assert desk.said() == [], "and another one"
+    desk.say(0, Quiet(0, [0, 3], 1))
+    assert desk.said() == [StartWave(0, 1)]
+
+
+def test_a_worker_that_has_not_followed_is_waited_for() -> None:
+    desk = Desk()
+    desk.quiet()
+    desk.report(1, Facts(ended=True, watermark=5), Facts(ended=True))
+    desk.said()
+    desk.say(0, Quiet(0, [0, 0], 0, 1))
+    desk.say(1, Quiet(0, [0, 0], 0, 0))
+    assert desk.said() == [], "it said this before it heard of the command"
+    desk.say(1, Quiet(0, [0, 0], 0, 1))
+    assert desk.said() == [StartWave(0, 2)]
+
+
+def test_after_a_wave_that_decided_nothing_somebody_must_have_something_new_to_say() -> None:
+    desk = Desk()
+    desk.quiet()
+    desk.report(1, Facts(ended=True, recorded=1), REST)
+    assert desk.said() == [StartWave(0, 1)]
+    desk.say(0, Quiet(0, [0, 0], 0))
+    assert desk.said() == [StartWave(0, 2)]
+
+
+def test_or_the_clock_asks_again_ever_more_rarely() -> None:
+    desk = Desk()
+    desk.quiet()
+    gaps = []
+    for wave in range(1, 12):
+        desk.report(wave, Facts(ended=True, obliged=True), REST)
+        due = desk.nests.next_tick()
+        assert due is not None
+        gaps.append(due - desk.now)
+        desk.wait(due - desk.now - 1)
+        assert [one for one in desk.said() if one != StartWave(0, 1)] == []
+        desk.wait(1)
+        assert desk.said() == [StartWave(0, wave + 1)]
+    assert gaps[:3] == [PAUSE, 2 * PAUSE, 4 * PAUSE] and gaps[-1] == LONGEST_PAUSE
+
+
+def test_what_is_new_during_a_wave_counts_for_the_next() -> None:
+    desk = Desk()
+    desk.quiet()
+    desk.say(0, Quiet(0, [0, 0], 0))
+    desk.report(1, Facts(ended=True, recorded=1), REST)
+    assert desk.said() == [StartWave(0, 1), StartWave(0, 2)]
+
+
+def times(entry: int, content: int = MAX_TIME, **more: Any) -> Facts:
+    return Facts(watermark=entry, scopes=[ScopeFacts("StreamScope(0)", entry, content)], **more)
+
+
+def test_event_time_is_let_go_by_a_wave_and_waves_keep_their_distance() -> None:
+    desk = Desk()
+    desk.now = 1_000
+    desk.say(0, Moved(0, 50))
+    desk.say(1, Moved(0, 60))
+    assert desk.said() == [StartWave(0, 1)]
+    desk.report(1, times(50), times(60, 31))
+    assert desk.said() == [Release(0, 1, [("StreamScope(0)", 30)])]
+    assert desk.nests.next_tick() == 1_000 + PAUSE, "there is more to be let go"
+    desk.wait(PAUSE)
+    desk.report(2, times(50), times(60))
+    assert desk.said() == [StartWave(0, 2), Release(0, 2, [("StreamScope(0)", 50)])]
+    assert desk.nests.next_tick() is None
+    desk.say(1, Moved(0, 70))
+    desk.wait(PAUSE)
+    desk.report(3, times(50), times(70))
+    assert desk.said() == [StartWave(0, 3)], "what has not grown is not said"
+
+
+def test_a_scope_where_nobody_has_anything_to_say_is_idle() -> None:
+    desk = Desk()
+    desk.say(0, Moved(0, 50))
+    desk.wait(PAUSE)
+    desk.report(1, times(50), times(MAX_TIME))
+    desk.say(0, Moved(0, MAX_TIME))
+    desk.wait(PAUSE)
+    desk.report(2, times(MAX_TIME), times(MAX_TIME))
+    desk.say(0, Moved(0, 60))
+    desk.wait(2 * PAUSE)
+    desk.report(3, times(60), times(MAX_TIME))
+    told = [one.times[0][1] for one in desk.said() if isinstance(one, Release)]
+    assert told == [50, MAX_TIME, 60]
+
+
+def test_at_the_end_event_time_goes_on_loop_by_loop_without_a_pause() -> None:
+    def inner(outer: int, time: int) -> Facts:
+        scopes = [ScopeFacts("StreamScope(0)", outer), ScopeFacts("StreamScope(0.0)", time)]
+        return Facts(ended=True, watermark=LAST_TIME, scopes=scopes)
+
+    desk = Desk()
+    desk.quiet()
+    desk.report(1, inner(5, LAST_TIME), inner(5, LAST_TIME))
+    assert desk.said() == [
+        StartWave(0, 1),
+        Release(0, 1, [("StreamScope(0)", 5), ("StreamScope(0.0)", LAST_TIME)]),
+        StartWave(0, 2),
+    ]
+    desk.report(2, inner(LAST_TIME, LAST_TIME), inner(LAST_TIME, LAST_TIME))
+    assert desk.said() == [CallFinish(0, 1)], "what leaves the nest itself waits for its end"
+
+
+@pytest.mark.parametrize(
+    ("slot", "message"),
+    [
+        (0, Quiet(1, [0, 0], 0)),
+        (0, Quiet(-1, [0, 0], 0)),
+        (2, Quiet(0, [0, 0], 0)),
+        (0, Quiet(0, [0, 0], 0, actions=1)),
+        (0, WaveReport(0, 1, REST)),
+        (0, RoundReport(0, 0)),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(slot: int, message: Any) -> None:
+    with pytest.raises(ProtocolViolation):
+        Desk().say(slot, message)
+
+
+def test_a_wave_is_reported_once_and_no_other_one() -> None:
+    desk = Desk()
+    desk.quiet()
+    desk.say(0, WaveReport(0, 1, REST))
+    for wave in (0, 1, 2):
+        with pytest.raises(ProtocolViolation):
+            desk.say(0, WaveReport(0, wave, REST))
+
+
+# Rounds.
+
+
+def test_a_round_begins_when_all_have_ended_the_one_before() -> None:
+    desk = Desk(NestSpec(2, rounds=True))
+    desk.say(0, RoundReport(0, 0, waiting=2))
+    assert desk.said() == []
+    desk.say(1, RoundReport(0, 0))
+    assert desk.said() == [StartRound(0, 1)]
+    desk.say(1, RoundReport(0, 1))
+    desk.say(0, RoundReport(0, 1))
+    assert desk.said() == [], "nothing waits: the ordinary end will come"
+    desk.say(1, RoundReport(0, 1, waiting=1))
+    assert desk.said() == [StartRound(0, 2)], "a timer has emitted"
+
+
+def test_rounds_stop_at_their_number() -> None:
+    desk = Desk(NestSpec(2, rounds_max=2, rounds=True))
+    for number in range(2):
+        desk.say(0, RoundReport(0, number, waiting=1))
+        desk.say(1, RoundReport(0, number))
+    assert desk.said() == [StartRound(0, 1), StopRounds(0)]
+    desk.say(1, RoundReport(0, 1, waiting=1))
+    assert desk.said() == []
+
+
+def test_or_when_the_verdict_says_so() -> None:
+    desk = Desk(NestSpec(2, rounds=True))
+    desk.say(0, RoundReport(0, 0, waiting=1, verdict=True))
+    desk.say(1, RoundReport(0, 0, waiting=1))
+    assert desk.said() == [StopRounds(0)]
+
+
+def test_after_a_restore_those_that_had_not_begun_a_round_begin_it() -> None:
+    desk = Desk(NestSpec(2, rounds=True))
+    desk.say(0, RoundReport(0, 4, waiting=1))
+    desk.say(1, RoundReport(0, 3, waiting=1))
+    assert desk.sent == [(1, StartRound(0, 4))]
+    desk.sent = []
+    desk.say(1, RoundReport(0, 4))
+    assert desk.said() == [StartRound(0, 5)]
+
+
+def test_who_has_no_tail_is_not_waited_for() -> None:
+    desk = Desk(NestSpec(2, rounds=True, tails=1))
+    desk.say(0, RoundReport(0, 0, waiting=1))
+    assert desk.said() == [StartRound(0, 1)]
+
+
+def test_rounds_do_not_go_back() -> None:
+    desk = Desk(NestSpec(2, rounds=True))
+    desk.say(0, RoundReport(0, 1))
+    with pytest.raises(ProtocolViolation):
+        desk.say(0, RoundReport(0, 0))
+
+
+# A nest in a nutshell: tasks with the real `Wave` and `Gathering`, channels that deliver in order and whenever they like,
+# workers that say what the protocol has them say, and the real `Nests`.
+
+FEEDBACK = "feedback"
+RECORD, ATTEMPT, WATERMARK, RESTED = "record", "attempt", "watermark", "rest"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A task of the nest. Its channels come from `Shape`."""
+
+    slot: int
+    entry: bool = False
+    regular: tuple[int, ...] = ()
+    """Records of its regular input, as the trips they have left."""
+    timer: int = 0
+    """Trips of the record that its processing-time timer emits; 0: it has none."""
+    event_timer: int = 0
+    """The same for an event-time timer."""
+    farewell: int = 0
+    """The same for what `finish` emits, the first time."""
+    consumes: bool = True
+    """Whether a record has one trip less behind it, and ends where it has none left."""
+    silent_timer: bool = False
+    """Whether there is a timer that emits nothing."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A nest: its tasks, and its channels as (from, to, whether it is feedback)."""
+
+    tasks: tuple[Kind, ...]
+    channels: tuple[tuple[int, int, bool], ...]
+
+    @property
+    def slots(self) -> int:
+        return 1 + max(task.slot for task in self.tasks)
+
+    def into(self, task: int, feedback: bool = True) -> list[int]:
+        return [i for i, (_, to, back) in enumerate(self.channels) if to == task and (feedback or not back)]
+
+    def out_of(self, task: int, to_feedback: bool = True) -> list[int]:
+        return [i for i, (source, _, back) in enumerate(self.channels) if source == task and (to_feedback or not back)]
+
+
+class Doing:
+    """A task at work."""
+
+    def __init__(self, shape: Shape, number: int, restored: bool) -> None:
+        kind = shape.tasks[number]
+        self.wave = Wave(shape.into(number))
+        self.rest = Gathering(shape.into(number, feedback=False), done=int(restored))
+        self.regular = list(kind.regular)
+        self.timers = [kind.timer] if kind.timer else [0] if kind.silent_timer else []
+        self.event_timers = [kind.event_timer] if kind.event_timer else []
+        self.farewell = 0 if restored else kind.farewell
+        self.awaited = set() if restored else set(shape.into(number, feedback=False))
+        """Channels that event time has not come to its end on."""
+        self.advanced = restored
+        self.fed = False
+        self.facts: tuple[Any, ...] = ()
+
+    @property
+    def obliged(self) -> bool:
+        return bool(self.timers)
+
+    def copy(self) -> Doing:
+        new: Doing = _cloned(self, wave=_cloned(self.wave), rest=_cloned(self.rest))
+        new.__dict__.pop("key", None)
+        return new
+
+    @cached_property
+    def key(self) -> Any:
+        wave, rest = self.wave, self.rest
+        return (
+            wave.current, wave.recorded, frozenset(wave._awaited), rest.done, rest.gathered, tuple(rest._newest.values()),
+            tuple(self.regular), tuple(self.timers), tuple(self.event_timers), self.farewell,
+            frozenset(self.awaited), self.advanced, self.fed, self.facts,
+        )  # fmt: skip
+
+
+class Worker:
+    """What a worker has counted and said."""
+
+    def __init__(self, slots: int) -> None:
+        self.sent = [0] * slots
+        self.received = self.actions = self.wave = 0
+        self.news = True
+        """Whether it has done anything since it said `Quiet` last."""
+
+    def copy(self) -> Worker:
+        new: Worker = _cloned(self)
+        new.__dict__.pop("key", None)
+        return new
+
+    @cached_property
+    def key(self) -> Any:
+        return (tuple(self.sent), self.received, self.actions, self.wave, self.news)
+
+
+class Play:
+    """A nest in the middle of a run. `hurry`: how often event time may move, which begins a wave at any moment."""
+
+    def __init__(
+        self, shape: Shape, *, waiting: dict[int, tuple[int, ...]] | None = None, restored: bool = False, hurry: int = 0
+    ) -> None:
+        self.shape = shape
+        self.tasks = [Doing(shape, i, restored) for i in range(len(shape.tasks))]
+        self.workers = [Worker(shape.slots) for _ in range(shape.slots)]
+        self.channels: list[tuple[tuple[str, int], ...]] = [
+            tuple((RECORD, trips) for trips in (waiting or {}).get(i, ())) for i in range(len(shape.channels))
+        ]
+        self.down: list[tuple[Any, ...]] = [()] * shape.slots
+        """What was said to each worker and has not come yet."""
+        self.nests = Nests([NestSpec(shape.slots)])
+        self.hurry = hurry
+        self.now = 0
+        self.ended = [False] * shape.slots
+        self.ends = 0
+        self._own: set[int] = set()
+        """Tasks, and (inverted) workers, that are not shared with other moments."""
+        self._nest_key: Any = None
+        self.clean: frozenset[tuple[int, int]] = frozenset()
+        """(slot, wave) of reports that by themselves would have been an end."""
+
+    # Copies and keys: exploring needs many.
+
+    def copy(self) -> Play:
+        """The same moment once more. What is changed later is copied then (`task`, `worker`, `_up`)."""
+        new = copy(self)
+        new.tasks, new.workers = list(self.tasks), list(self.workers)
+        new.channels, new.down, new.ended = list(self.channels), list(self.down), list(self.ended)
+        new._own = set()
+        return new
+
+    def task(self, number: int) -> Doing:
+        """A task that is to be changed."""
+        if number not in self._own:
+            self._own.add(number)
+            self.tasks[number] = self.tasks[number].copy()
+        return self.tasks[number]
+
+    def worker(self, slot: int) -> Worker:
+        """A worker that is to be changed."""
+        if ~slot not in self._own:
+            self._own.add(~slot)
+            self.workers[slot] = self.workers[slot].copy()
+        return self.workers[slot]
+
+    def key(self) -> Any:
+        """All that decides what may still happen. Equal where the runs so far differ in order only."""
+        return (
+            tuple(task.key for task in self.tasks), tuple(worker.key for worker in self.workers), self._book(),
+            tuple(self.channels), tuple(self.down), tuple(self.ended), self.hurry, self.clean,
+        )  # fmt: skip
+
+    def _book(self) -> Any:
+        if self._nest_key is None:
+            nest = self.nests._nests[0]
+            self._nest_key = (
+                nest.wave, nest.actions, nest.news, nest.moved, nest.lag, nest.pause, nest.again_at,
+                repr(sorted((nest.reports or {}).items())), nest.reports is None, repr(sorted(nest.quiet.items())),
+            )  # fmt: skip
+        return self._nest_key
+
+    # What may happen next.
+
+    def choices(self) -> Iterator[Callable[[Play], None]]:
+        for channel, items in enumerate(self.channels):
+            if items:
+                if items[0][0] == RECORD:
+                    for target in self._targets(self.shape.channels[channel][1], items[0][1]):
+                        yield lambda play, c=channel, t=target: play.read(c, t)  # type: ignore[misc]
+                else:
+                    yield lambda play, c=channel: play.read(c, None)  # type: ignore[misc]
+        for number, task in enumerate(self.tasks):
+            if task.regular:
+                for target in self._targets(number, task.regular[0]):
+                    yield lambda play, n=number, t=target: play.regular(n, t)  # type: ignore[misc]
+            if task.timers:
+                for target in self._targets(number, task.timers[0], emits=True):
+                    yield lambda play, n=number, t=target: play.fire(n, t)  # type: ignore[misc]
+        for slot in range(self.shape.slots):
+            if self.down[slot]:
+                yield lambda play, s=slot: play.follow(s)  # type: ignore[misc]
+            if self.quiet(slot):
+                yield lambda play, s=slot: play.say_quiet(s)  # type: ignore[misc]
+        if self.hurry and not self.ended[0]:
+            yield lambda play: play.move()
+
+    def _targets(self, number: int, trips: int, emits: bool = False) -> list[int | None]:
+        """Where a record may go from a task: to any of its outputs, or nowhere."""
+        left = trips if emits else self._left(number, trips)
+        return list(self.shape.out_of(number)) if left > 0 else [None]
+
+    def _left(self, number: int, trips: int) -> int:
+        return trips - 1 if self.shape.tasks[number].consumes else trips
+
+    # Events.
+
+    def read(self, channel: int, target: int | None) -> None:
+        """A task reads what is next on a channel."""
+        (what, value), self.channels[channel] = self.channels[channel][0], self.channels[channel][1:]
+        source, number, feedback = self.shape.channels[channel]
+        task = self.task(number)
+        if what == RECORD:
+            worker = self.worker(self.shape.tasks[number].slot)
+            worker.news = True
+            assert not (feedback and self.ended[self.shape.tasks[number].slot]), "a record came to a head that has ended"
+            if self.shape.tasks[source].slot != self.shape.tasks[number].slot:
+                worker.received += 1
+            task.wave.read(channel, 1, MAX_TIME)
+            task.fed |= feedback
+            self._emit(number, target, self._left(number, value))
+        elif what == ATTEMPT:
+            self._start(number, value)
+            task.wave.marker(channel, value)
+            self._report(self.shape.tasks[number].slot)
+        elif what == WATERMARK:
+            self.worker(self.shape.tasks[number].slot).news = True
+            task.awaited.discard(channel)
+            self._advance(number)
+        elif task.rest.marker(channel, value):
+            self._at_rest(number, value)
+        assert task.wave.check() is None
+
+    def regular(self, number: int, target: int | None) -> None:
+        trips = self.task(number).regular.pop(0)
+        self._emit(number, target, self._left(number, trips))
+
+    def fire(self, number: int, target: int | None) -> None:
+        trips = self.task(number).timers.pop(0)
+        self.worker(self.shape.tasks[number].slot).news = True
+        self._emit(number, target, trips)
+
+    def follow(self, slot: int) -> None:
+        """A worker follows a command."""
+        message, self.down[slot] = self.down[slot][0], self.down[slot][1:]
+        worker = self.worker(slot)
+        if isinstance(message, StartWave):
+            worker.wave = message.wave
+        elif isinstance(message, Advance | CallFinish):
+            worker.actions += 1
+            worker.news = True
+        for number in self._here(slot):
+            if not self.shape.tasks[number].entry:
+                continue
+            task = self.task(number)
+            if isinstance(message, StartWave):
+                self._start(number, message.wave)
+            elif isinstance(message, Advance):
+                self._advance(number)
+            elif isinstance(message, CallFinish) and task.rest.told(message.number):
+                self._at_rest(number, message.number)
+        if isinstance(message, EndLoop):
+            assert not self.ended[slot]
+            self.ended[slot] = True
+        self._report(slot)
+
+    def quiet(self, slot: int) -> bool:
+        """Whether a worker has nothing to do that it knows of, and has not said so."""
+        worker = self.workers[slot]
+        if not worker.news or self.ended[slot]:
+            return False
+        here = self._here(slot)
+        if any(self.tasks[n].regular or self.tasks[n].obliged for n in here):
+            return False
+        local = [c for c, (a, b, _) in enumerate(self.shape.channels) if a in here and b in here]
+        return not any(self.channels[c] for c in local)
+
+    def say_quiet(self, slot: int) -> None:
+        worker = self.worker(slot)
+        worker.news = False
+        self._up(slot, Quiet(0, list(worker.sent), worker.received, worker.actions))
+
+    def move(self) -> None:
+        """Event time moves on, and the pause is over."""
+        self.hurry -= 1
+        self.now = 10**9
+        self._up(0, Moved(0, 10 - self.hurry))
+        self.now = 0
+
+    # Inside.
+
+    def _here(self, slot: int) -> list[int]:
+        return [i for i, task in enumerate(self.shape.tasks) if task.slot == slot]
+
+    def _emit(self, number: int, target: int | None, trips: int) -> None:
+        if target is None:
+            return
+        slot, to = self.shape.tasks[number].slot, self.shape.tasks[self.shape.channels[target][1]].slot
+        if slot != to:
+            self.worker(slot).sent[to] += 1
+        self.channels[target] += ((RECORD, trips),)
+
+    def _mark(self, number: int, what: str, value: int, feedback: bool = False) -> None:
+        for channel in self.shape.out_of(number, to_feedback=feedback):
+            self.channels[channel] += ((what, value),)
+
+    def _start(self, number: int, wave: int) -> None:
+        task = self.task(number)
+        if task.wave.start(wave):
+            time = LAST_TIME if task.advanced else 5
+            task.facts = (task.obliged, not task.regular, time, task.rest.done, task.fed)
+            self._mark(number, ATTEMPT, wave, feedback=True)
+
+    def _advance(self, number: int) -> None:
+        """Event time comes to its end in a task, once it has on all channels."""
+        task = self.task(number)
+        if task.awaited or task.advanced:
+            return
+        task.advanced = True
+        for trips in task.event_timers:
+            self._emit(number, self.shape.out_of(number)[0], trips)
+        task.event_timers = []
+        self._mark(number, WATERMARK, 0)
+
+    def _at_rest(self, number: int, rest: int) -> None:
+        task = self.task(number)
+        if task.rest.due(rest):
+            task.fed = False
+            if task.farewell:
+                self._emit(number, self.shape.out_of(number)[0], task.farewell)
+                task.farewell = 0
+            self.worker(self.shape.tasks[number].slot).news = True
+        self._mark(number, RESTED, rest)
+
+    def _report(self, slot: int) -> None:
+        """Says that a wave is complete in a worker, if it is."""
+        worker, here = self.workers[slot], self._here(slot)
+        waves = [self.tasks[n].wave for n in here]
+        wave = max(one.current for one in waves)
+        if worker.wave != wave or not all(one.complete and one.current == wave for one in waves):
+            return
+        self.worker(slot).wave = 0
+        noted = [self.tasks[n].facts for n in here]
+        facts = Facts(
+            recorded=sum(one.recorded for one in waves),
+            obliged=any(one[0] for one in noted),
+            ended=all(one[1] for one in noted),
+            watermark=min((f[2] for n, f in zip(here, noted, strict=True) if self.shape.tasks[n].entry), default=MAX_TIME),
+            rested_min=min(one[3] for one in noted),
+            rested_max=max(one[3] for one in noted),
+            fed=any(one[4] for one in noted),
+            scopes=[ScopeFacts("StreamScope(0)", min(one[2] for one in noted))],
+        )
+        if decide([facts]).step is Step.END:
+            self.clean |= {(slot, wave)}
+        self._up(slot, WaveReport(0, wave, facts))
+
+    def _up(self, slot: int, message: Any) -> None:
+        nest = self.nests._nests[0]
+        self.nests, self._nest_key = copy(self.nests), None
+        self.nests._nests = [_cloned(nest)]
+        for to, said in self.nests.message(slot, message, self.now):
+            self.down[to] += (said,)
+            if isinstance(said, EndLoop):
+                self.ends += 1
+                assert not self.alive(), "the end was decided while something was left"
+
+    def alive(self) -> bool:
+        """Whether anything is left that is a record or will be one."""
+        records = any(item[0] == RECORD for items in self.channels for item in items)
+        return records or any(t.regular or t.timers or t.event_timers or t.farewell for t in self.tasks)
+
+    def over(self) -> None:
+        assert all(self.ended), "nothing is left to happen, and the nest has not ended"
+        assert self.ends == self.shape.slots and not self.alive()
+
+
+def _cloned(of: Any, **changes: Any) -> Any:
+    new = object.__new__(type(of))
+    for name, value in vars(of).items():
+        new.__dict__[name] = value.copy() if isinstance(value, set | dict | list) else value
+    new.__dict__.update(changes)
+    return new
+
+
+def explore(start: Play, most: int = 200_000) -> set[tuple[int, int]]:
+    """Plays every order there is. Returns which reports would have been an end by themselves while records lived."""
+    seen: set[Any] = {start.key()}
+    open_ = [start]
+    misled: set[tuple[int, int]] = set()
+    while open_:
+        play = open_.pop()
+        assert len(seen) <= most, "too many states"
+        if play.clean and play.alive():
+            misled |= play.clean
+        choices = list(play.choices())
+        if not choices:
+            play.over()
+        for choice in choices:
+            new = play.copy()
+            choice(new)
+            key = new.key()
+            if key not in seen:
+                seen.add(key)
+                open_.append(new)
+    print(len(seen), "states")
+    return misled
