@@ -1,4 +1,4 @@
-"""Loop nests: small ones explored in every order, with the real halves of the protocol, and what each of its rules is for."""
+"""Loop nests: small ones in every order, with the real halves of the protocol, and what each of its rules is for."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.coordinator.actions import Send
+from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.loops import (
     LONGEST_PAUSE,
     PAUSE,
@@ -24,8 +26,12 @@ from tailrace.coordinator.loops import (
     decide,
     left_behind,
 )
+from tailrace.coordinator.machine import Coordinator, Limits
+from tailrace.coordinator.restarts import Fixed
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation
+from tailrace.protocol.deployment import Deployed, Failed, Hello, Published
+from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.termination import (
     Advance,
     CallFinish,
@@ -72,7 +78,9 @@ def test_what_follows_from_a_wave(facts: list[Facts], step: Decision) -> None:
 
 def test_nobody_finishes_before_event_time_has_come_everywhere() -> None:
     inside = Facts(
-        ended=True, watermark=LAST_TIME, scopes=[ScopeFacts("StreamScope(0)", LAST_TIME), ScopeFacts("StreamScope(0.0)", 7)]
+        ended=True,
+        watermark=LAST_TIME,
+        scopes=[ScopeFacts("StreamScope(0)", LAST_TIME), ScopeFacts("StreamScope(0.0)", 7)],
     )
     assert decide([REST, inside]) == Decision(Step.NOT_YET)
 
@@ -425,6 +433,7 @@ class Worker:
         self.received = self.actions = self.wave = 0
         self.news = True
         """Whether it has done anything since it said `Quiet` last."""
+        self.said: Quiet | None = None
 
     def copy(self) -> Worker:
         new: Worker = _cloned(self)
@@ -437,17 +446,27 @@ class Worker:
 
 
 class Play:
-    """A nest in the middle of a run. `hurry`: how often event time may move, which begins a wave at any moment."""
+    """A nest in the middle of a run. `hurry`: how often event time may move, which begins a wave at any moment. `terse`:
+    workers do not say again what they have said, even if they were at work meanwhile."""
 
     def __init__(
-        self, shape: Shape, *, waiting: dict[int, tuple[int, ...]] | None = None, restored: bool = False, hurry: int = 0
+        self,
+        shape: Shape,
+        *,
+        waiting: dict[int, tuple[int, ...]] | None = None,
+        restored: bool = False,
+        hurry: int = 0,
+        terse: bool = False,
     ) -> None:
-        self.shape = shape
+        self.shape, self.terse = shape, terse
         self.tasks = [Doing(shape, i, restored) for i in range(len(shape.tasks))]
         self.workers = [Worker(shape.slots) for _ in range(shape.slots)]
         self.channels: list[tuple[tuple[str, int], ...]] = [
             tuple((RECORD, trips) for trips in (waiting or {}).get(i, ())) for i in range(len(shape.channels))
         ]
+        for i, (source, to, _) in enumerate(shape.channels):
+            if shape.tasks[source].slot != shape.tasks[to].slot:
+                self.workers[shape.tasks[source].slot].sent[shape.tasks[to].slot] += len(self.channels[i])
         self.down: list[tuple[Any, ...]] = [()] * shape.slots
         """What was said to each worker and has not come yet."""
         self.nests = Nests([NestSpec(shape.slots)])
@@ -469,6 +488,20 @@ class Play:
         new.tasks, new.workers = list(self.tasks), list(self.workers)
         new.channels, new.down, new.ended = list(self.channels), list(self.down), list(self.ended)
         new._own = set()
+        return new
+
+    def restarted(self) -> Play:
+        """The job is restarted from a checkpoint of this moment: records and state are there again; markers, commands and
+        what anybody has said are not. An entry says again what event time it has."""
+        waiting = {i: tuple(n for what, n in items if what == RECORD) for i, items in enumerate(self.channels)}
+        new = Play(self.shape, waiting=waiting, hurry=self.hurry, terse=self.terse)
+        new.nests = self.nests
+        new.nests.begin()
+        for number, (task, was) in enumerate(zip(new.tasks, self.tasks, strict=True)):
+            task.rest.done, task.fed, task.farewell = was.rest.done, was.fed, was.farewell
+            task.regular, task.timers, task.event_timers = list(was.regular), list(was.timers), list(was.event_timers)
+            if was.advanced and self.shape.tasks[number].entry:
+                new._advance(number)
         return new
 
     def task(self, number: int) -> Doing:
@@ -496,7 +529,7 @@ class Play:
         if self._nest_key is None:
             nest = self.nests._nests[0]
             self._nest_key = (
-                nest.wave, nest.actions, nest.news, nest.moved, nest.lag, nest.pause, nest.again_at,
+                nest.wave, nest.actions, nest.news, nest.moved, nest.lag, nest.pause, nest.again_at, nest.moved_at,
                 repr(sorted((nest.reports or {}).items())), nest.reports is None, repr(sorted(nest.quiet.items())),
             )  # fmt: skip
         return self._nest_key
@@ -544,7 +577,9 @@ class Play:
         if what == RECORD:
             worker = self.worker(self.shape.tasks[number].slot)
             worker.news = True
-            assert not (feedback and self.ended[self.shape.tasks[number].slot]), "a record came to a head that has ended"
+            assert not (feedback and self.ended[self.shape.tasks[number].slot]), (
+                "a record came to a head that has ended"
+            )
             if self.shape.tasks[source].slot != self.shape.tasks[number].slot:
                 worker.received += 1
             task.wave.read(channel, 1, MAX_TIME)
@@ -609,7 +644,17 @@ class Play:
     def say_quiet(self, slot: int) -> None:
         worker = self.worker(slot)
         worker.news = False
-        self._up(slot, Quiet(0, list(worker.sent), worker.received, worker.actions))
+        quiet = Quiet(0, list(worker.sent), worker.received, worker.actions)
+        if not self.terse or quiet != worker.said:
+            worker.said = quiet
+            self._up(slot, quiet)
+
+    def wait(self) -> None:
+        """Nothing else happens until the clock has moved on."""
+        due = self.nests.next_tick()
+        assert due is not None, "nothing is left to happen, and the nest has not ended"
+        self.now = max(self.now, due)
+        self._say(self.nests.tick(self.now))
 
     def move(self) -> None:
         """Event time moves on, and the pause is over."""
@@ -676,7 +721,9 @@ class Play:
             recorded=sum(one.recorded for one in waves),
             obliged=any(one[0] for one in noted),
             ended=all(one[1] for one in noted),
-            watermark=min((f[2] for n, f in zip(here, noted, strict=True) if self.shape.tasks[n].entry), default=MAX_TIME),
+            watermark=min(
+                (f[2] for n, f in zip(here, noted, strict=True) if self.shape.tasks[n].entry), default=MAX_TIME
+            ),
             rested_min=min(one[3] for one in noted),
             rested_max=max(one[3] for one in noted),
             fed=any(one[4] for one in noted),
@@ -690,8 +737,12 @@ class Play:
         nest = self.nests._nests[0]
         self.nests, self._nest_key = copy(self.nests), None
         self.nests._nests = [_cloned(nest)]
-        for to, said in self.nests.message(slot, message, self.now):
-            self.down[to] += (said,)
+        self._say(self.nests.message(slot, message, self.now))
+
+    def _say(self, sent: list[tuple[int, Any]]) -> None:
+        for to, said in sent:
+            if not isinstance(said, Release):  # nothing leads out of this nest
+                self.down[to] += (said,)
             if isinstance(said, EndLoop):
                 self.ends += 1
                 assert not self.alive(), "the end was decided while something was left"
@@ -734,5 +785,399 @@ def explore(start: Play, most: int = 200_000) -> set[tuple[int, int]]:
             if key not in seen:
                 seen.add(key)
                 open_.append(new)
-    print(len(seen), "states")
     return misled
+
+
+def head(slot: int, **more: Any) -> Kind:
+    return Kind(slot, entry=True, consumes=False, **more)
+
+
+TWO_HEADS = Shape(
+    (head(0), head(1), Kind(0), Kind(1)),
+    ((0, 2, False), (0, 3, False), (1, 2, False), (1, 3, False), (2, 0, True), (3, 1, True)),
+)
+"""Two heads, a shuffle to two bodies, each with its feedback."""
+
+
+# Why it is as it is.
+
+
+def test_a_head_that_decides_alone_ends_too_early() -> None:
+    """FLIP-15 as written: a head sends a token around, and ends when it comes back and no record came before it."""
+    feedback: list[list[str]] = [[], ["record"]]
+    ended, dirty = [False, False], [False, False]
+    for body in feedback:  # both heads begin their attempt; both bodies have aligned both tokens
+        body.append("token")
+
+    def take(number: int) -> str:
+        item = feedback[number].pop(0)
+        if item == "token":
+            ended[number] = not dirty[number]
+        else:
+            dirty[number] = True
+        return item
+
+    assert take(0) == "token" and ended == [True, False]
+    assert take(1) == "record"
+    feedback[0].append("record")  # by the shuffle, the other body, and its feedback
+    assert ended[0], "the record has come to a head that has ended"
+
+
+def test_and_here_it_does_not() -> None:
+    play = Play(TWO_HEADS, waiting={5: (2,)}, restored=True, hurry=1)
+    play.move()
+    play.follow(0)
+    play.follow(1)
+    for channel in range(4):
+        play.read(channel, None)
+    play.read(4, None)
+    assert play.clean == {(0, 1)} and play.alive(), "the first worker has found nothing, as the head did above"
+    play.read(5, 2)  # the record goes to the other body
+    play.read(5, None)
+    assert play.down == [(), ()] and play.nests.waves(0) == 1, "the other worker has: nothing follows"
+    play.read(2, 4)
+    play.read(4, 0)
+    assert not any(play.ended) and play.tasks[0].fed
+    walk(play, Random(1))
+
+
+# In every order.
+
+
+def test_two_heads_in_every_order() -> None:
+    """Waves at any moment. There are moments in which one worker by itself would have ended the nest; it never does."""
+    misled = explore(Play(TWO_HEADS, waiting={5: (1,)}, restored=True, hurry=1))
+    assert (0, 1) in misled
+
+
+def test_two_heads_from_their_input_to_their_end() -> None:
+    shape = Shape((head(0, regular=(1,)), *TWO_HEADS.tasks[1:]), TWO_HEADS.channels)
+    explore(Play(shape))
+
+
+@pytest.mark.parametrize("waiting", [{3: (2,)}, {4: (1,)}, {3: (1,), 4: (1,)}], ids=str)
+@pytest.mark.parametrize("restored", [True, False])
+def test_several_feedback_edges(waiting: dict[int, tuple[int, ...]], restored: bool) -> None:
+    shape = Shape(
+        (head(0), Kind(0), Kind(1)), ((0, 1, False), (0, 2, False), (1, 2, False), (1, 0, True), (2, 0, True))
+    )
+    explore(Play(shape, waiting=waiting, restored=restored, hurry=int(restored and len(waiting) == 1)))
+
+
+NESTED = Shape(
+    (head(0), Kind(1, consumes=False), Kind(1), Kind(0)),
+    ((0, 1, False), (1, 2, False), (2, 1, True), (2, 3, False), (3, 0, True)),
+)
+"""An outer head, an inner head, the inner body with its feedback, and the outer one with its own."""
+
+
+def test_a_record_that_is_parked_on_the_inner_feedback_keeps_the_outer_loop() -> None:
+    play = Play(NESTED, waiting={2: (2,)}, restored=True, hurry=1)
+    play.move()
+    play.follow(0)
+    play.follow(1)
+    for channel in (0, 1, 3, 4):  # the wave goes around the outer loop; the inner feedback is slow
+        play.read(channel, None)
+    assert play.clean == {(0, 1)} and play.alive()
+    assert not play.tasks[1].wave.complete
+    play.read(2, 1)
+    assert play.tasks[1].wave.recorded == 1
+    walk(play, Random(2))
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_nested_loops_in_every_order(restored: bool) -> None:
+    misled = explore(Play(NESTED, waiting={2: (2,)}, restored=restored, hurry=2 if restored else 0))
+    assert not restored or misled
+
+
+ONE_HEAD = ((0, 1, False), (0, 2, False), (1, 0, True), (2, 0, True))
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        (head(0), Kind(0, timer=1), Kind(1)),
+        (head(0), Kind(0), Kind(1, timer=1)),
+        (head(0), Kind(0, silent_timer=True), Kind(1)),
+        (head(0), Kind(0), Kind(1, event_timer=1)),
+        (head(0), Kind(0), Kind(1, farewell=1)),
+        (head(0), Kind(0, event_timer=1), Kind(1, farewell=1)),
+        (head(0, regular=(1,)), Kind(0), Kind(1, timer=1)),
+    ],
+    ids=range(7),
+)
+def test_what_will_yet_make_a_record_is_waited_for(tasks: tuple[Kind, ...]) -> None:
+    """A timer of processing time, one of event time, what `finish` emits: all comes out before the end."""
+    explore(Play(Shape(tasks, ONE_HEAD)))
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        (head(0), Kind(0, timer=1), Kind(1)),
+        (head(0), Kind(0), Kind(1, silent_timer=True)),
+        (head(0, regular=(1,)), Kind(0), Kind(1)),
+    ],
+    ids=["timer", "silent timer", "input"],
+)
+def test_and_a_wave_that_comes_before_it_does_not_end_the_nest(tasks: tuple[Kind, ...]) -> None:
+    explore(Play(Shape(tasks, ONE_HEAD), restored=True, hurry=2))
+
+
+def test_who_stops_at_an_empty_queue_ends_before_the_timer() -> None:
+    """The same without the obligation: the wave would find nothing, and be wrong."""
+    play = Play(Shape((head(0), Kind(0, timer=1), Kind(1)), ONE_HEAD), restored=True, hurry=1)
+    play.move()
+    play.follow(0)
+    for channel in (0, 1, 2, 3):
+        play.read(channel, None)
+    assert decide([replaced(facts, obliged=False) for facts in reports(play)]).step is Step.END
+    assert decide(list(reports(play))).step is Step.NOT_YET and play.alive()
+
+
+def reports(play: Play) -> list[Facts]:
+    """What each worker has to report of the wave under way."""
+    found = []
+    for slot in range(play.shape.slots):
+        noted = [play.tasks[n].facts for n in play._here(slot)]
+        found.append(Facts(
+            obliged=any(one[0] for one in noted), ended=True, watermark=LAST_TIME, rested_min=1, rested_max=1,
+        ))  # fmt: skip
+    return found
+
+
+# By chance, with more of everything.
+
+
+def walk(play: Play, chance: Random, most: int = 20_000) -> int:
+    """One order of all there are, to the end."""
+    for step in range(most):
+        choices = list(play.choices())
+        if choices:
+            chance.choice(choices)(play)
+        elif all(play.ended):
+            play.over()
+            return step
+        elif play.terse:
+            play.wait()
+        else:
+            play.over()
+    raise AssertionError("it does not come to an end")
+
+
+@st.composite
+def nests(draw: st.DrawFn) -> Play:
+    """Some slots with a head and some bodies each; every head speaks to the first bodies of all, and those go on in their
+    worker or across, or back."""
+    slots, depth = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    few = st.integers(0, 3)
+    tasks = [head(slot, regular=tuple(draw(st.lists(few, max_size=3)))) for slot in range(slots)]
+    channels: list[tuple[int, int, bool]] = []
+    for level in range(depth):
+        for slot in range(slots):
+            timers = {name: draw(few) for name in ("timer", "event_timer", "farewell") if draw(st.booleans())}
+            tasks.append(Kind(slot, consumes=draw(st.booleans()) or level == 0, **timers))
+        across = level == 0 or draw(st.booleans())
+        pairs = product(range(slots), range(slots)) if across else [(slot, slot) for slot in range(slots)]
+        channels += [(level * slots + a, (level + 1) * slots + b, False) for a, b in pairs]
+        if level and draw(st.booleans()):  # a loop inside: back to where this level begins
+            channels += [((level + 1) * slots + slot, level * slots + slot, True) for slot in range(slots)]
+    channels += [(depth * slots + slot, slot, True) for slot in range(slots)]
+    waiting = {i: tuple(draw(st.lists(few, max_size=2))) for i, (_, _, back) in enumerate(channels) if back}
+    shape = Shape(tuple(tasks), tuple(channels))
+    return Play(shape, waiting=waiting, hurry=draw(st.integers(0, 4)), terse=draw(st.booleans()))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), st.randoms(use_true_random=False))
+def test_restored_at_any_moment(data: st.DataObject, chance: Random) -> None:
+    """What was under way of a wave, or of coming to rest, begins anew; nothing of the older attempt is counted."""
+    play = data.draw(nests())
+    for _ in range(data.draw(st.integers(1, 3))):
+        for _ in range(data.draw(st.integers(0, 120))):
+            choices = list(play.choices())
+            if not choices or any(play.ended):
+                break
+            chance.choice(choices)(play)
+        if not any(play.ended) and not play.ends:
+            play = play.restarted()
+            assert not play.nests.ended(0) and play.nests._nests[0].wave == 0
+    walk(play, chance)
+
+
+@settings(max_examples=150, deadline=None)
+@given(nests(), st.randoms(use_true_random=False))
+def test_larger_nests_in_some_order(play: Play, chance: Random) -> None:
+    walk(play, chance)
+
+
+# Counts. Each slot's count must fit by itself; a sum over all of them would hide what is under way.
+
+Script = dict[tuple[int, str], list[tuple[int, str]]]
+
+SCRIPTS: list[tuple[Script, list[tuple[int, str]]]] = [
+    ({(0, "t"): [(1, "u"), (0, "w")], (1, "u"): [], (0, "w"): []}, [(0, "t")]),
+    (
+        {
+            (2, "a"): [(0, "z")], (3, "b"): [(0, "y"), (1, "x")], (0, "z"): [], (0, "y"): [(2, "c")], (1, "x"): [],
+            (2, "c"): [(1, "d")], (1, "d"): [],
+        },
+        [(2, "a"), (3, "b")],
+    ),
+    (
+        {
+            (0, "a"): [(2, "b"), (3, "c")], (2, "b"): [(0, "d")], (3, "c"): [(1, "e"), (0, "f")], (0, "d"): [],
+            (1, "e"): [(3, "g")], (0, "f"): [], (3, "g"): [],
+        },
+        [(0, "a")],
+    ),
+]  # fmt: skip
+"""(slot, frame) -> the frames that working it off sends; and what each slot has to begin with."""
+
+Said = tuple[tuple[int, ...], int]
+"""(sent by slot, received), as a worker says it when it comes to rest."""
+
+
+def views(script: Script, begin: list[tuple[int, str]]) -> Iterator[tuple[bool, list[Said]]]:
+    """Every moment of every run, with every view that the coordinator may have then: one of the words of each worker that
+    has said any. And whether a frame is under way or not worked off."""
+    start = (tuple(sorted(begin)), tuple(((0,) * 4, 0) for _ in range(4)), ((),) * 4)
+    seen: set[Any] = {start}
+    open_: list[Any] = [start]
+    while open_:
+        pending, counts, words = open_.pop()
+        for view in product(*words):
+            yield bool(pending), list(view)
+        following = []
+        for at, (slot, frame) in enumerate(pending):
+            sends = script[slot, frame]
+            sent, received = counts[slot]
+            sent = tuple(n + sum(to == i and to != slot for to, _ in sends) for i, n in enumerate(sent))
+            done = (sent, received + ((slot, frame) not in begin and not local(script, slot, frame)))
+            left = tuple(sorted((*pending[:at], *pending[at + 1 :], *sends)))
+            following.append((left, (*counts[:slot], done, *counts[slot + 1 :]), words))
+        for slot in range(4):
+            own = [one for one in pending if one[0] == slot and (one in begin or local(script, *one))]
+            if not own and counts[slot] not in words[slot]:
+                said = (*words[slot], counts[slot])
+                following.append((pending, counts, (*words[:slot], said, *words[slot + 1 :])))
+        for state in following:
+            if state not in seen:
+                seen.add(state)
+                open_.append(state)
+
+
+def local(script: Script, slot: int, frame: str) -> bool:
+    """Whether a frame was sent within its slot."""
+    return any((slot, frame) in sends for (source, _), sends in script.items() if source == slot)
+
+
+@pytest.mark.parametrize(("script", "begin"), SCRIPTS, ids=range(3))
+def test_counts_that_fit_in_every_slot_mean_that_nothing_is_under_way(
+    script: Script, begin: list[tuple[int, str]]
+) -> None:
+    misled = fits = 0
+    for pending, view in views(script, begin):
+        book = Nests([NestSpec(4)])._nests[0]
+        book.quiet = {slot: Quiet(0, list(sent), received) for slot, (sent, received) in enumerate(view)}
+        if book.balanced:
+            fits += 1
+            assert not pending
+        misled += pending and sum(sum(sent) for sent, _ in view) == sum(received for _, received in view)
+    assert fits, "and at the end they fit"
+    assert misled or script is not SCRIPTS[2][0], "a sum over all slots fits too early"
+
+
+# In the coordinator.
+
+SECOND = 1_000_000
+
+
+class Job:
+    """A coordinator of a job of two slots with one nest, running."""
+
+    def __init__(self) -> None:
+        spec = [NestSpec(2)]
+        self.machine = Coordinator("job", 1, 2, b"", Limits(), run_id="run", restarts=Fixed(3, 0), nests=spec)
+        self.now = 10 * SECOND
+        self.machine.start(self.now)
+        for slot in range(2):
+            self.machine.hello(Hello(slot, "h", slot, 10 + slot, "job", 1, 1), self.now)
+        self.deployed()
+
+    def deployed(self) -> None:
+        for slot in range(2):
+            self.says(slot, Deployed())
+        self.says(0, Published(0))  # after a restart, what was left unpublished is removed first
+        assert self.machine.status is JobStatus.RUNNING
+        self.sent()
+
+    def says(self, slot: int, message: Any) -> None:
+        self.machine.message(slot, 1, message, self.now)
+
+    def sent(self) -> list[tuple[int, Any]]:
+        actions, self.machine.actions = self.machine.actions, []
+        return [(one.slot, one.message) for one in actions if isinstance(one, Send)]
+
+
+def test_the_coordinator_starts_waves_and_ends_the_loop() -> None:
+    job = Job()
+    for slot in range(2):
+        job.says(slot, Quiet(0, [0, 0], 0))
+    assert job.sent() == [(0, StartWave(0, 1)), (1, StartWave(0, 1))]
+    for slot in range(2):
+        job.says(slot, WaveReport(0, 1, REST))
+    assert job.sent() == [(0, EndLoop(0)), (1, EndLoop(0))]
+    assert job.machine.nests.ended(0)
+
+
+def test_the_clock_of_the_coordinator_starts_a_wave() -> None:
+    job = Job()
+    job.says(0, Moved(0, 5))
+    for slot in range(2):
+        job.says(slot, WaveReport(0, 1, times(5)))
+    job.says(0, Moved(0, 6))
+    job.sent()
+    assert job.machine.next_tick(job.now) == job.now + PAUSE
+    job.now += PAUSE
+    job.machine.tick(job.now)
+    assert job.sent() == [(0, StartWave(0, 2)), (1, StartWave(0, 2))]
+
+
+def test_what_an_older_attempt_says_of_a_wave_is_not_counted() -> None:
+    job = Job()
+    for slot in range(2):
+        job.says(slot, Quiet(0, [0, 0], 0))
+    job.says(0, WaveReport(0, 1, REST))
+    job.says(0, Failed("user", "it broke"))
+    assert job.machine.status is JobStatus.RESTARTING
+    job.says(1, WaveReport(0, 1, REST))
+    assert not job.machine.nests.ended(0)
+    for slot in range(2):
+        job.says(slot, WasReset(1))
+    job.machine.tick(job.now)
+    job.deployed()
+    for slot in range(2):
+        job.says(slot, Quiet(0, [0, 0], 0))
+    job.says(1, WaveReport(0, 1, REST))
+    assert job.sent() == [(0, StartWave(0, 1)), (1, StartWave(0, 1))], (
+        "waves begin again at 1, and the other is awaited"
+    )
+    assert job.machine.nests.waves(0) == 2
+
+
+def test_a_worker_that_speaks_of_no_wave_fails_the_job() -> None:
+    job = Job()
+    job.says(0, WaveReport(0, 1, REST))
+    assert job.machine.status is JobStatus.FAILING
+    assert job.machine.cause is not None and "not asked for" in job.machine.cause.message
+
+
+def test_while_the_job_does_not_run_nothing_follows_from_what_nests_say() -> None:
+    job = Job()
+    job.says(0, Quiet(0, [0, 0], 0))
+    job.machine.cancel(job.now)
+    job.sent()
+    job.says(1, Quiet(0, [0, 0], 0))
+    assert job.sent() == []

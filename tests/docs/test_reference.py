@@ -23,7 +23,7 @@ from tailrace.coordinator import machine as coordinator
 from tailrace.coordinator.actions import FATAL
 from tailrace.coordinator.lifecycle import EDGES
 from tailrace.coordinator.machine import Limits
-from tailrace.protocol import deployment, handshake, recovery, snapshot
+from tailrace.protocol import deployment, handshake, recovery, snapshot, termination
 from tailrace.protocol.deployment import AFTER, FailureKind
 from tailrace.protocol.message import Message
 from tailrace.protocol.wire import AnyMessage
@@ -109,7 +109,7 @@ HANDSHAKE = ROOT / "docs" / "protocols" / "handshake.md"
 
 PROTOCOLS = {
     module: DEPLOYMENT.with_name(f"{module.__name__.rpartition('.')[2]}.md")
-    for module in (deployment, snapshot, recovery)
+    for module in (deployment, snapshot, recovery, termination)
 }
 
 
@@ -141,7 +141,7 @@ def test_every_message_of_a_deployment_has_its_sender() -> None:
             assert (sender, receiver) == ("coordinator", "worker"), name
 
 
-@pytest.mark.parametrize("module", [snapshot, recovery], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [snapshot, recovery, termination], ids=lambda module: module.__name__)
 def test_every_message_goes_the_way_that_its_module_draws(module: Any) -> None:
     drawn: dict[str, tuple[str, str]] = {}
     for line in (module.__doc__ or "").splitlines():

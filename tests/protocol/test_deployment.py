@@ -33,6 +33,21 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.message import Message
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, OperatorAck, SubtaskAck, Trigger
+from tailrace.protocol.termination import (
+    Advance,
+    CallFinish,
+    EndLoop,
+    Facts,
+    Moved,
+    Quiet,
+    Release,
+    RoundReport,
+    ScopeFacts,
+    StartRound,
+    StartWave,
+    StopRounds,
+    WaveReport,
+)
 from tailrace.protocol.wire import AnyMessage, decode, encode
 from tailrace.state.format import TableInfo
 
@@ -66,6 +81,17 @@ SAID: list[Any] = [
     Complete(5),
     Reset(2),
     WasReset(2),
+    Quiet(0, [1, 0], 3, 2),
+    Moved(1, -5),
+    WaveReport(1, 2, Facts(3, True, True, 5, 1, 2, True, [ScopeFacts("StreamScope(0)", 7, 8)])),
+    RoundReport(0, 1, 2, False),
+    StartWave(0, 3),
+    Release(0, 1, [("StreamScope(0)", 2**63 - 1)]),
+    Advance(0),
+    CallFinish(0, 1),
+    EndLoop(0),
+    StartRound(0, 4),
+    StopRounds(0),
 ]
 
 

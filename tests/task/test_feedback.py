@@ -83,7 +83,7 @@ def logged(frames: list[LogFrame], waiting: bool | None = None) -> list[Any]:
     for frame in frames:
         batch = decode(frame.data).batch()
         assert len(batch) == frame.count
-        if waiting is None or waiting == frame.waiting:
+        if waiting is None or waiting == bool(frame.round):
             found += plain(batch)
     return found
 

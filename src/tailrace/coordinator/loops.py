@@ -138,6 +138,8 @@ class _Nest:
         """Event time moved since the last wave began."""
         self.lag = False
         """Event time has come farther at the entries than what the last wave could release."""
+        self.moved_at = 0
+        """When a wave may begin because event time has moved."""
         self.again_at = 0
         """When a wave may begin that only the clock calls for."""
         self.pause = PAUSE
@@ -177,7 +179,7 @@ class _Nest:
         self.wave += 1
         self.reports = {}
         self.news = self.moved = self.lag = False
-        self.again_at = now + PAUSE
+        self.moved_at = now + PAUSE
         return self._all(StartWave(self.number, self.wave))
 
     def due_at(self) -> int | None:
@@ -187,7 +189,9 @@ class _Nest:
         balanced = self.balanced
         if balanced and self.news:
             return 0
-        return self.again_at if balanced or self.moved or self.lag else None
+        if self.moved:
+            return self.moved_at
+        return self.again_at if balanced or self.lag else None
 
     @property
     def balanced(self) -> bool:

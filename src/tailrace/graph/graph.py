@@ -66,7 +66,7 @@ class Graph:
 class GraphBuilder:
     """Collects nodes while the user writes; `subgraph` freezes what leads to some sinks.
 
-    Invariant G1: what was written while a loop's body raised is void: it is never run, its uids are free again, and
+    Invariant I2: what was written while a loop's body raised is void: it is never run, its uids are free again, and
     nothing can be built on it.
     """
 

@@ -11,7 +11,7 @@ class StreamScope:
     `StreamScope()` is that of everything outside of loops, of level 0. `a < b` means that `a` is an outer scope of `b`;
     scopes of two loops of which none is in the other are not comparable, and neither `<` nor `>` holds.
 
-    Invariant S1: `scope.nest()` gives a scope that equals no other of the same outermost scope, however one came to
+    Invariant I1: `scope.nest()` gives a scope that equals no other of the same outermost scope, however one came to
     `scope`: `unnest` and `at_level` give the very object whose `nest` made this one, and a copy is the scope itself.
     """
 

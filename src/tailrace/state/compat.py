@@ -26,6 +26,8 @@ from tailrace.state.handles import declared
 from tailrace.state.manifest import OperatorRecord
 from tailrace.state.operator_state import declared_operator_states
 
+_OURS = ("timers", "rounds")
+"""Kinds of tables that we keep beside what the user declares."""
 _AGGREGATES = {Reduce: "reduce", Aggregate: "aggregate", Window: "window"}
 _TIMERS = [TableInfo("timers:event", "timers"), TableInfo("timers:processing", "timers")]
 
@@ -93,7 +95,7 @@ def _misfits(record: OperatorRecord, node: Node | None) -> list[str]:
     who = f"operator {record.name!r} (uid {record.uid!r})"
     leave = f"or leave its state behind: allow_dropped_state=[{record.uid!r}]"
     if node is None:
-        held = ", ".join(f"{table.name} ({table.kind})" for table in record.tables if table.kind != "timers")
+        held = ", ".join(f"{table.name} ({table.kind})" for table in record.tables if table.kind not in _OURS)
         what = f"; it held {held}" if held else ""
         gone = (
             f"{who} had state and is not in the dataflow any more{what}; give an operator uid={record.uid!r}, {leave}"
@@ -108,7 +110,7 @@ def _misfits(record: OperatorRecord, node: Node | None) -> list[str]:
                 f"{who}: state {table.name!r} was of kind {table.kind!r} and is declared as {mine.kind!r}; give the new "
                 f"state another name, {leave}"
             )
-        elif mine is None and record.stateful and table.kind != "timers":
+        elif mine is None and record.stateful and table.kind not in _OURS:
             there = f"; {node.name!r} declares {', '.join(map(repr, found)) or 'no state'}"
             wrong.append(
                 f"{who}: state {table.name!r} ({table.kind}) is not declared any more{there}; declare it, {leave}"

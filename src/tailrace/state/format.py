@@ -34,7 +34,7 @@ class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     kind: str = "value"
-    """"value", "list", "map", "reducing", "aggregating", "timers" or "aggregate"."""
+    """"value", "list", "map", "reducing", "aggregating", "timers", "rounds" or "aggregate"."""
     encoding: str = "pickle"
     """"pickle" or "msgspec"."""
     type: str = ""
@@ -72,8 +72,8 @@ class OperatorPart(msgspec.Struct, omit_defaults=True):
     chains: dict[int, list[int]] = {}
     """Key group -> the files that hold it, as positions in `Index.files`, oldest first. Groups without state are absent."""
     feedback: list[BlockRef] = []
-    """What was on its way around a loop, in its head: one frame of records each (`elements.frames`), in order. `table` is
-    1 for records that wait for the next round of a loop in rounds, else 0; `group` is 0: each record carries its own."""
+    """What was on its way around a loop, in its head: one frame of records each (`elements.frames`), in order. each record
+    carries its own key group. `table` is 0; `group` is the round that they wait for, in a loop in rounds, else 0."""
 
 
 class Index(msgspec.Struct, omit_defaults=True):

@@ -53,8 +53,8 @@ class FeedbackOf:
     uid: str
     subtask: int
     parallelism: int
-    waiting: bool
-    """Whether they wait for the next round."""
+    round: int
+    """The round that they wait for, in a loop in rounds; 0: none."""
     count: int
     data: bytes | memoryview
     """One frame."""

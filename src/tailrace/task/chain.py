@@ -148,7 +148,8 @@ class Chain:
         """Moves event time on through the operators, firing at most about `limit` timers. True when all have arrived."""
         for i, operator in enumerate(self.operators):
             if operator.generates_watermarks:
-                self.reached[i] = MAX_TIME if self.arrived[i] == MAX_TIME else operator.own_watermark()
+                over = self.arrived[i] == MAX_TIME or (self.arrived[i] == LAST_TIME and not isinstance(operator, LeaveTask))
+                self.reached[i] = self.arrived[i] if over else operator.own_watermark()
             elif self.arrived[i] > self.reached[i] or self.arrived[i] >= LAST_TIME:  # then any timer is due at once
                 if not operator.advance(self.arrived[i], limit):
                     return False

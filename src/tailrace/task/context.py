@@ -19,7 +19,7 @@ class OperatorContext:
 
     __slots__ = (
         "_random", "attempt", "current_key", "current_time", "event_timers", "job", "metrics", "name", "no_key",
-        "parallelism", "processing_timers", "services", "side", "subtask", "time_domain", "uid", "watermark_time",
+        "parallelism", "processing_timers", "round", "services", "side", "subtask", "time_domain", "uid", "watermark_time",
     )  # fmt: skip
 
     def __init__(self, name: str, uid: str, subtask: int, parallelism: int, attempt: int, services: Services) -> None:
@@ -40,6 +40,8 @@ class OperatorContext:
         self.processing_timers: Timers | None = None
         self.side: dict[str, tuple[list[Any], list[int]]] | None = None
         """What was emitted to side outputs and not yet sent on; None where there are none."""
+        self.round: int | None = None
+        """The round at hand, in a loop in rounds."""
         self._random: Any = None
 
     @property

@@ -26,8 +26,8 @@ __all__ = ["Combiner", "FeedbackQueue", "LogFrame", "MemorySpill", "Spill", "log
 class LogFrame:
     """Some records of a log, in order."""
 
-    waiting: bool
-    """Whether they wait for the next round."""
+    round: int
+    """The round that they wait for, in a loop in rounds; 0: none."""
     count: int
     data: bytes
     """One frame (`elements.frames`), of no channel."""
@@ -39,12 +39,12 @@ def log_frame(batch: Rows | Columns, waiting: bool, who: str, subtask: int) -> L
 
 
 class Log:
-    """What belongs to one checkpoint: (item, the first of its records that does, whether they wait for a round)."""
+    """What belongs to one checkpoint: (item, the first of its records that does, the round that they wait for or 0)."""
 
     __slots__ = ("complete", "entries", "records", "stopped")
 
     def __init__(self, complete: bool, stopped: bool) -> None:
-        self.entries: deque[tuple[Item, int, bool]] = deque()
+        self.entries: deque[tuple[Item, int, int]] = deque()
         self.records = 0
         self.complete = complete
         self.stopped = stopped
@@ -97,7 +97,10 @@ class FeedbackQueue:
         """How many records of the first item are taken."""
         self._front: Any = None
         """The records of the first item, where they were decoded."""
-        self._later: deque[Item] = deque()
+        self._later: deque[tuple[Item, int]] = deque()
+        """In rounds: items with the round that they wait for, in order."""
+        self._round = 1
+        """In rounds: the round that what comes now waits for."""
         self._logs: dict[int, Log] = {}
         self._newest_cut = -1
         self._newest_barrier = -1
@@ -189,18 +192,27 @@ class FeedbackQueue:
         start = self._start
         for entry in self._ready:
             if isinstance(entry, Item):
-                self._write(log, entry, start, False)
+                self._write(log, entry, start, 0)
                 start = 0
-        for item in self._later:
-            self._write(log, item, 0, True)
+        for item, round in self._later:
+            self._write(log, item, 0, round)
 
-    def open_round(self) -> int:
-        """What waits for the next round becomes ready; says how many records that are."""
+    def round_ended(self, number: int) -> None:
+        """The tail has all that round `number` brought. What comes from now on is of a later one: another worker may be
+        told of it before this head is."""
         self._seal()
-        opened, self.waiting = self.waiting, 0
+        self._round = max(self._round, number + 2)
+
+    def open_round(self, number: int | None = None) -> int:
+        """What waits for rounds up to `number` (None: for any) becomes ready; says how many records that are."""
+        self._seal()
+        opened = 0
+        while self._later and (number is None or self._later[0][1] <= number):
+            item = self._later.popleft()[0]
+            self._ready.append(item)
+            opened += item.count
+        self.waiting -= opened
         self.records += opened
-        self._ready.extend(self._later)
-        self._later.clear()
         return opened
 
     def drop(self) -> None:
@@ -212,7 +224,7 @@ class FeedbackQueue:
         self._stopped = True
         self.dropped += self.waiting
         self.waiting = 0
-        for item in self._later:
+        for item, _ in self._later:
             self._shelf.release(item)
         self._later.clear()
 
@@ -274,7 +286,7 @@ class FeedbackQueue:
             if frame.count:
                 self.returned += frame.count
                 item = self._shelf.restore(frame.data, frame.count)
-                self._add(item, frame.waiting and self.in_rounds)
+                self._add(item, frame.round if self.in_rounds else 0)
 
     def close(self) -> None:
         """Lets go of everything."""
@@ -294,22 +306,23 @@ class FeedbackQueue:
     def _queue(self, items: list[Item]) -> None:
         """New items go behind all others, and into every open log."""
         for item in items:
-            self._add(item, self.in_rounds)
+            round = self._round if self.in_rounds else 0
+            self._add(item, round)
             for log in self._logs.values():
                 if not log.complete:
-                    self._write(log, item, 0, self.in_rounds)
+                    self._write(log, item, 0, round)
 
-    def _add(self, item: Item, waiting: bool) -> None:
-        if waiting:
-            self._later.append(item)
+    def _add(self, item: Item, round: int) -> None:
+        if round:
+            self._later.append((item, round))
             self.waiting += item.count
         else:
             self._ready.append(item)
             self.records += item.count
 
-    def _write(self, log: Log, item: Item, start: int, waiting: bool) -> None:
+    def _write(self, log: Log, item: Item, start: int, round: int) -> None:
         self._shelf.hold(item)
-        log.entries.append((item, start, waiting))
+        log.entries.append((item, start, round))
         log.records += item.count - start
 
     def _drop(self, batch: Any) -> None:
@@ -317,7 +330,7 @@ class FeedbackQueue:
         logs = [log for log in self._logs.values() if not log.complete and not log.stopped]
         for item in self._shelf.place(batch) if logs else ():
             for log in logs:
-                self._write(log, item, 0, True)
+                self._write(log, item, 0, self._round)
             self._shelf.release(item)
 
     def _combine(self, combined: Combined, batch: Any) -> None:
@@ -391,30 +404,30 @@ class FeedbackQueue:
         logs = [log for log in self._logs.values() if not log.complete]
         for item in self._shelf.keep(rows, before - combined.size) if logs else ():
             for log in logs:
-                self._write(log, item, 0, False)
+                self._write(log, item, 0, 0)
             self._shelf.release(item)
         return rows
 
     # How a log becomes frames.
 
     def _next_frames(self, log: Log, limit: int) -> list[LogFrame]:
-        item, start, waiting = log.entries[0]
+        item, start, round = log.entries[0]
         data = None if start or item.batch is not None else self._shelf.frame(item)
         used = 1
         if data is not None:
-            frames = [LogFrame(waiting, item.count, data)]
+            frames = [LogFrame(round, item.count, data)]
         else:
             parts = self._together(log, limit)
             used = len(parts)
             encoded = self._shelf.encoded(concat(parts), "go into a checkpoint")
-            frames = [LogFrame(waiting, count, data) for count, data in encoded]
+            frames = [LogFrame(round, count, data) for count, data in encoded]
         for _ in range(used):
             self._shelf.release(log.entries.popleft()[0])
         return frames
 
     def _together(self, log: Log, limit: int) -> list[Any]:
         """The first entry of a log, and those after it that go into one frame with it: small ones of rows in memory."""
-        first, start, waiting = log.entries[0]
+        first, start, round = log.entries[0]
         batch = self._shelf.load(first)
         parts = [batch.slice(start, first.count) if start else batch]
         count, size = len(parts[0]), first.size
@@ -424,7 +437,7 @@ class FeedbackQueue:
             count += item.count
             size += item.size
             fits = count <= min(limit, FRAME_RECORDS) and size <= FRAME_BYTES
-            if not fits or other != waiting or not _joinable(batch, item.batch):
+            if not fits or other != round or not _joinable(batch, item.batch):
                 break
             parts.append(item.batch)
         return parts
@@ -440,8 +453,9 @@ class FeedbackQueue:
     def check(self) -> None:
         """Raises `InternalError` where an invariant does not hold."""
         ready = [item for item in self._ready if isinstance(item, Item)]
-        holders = Counter(map(id, [*ready, *self._later]))
-        held = {id(item): item for item in [*ready, *self._later]}
+        later = [item for item, _ in self._later]
+        holders = Counter(map(id, [*ready, *later]))
+        held = {id(item): item for item in [*ready, *later]}
         for log in self._logs.values():
             holders.update(id(item) for item, _, _ in log.entries)
             held.update((id(item), item) for item, _, _ in log.entries)
@@ -452,7 +466,7 @@ class FeedbackQueue:
         memory = sum(item.size for item in held.values() if item.in_memory)
         spilled = sum(item.size for item in held.values() if not item.in_memory)
         if (memory, spilled) != (self._shelf.memory, self._shelf.spilled):
-            raise InternalError(f"S1: {(memory, spilled)} bytes, counted {(self._shelf.memory, self._shelf.spilled)}")
+            raise InternalError(f"Q7: {(memory, spilled)} bytes, counted {(self._shelf.memory, self._shelf.spilled)}")
         for n, log in self._logs.items():
             if not log.complete and (self._ended or n <= self._newest_barrier):
                 raise InternalError(f"Q5: the log of checkpoint {n} is open, after marker {self._newest_barrier}")
@@ -460,7 +474,7 @@ class FeedbackQueue:
     def _check_counts(self, ready: list[Item]) -> None:
         merging = 0 if self._combined is None else len(self._combined)
         records = sum(item.count for item in ready) - self._start + (0 if self.in_rounds else merging)
-        waiting = sum(item.count for item in self._later) + (merging if self.in_rounds else 0)
+        waiting = sum(item.count for item, _ in self._later) + (merging if self.in_rounds else 0)
         if (records, waiting) != (self.records, self.waiting):
             raise InternalError(
                 f"Q2: {(records, waiting)} records are there, {(self.records, self.waiting)} are counted"
@@ -477,7 +491,7 @@ def _joinable(a: Rows, b: Any) -> bool:
     return isinstance(b, Rows) and (a.groups is None) == (b.groups is None)
 
 
-def _after_first(entries: deque[tuple[Item, int, bool]]) -> Iterator[tuple[Item, int, bool]]:
+def _after_first(entries: deque[tuple[Item, int, int]]) -> Iterator[tuple[Item, int, int]]:
     them = iter(entries)
     next(them)
     return them

@@ -25,6 +25,7 @@ from tailrace.protocol.termination import (
 )
 from tailrace.task.chain import Chain
 from tailrace.task.gate import Gate
+from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.loops import MARKERS_PORT, HeadTask, LeaveTask, TailTask
 from tailrace.task.outbox import Outbox
 
@@ -53,13 +54,17 @@ class TaskLoop:
         self.tail = root if isinstance(root, TailTask) else None
         self.leave = root if isinstance(root, LeaveTask) else None
         self.scope = str(chain.root.node.scope)
-        self.enters = self.head is not None or self.entry
-        """Whether the task is an entry of its own loop: event time comes into the loop here."""
         self.channels = set(channels)
         self.wave = Wave([*self.channels, FEEDBACK_CHANNEL] if self.head is not None else self.channels)
         self.rest = Gathering(self.channels)
         self.rounds = Gathering(self.channels, -1)
         self.commands: deque[Command] = deque()
+        self.ending: int | None = None
+        """The round whose end is being seen to. Nothing else is done meanwhile, and no cut falls there."""
+        self._to_end: list[OperatorTask] = []
+        if self.in_rounds and self.inside:
+            for operator in chain.operators:
+                operator.enter_rounds()
         # What there was at the cut of the current wave:
         self.obliged = self.ended = self.fed = False
         self.rested = 0
@@ -124,18 +129,16 @@ class TaskLoop:
         self.entry_time = self.event_time
         if self.inside:
             self.outbox.mark(Attempt(wave))
-        if self.tail is not None:
+        if self.tail is not None and not self.tail.finished:  # before the checkpoint that it was restored from
             self.tail.queue.marker(Attempt(wave))
         self._wave_passed()
 
     @property
     def event_time(self) -> int:
-        """How far event time has come that enters a loop here; `MAX_TIME` where nothing enters, or it is idle."""
-        if not self.enters:
+        """Up to which event time everything was done here: no timer of it is left. `MAX_TIME` where the task is idle."""
+        if self.gate.all_idle and not self.gate.ended:
             return MAX_TIME
-        if self.gate.ended and self.entry:
-            return LAST_TIME
-        return MAX_TIME if self.gate.all_idle else min(self.chain.arrived[0], LAST_TIME)
+        return min(LAST_TIME, *self.chain.reached)
 
     def marker(self, channel: Any, marker: Any) -> bool:
         """A marker of the nest came on a channel. True where event time has moved and is to be passed on."""
@@ -195,17 +198,31 @@ class TaskLoop:
     # Rounds.
 
     def end_round(self, number: int) -> None:
-        """Every record of a round was worked off here."""
-        if self.rounds.due(number):
-            for operator in self.chain.operators:
-                operator.end_round(number)
+        """Every record of a round was worked off here: `go_on_ending` does what is to be done now."""
+        self.ending = number
+        if self.tail is not None:
+            self.tail.queue.round_ended(number)
+        self._to_end = list(self.chain.operators) if self.rounds.due(number) else []
+
+    def go_on_ending(self, limit: int) -> None:
+        """One portion of ending a round: operators in order, and then the marker behind what they emit."""
+        assert self.ending is not None
+        if self._to_end:
+            if self._to_end[0].end_round(self.ending, limit):
+                self._to_end.pop(0)
+            return
+        number, self.ending = self.ending, None
+        for operator in self.chain.operators:
+            operator.at_round(self.rounds.done + 1)
         self.outbox.mark(RoundEnd(number))
+        if self.head is not None:
+            self.head.said_round = number
 
     @property
     def round_due(self) -> bool:
         """Whether the head has emitted all of a round, and is to say so; after a restore once more."""
         head = self.head
-        if head is None or not self.in_rounds or head.said:
+        if head is None or not self.in_rounds or head.said or self.ending is not None:
             return False
         return head.round_over or (self.gate.ended and not head.queue.ready)
 
@@ -213,7 +230,7 @@ class TaskLoop:
         """The head has emitted all of a round."""
         head = self.head
         assert head is not None
-        head.round_over, head.said_round = True, head.round
+        head.round_over = True
         self.end_round(head.round)
 
     @property
@@ -221,7 +238,8 @@ class TaskLoop:
         """The newest round that has ended here, in this attempt; -1 before."""
         if self.head is not None:
             return self.head.said_round
-        return -1 if self.rounds.gathered is None else self.rounds.gathered
+        gathered = -1 if self.rounds.gathered is None else self.rounds.gathered
+        return gathered if self.ending is None else self.ending - 1
 
     # What others may ask.
 
@@ -231,6 +249,7 @@ class TaskLoop:
         if (
             self.commands
             or self.round_due
+            or self.ending is not None
             or not self.gate.empty
             or not self.outbox.empty
             or (self.entry and not self.gate.ended)

@@ -140,7 +140,7 @@ class Task:
 
     def command(self, message: Command) -> bool:
         """The coordinator has something to say to the loop nest of this task. True where it concerns the task."""
-        return not self.finished and self.loop is not None and self.loop.command(message)
+        return not self._said_end and self.loop is not None and self.loop.command(message)
 
     def flush(self) -> bool:
         """The worker has nothing else to do: what was gathered goes. True when there was anything."""
@@ -153,20 +153,25 @@ class Task:
         was done, else why not. What user code raises passes through as `UserCodeError`."""
         self.services.now = self.outbox.now = now
         self.last_count = 0
-        if self._due and not self._advancing:
+        busy = self._advancing or (self.loop is not None and self.loop.ending is not None)
+        if self._due and not busy:
             if self.snapshot is not None:
                 return Idle(Reason.ENCODING)  # one at a time: the cut waits until the one before is encoded
             self._cut(self._due.popleft(), now)
             return None
         if self.finished:
             return Idle(Reason.FINISHED)
-        if self.loop is not None and self.loop.commands and not self._advancing:
+        if self.loop is not None and self.loop.commands and not busy:
             self._story.append(str(self.loop.commands[0]))
             self._moved(self.loop.work(), budget)
             return None
         if self.outbox.blocked:
             return Idle(Reason.NO_CREDIT)
         if self._advancing:
+            self._advance(budget)
+            return None
+        if self.loop is not None and self.loop.ending is not None:
+            self.loop.go_on_ending(budget)
             self._advance(budget)
             return None
         idle = self._timers_or_input(now, budget)

@@ -53,7 +53,7 @@ class Restorer:
         elif isinstance(part, FeedbackOf):
             if isinstance(operator, HeadTask):
                 operator.feedback_part(
-                    part.subtask, part.parallelism, LogFrame(part.waiting, part.count, bytes(part.data))
+                    part.subtask, part.parallelism, LogFrame(part.round, part.count, bytes(part.data))
                 )
         elif isinstance(part, ChainsOf) and self.own:
             operator.chains.confirmed.update(part.chains)
@@ -96,6 +96,10 @@ class Restorer:
         assert task.loop is not None
         task.loop.rest.done, task.loop.rounds.done = rested, round
         operator.rested = rested > 0
+        if task.loop.in_rounds and task.loop.inside:
+            operator.at_round(round + 1)
+            if task.loop.tail is not None:
+                task.loop.tail.queue.round_ended(round)
 
     def _over(self, operator: OperatorTask, finished: list[bool]) -> bool:
         ctx = operator.ctx

@@ -133,7 +133,7 @@ class FileBuilder:
     def add_feedback(self, part: OperatorPart, frame: LogFrame) -> None:
         """A frame of what is on its way around a loop."""
         data = frame.data
-        part.feedback.append(BlockRef(int(frame.waiting), 0, self.offset, len(data), checksum(data), frame.count))
+        part.feedback.append(BlockRef(0, frame.round, self.offset, len(data), checksum(data), frame.count))
         self._append(data)
 
     def close_part(self, part: OperatorPart, full: list[int], chains: dict[int, tuple[str, ...]]) -> None:

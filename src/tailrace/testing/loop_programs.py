@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +12,17 @@ import pyarrow.compute as pc
 import tailrace as tr
 
 Records = Counter[Any]
+
+MEMORY: int | None = None
+"""What a scenario has chosen for every loop: the bytes of feedback that wait in memory. None: what the program says."""
+PRIORITY: Literal["adaptive", "feedback-first"] | None = None
+"""And what goes first where input and feedback both wait."""
+
+
+def _looping(memory: int = 64 << 20, priority: Any = "adaptive") -> dict[str, Any]:
+    """The options of a loop: the program's own, or the scenario's."""
+    spill = tr.Spill(memory_bytes=memory if MEMORY is None else MEMORY)
+    return {"spill": spill, "priority": priority if PRIORITY is None else PRIORITY}
 
 
 class Hop(NamedTuple):
@@ -69,7 +80,7 @@ def visited(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
         return _going(visits), _told(visits)
 
     hops = _numbers(env, n, rate).map(lambda i: Hop(i, _laps_of(i)))
-    return hops.iterate(body, spill=tr.Spill(memory_bytes=300))
+    return hops.iterate(body, **_looping(memory=300))
 
 
 def _visits(n: int) -> Counter[Any]:
@@ -88,7 +99,9 @@ def wandered(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
         odd, even = visits.filter(lambda r: r[1] % 2 == 1), visits.filter(lambda r: r[1] % 2 == 0)
         return [odd.map(tuple), even.rebalance()], moved.filter(lambda hop: hop[1] < 0).map(lambda hop: hop[0])
 
-    return _numbers(env, n, rate).map(lambda i: Hop(i, _laps_of(i))).iterate(body, priority="feedback-first")
+    return (
+        _numbers(env, n, rate).map(lambda i: Hop(i, _laps_of(i))).iterate(body, **_looping(priority="feedback-first"))
+    )
 
 
 class Stay(tr.KeyedProcessFunction):
@@ -115,8 +128,8 @@ def in_sequence(env: tr.Environment, n: int, rate: float | None) -> tr.DataStrea
         visits = hops.key_by(_place).process(Visit())
         return _going(visits), _told(visits)
 
-    once = _numbers(env, n, rate).map(lambda i: Hop(i, 1 + i % 3)).iterate(first)
-    return once.map(lambda hop: Hop(hop[0], _laps_of(hop[0]))).rebalance().iterate(second)
+    once = _numbers(env, n, rate).map(lambda i: Hop(i, 1 + i % 3)).iterate(first, **_looping())
+    return once.map(lambda hop: Hop(hop[0], _laps_of(hop[0]))).rebalance().iterate(second, **_looping())
 
 
 # Loops in loops, four levels deep.
@@ -127,12 +140,12 @@ DEEP = 4
 def nested(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
     """A record has a digit for each level: the innermost loop counts its own down, and each outer one starts it again."""
     starts = _numbers(env, n, rate).map(lambda i: (i, [i >> level & 1 for level in range(DEEP)]))
-    return starts.map(lambda r: (r[0], tuple(r[1]), 0)).iterate(_level(0)).map(lambda r: (r[0], r[2]))
+    return starts.map(lambda r: (r[0], tuple(r[1]), 0)).iterate(_level(0), **_looping()).map(lambda r: (r[0], r[2]))
 
 
 def _level(level: int) -> Any:
     def body(stream: tr.DataStream) -> Any:
-        inner = stream if level == DEEP - 1 else stream.map(_wound(level)).iterate(_level(level + 1))
+        inner = stream if level == DEEP - 1 else stream.map(_wound(level)).iterate(_level(level + 1), **_looping())
         counted = inner.key_by(lambda r: r[0] % 5).process(Lap())
         moved = counted.map(_counted_down(level))
         return moved.filter(lambda r: r[3]).map(lambda r: r[:3]), moved.filter(lambda r: not r[3]).map(lambda r: r[:3])
@@ -205,7 +218,7 @@ def separate(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
         owed = done.filter(lambda r: r[0] == "owe" and r[2] > 0)
         return owed, done.filter(lambda r: r[0] == "paid").map(lambda r: r[1:])
 
-    return _numbers(env, n, rate).iterate_with_feedback(body)
+    return _numbers(env, n, rate).iterate_with_feedback(body, **_looping())
 
 
 def _separate(n: int) -> Records:
@@ -240,13 +253,11 @@ def entered(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
         going = named.filter(lambda r: r[1][1] > 0).map(lambda r: Hop(r[1][0], r[1][1] - 1))
         return going, named.map(lambda r: (r[0], r[1][0], r[1][1]))
 
-    return _numbers(env, n, rate).map(lambda i: Hop(i, _laps_of(i))).iterate(body)
+    return _numbers(env, n, rate).map(lambda i: Hop(i, _laps_of(i))).iterate(body, **_looping())
 
 
 def _entered(n: int) -> Records:
-    return Counter(
-        (f"p{_place((i, left))}", i, left) for i in range(n) for left in range(_laps_of(i) + 1)
-    )
+    return Counter((f"p{_place((i, left))}", i, left) for i in range(n) for left in range(_laps_of(i) + 1))
 
 
 # Random commands: every record is a small tree of sends through the loop.
@@ -278,7 +289,7 @@ def commanded(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
         going = told.filter(lambda r: r[0] == "tree").map(lambda r: r[1])
         return going, told.filter(lambda r: r[0] == "visit").map(lambda r: r[1:])
 
-    return _numbers(env, n, rate).map(lambda i: _tree(i, 3)).iterate(body)
+    return _numbers(env, n, rate).map(lambda i: _tree(i, 3)).iterate(body, **_looping())
 
 
 def _commanded(n: int) -> Records:
@@ -301,7 +312,7 @@ def windowed_behind(env: tr.Environment, n: int, rate: float | None) -> tr.DataS
         return down.filter(lambda hop: hop[1] >= 0), down.filter(lambda hop: hop[1] < 0)
 
     stamped = _numbers(env, n, rate).assign_timestamps(lambda i: i, 3.0).map(lambda i: Hop(i, _laps_of(i)))
-    out = stamped.iterate(body).map(lambda hop: hop[0])
+    out = stamped.iterate(body, **_looping()).map(lambda hop: hop[0])
     return out.key_by(lambda i: i % 3).window(tr.Tumbling(16)).aggregate(n=tr.Count(), s=tr.Sum()).map(tuple)
 
 
@@ -338,7 +349,7 @@ def called_last(env: tr.Environment, n: int, rate: float | None) -> tr.DataStrea
         going = called.filter(lambda hop: hop[1] > 0).map(lambda hop: Hop(hop[0], hop[1] - 1))
         return going, called.filter(lambda hop: hop[1] <= 0).map(lambda hop: hop[0])
 
-    return _numbers(env, n, rate).map(lambda i: Hop(i, _laps_of(i))).iterate(body)
+    return _numbers(env, n, rate).map(lambda i: Hop(i, _laps_of(i))).iterate(body, **_looping())
 
 
 # The clock in a loop.
@@ -369,7 +380,7 @@ def waited_for(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream
         going = late.filter(lambda hop: hop[1] > 0).map(lambda hop: Hop(hop[0], hop[1] - 1))
         return going, late.filter(lambda hop: hop[1] == 0).map(lambda hop: hop[0])
 
-    return _numbers(env, n, rate).map(lambda i: Hop(i, i % 3)).iterate(body)
+    return _numbers(env, n, rate).map(lambda i: Hop(i, i % 3)).iterate(body, **_looping())
 
 
 # What functions say at the end.
@@ -396,7 +407,7 @@ def hoarded(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
         going = out.filter(lambda hop: hop[1] > 0).map(lambda hop: Hop(hop[0], hop[1] - 1))
         return going, out.filter(lambda hop: hop[1] == 0).map(lambda hop: hop[0])
 
-    return _numbers(env, n, rate).map(lambda i: Hop(i, i % 4)).iterate(body)
+    return _numbers(env, n, rate).map(lambda i: Hop(i, i % 4)).iterate(body, **_looping())
 
 
 # Columns.
@@ -415,7 +426,7 @@ def in_batches(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream
         return going, moved.map_batches(lambda b: b.filter(pc.less(b.column("left"), 0)))
 
     hops = _numbers(env, n, rate).map(lambda i: (i, _laps_of(i))).to_columns(schema)
-    return hops.iterate(body).map(lambda r: r.id)
+    return hops.iterate(body, **_looping()).map(lambda r: r.id)
 
 
 # Merging what waits.
@@ -450,7 +461,7 @@ def merged(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
 
     combine = tr.Combine(key=lambda offer: offer[0], merge=min)
     offers = _numbers(env, n, rate).map(lambda i: (i * i % NODES, 50 + i % 9))
-    return offers.iterate(body, combine=combine, spill=tr.Spill(memory_bytes=400))
+    return offers.iterate(body, combine=combine, **_looping(memory=400))
 
 
 def _merged(n: int) -> Records:

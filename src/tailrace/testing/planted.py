@@ -4,8 +4,8 @@ for as long as a `with planted(name)` lasts, by replacing methods; nothing of th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -22,9 +22,9 @@ from tailrace.task.restore import Restorer
 from tailrace.task.slice import Slice
 from tailrace.task.worker import Worker
 from tailrace.testing.faults import Fault
+from tailrace.testing.planted_loops import LOOP_BUGS
+from tailrace.testing.planting import Bug, Patches, method
 from tailrace.testing.scenarios import Scenario
-
-Patches = list[Any]
 
 MS = 1_000
 
@@ -63,24 +63,8 @@ def _late_words(made: Scenario) -> Scenario:
     return replace(made, parallelism=2, network="uneven", rate=24_000, faults=tuple(faults))
 
 
-@dataclass(frozen=True)
-class Bug:
-    """A bug: what it is called, and the program that shows it soonest."""
-
-    name: str
-    program: str
-    patches: Callable[[], Patches]
-    tune: Callable[[Scenario], Scenario] = lambda made: made
-    """What makes scenarios show it sooner, where it takes a rare coincidence."""
-
-
-def _method(owner: type, name: str, make: Callable[[Any], Any]) -> Any:
-    """`make` is given the method as it is, and gives the one in its place."""
-    return mock.patch.object(owner, name, make(getattr(owner, name)))
-
-
 def _no_alignment() -> Patches:
-    return [_method(Gate, "block", lambda _: lambda self, ident: None)]
+    return [method(Gate, "block", lambda _: lambda self, ident: None)]
 
 
 def _overwriting_commits() -> Patches:
@@ -90,15 +74,15 @@ def _overwriting_commits() -> Patches:
         self.folder.create(name, data)
         return name
 
-    return [_method(Store, "commit", lambda _: commit)]
+    return [method(Store, "commit", lambda _: commit)]
 
 
 def _no_seals() -> Patches:
-    return [_method(Store, "_seal_before", lambda _: lambda self, incarnation: None)]
+    return [method(Store, "_seal_before", lambda _: lambda self, incarnation: None)]
 
 
 def _old_workers_heard() -> Patches:
-    return [_method(Roster, "holds", lambda _: lambda self, index, epoch: self.slots[index].connected)]
+    return [method(Roster, "holds", lambda _: lambda self, index, epoch: self.slots[index].connected)]
 
 
 def _old_attempts_heard() -> Patches:
@@ -110,7 +94,7 @@ def _old_frames_read() -> Patches:
     def make(receive: Any) -> Any:
         return lambda self, frame, peer: receive(self, replace(frame, incarnation=self.incarnation), peer)
 
-    return [_method(Slice, "receive", make)]
+    return [method(Slice, "receive", make)]
 
 
 def _publish_before_commit() -> Patches:
@@ -123,7 +107,7 @@ def _publish_before_commit() -> Patches:
 
         return early
 
-    return [_method(Coordinator, "_commit_next", make)]
+    return [method(Coordinator, "_commit_next", make)]
 
 
 def _ack_before_durable() -> Patches:
@@ -136,7 +120,7 @@ def _ack_before_durable() -> Patches:
 
         return early
 
-    return [_method(Worker, "_collect", make)]
+    return [method(Worker, "_collect", make)]
 
 
 def _stale_restore() -> Patches:
@@ -146,7 +130,7 @@ def _stale_restore() -> Patches:
 
         return forgetful
 
-    return [_method(Coordinator, "claimed", make)]
+    return [method(Coordinator, "claimed", make)]
 
 
 def _forgotten_timer() -> Patches:
@@ -157,7 +141,7 @@ def _forgotten_timer() -> Patches:
 
         return forgetful
 
-    return [_method(LayeredBackend, "_to_bucket", make)]
+    return [method(LayeredBackend, "_to_bucket", make)]
 
 
 def _forgotten_keys() -> Patches:
@@ -168,25 +152,25 @@ def _forgotten_keys() -> Patches:
 
         return forgetful
 
-    return [_method(LayeredBackend, "abort", make)]
+    return [method(LayeredBackend, "abort", make)]
 
 
 def _forgotten_transactions() -> Patches:
     def abort(self: SinkTask, checkpoint: int) -> None:
         self.unconfirmed = [one for one in self.unconfirmed if one[0] != checkpoint]
 
-    return [_method(SinkTask, "abort", lambda _: abort)]
+    return [method(SinkTask, "abort", lambda _: abort)]
 
 
 def _split_in_flight() -> Patches:
     def state(self: Dealer, position: bytes | None) -> Known:
         return Known(list(self.unassigned.items()), self.next, self.over, position)
 
-    return [_method(Dealer, "state", lambda _: state)]
+    return [method(Dealer, "state", lambda _: state)]
 
 
 def _no_finished_flags() -> Patches:
-    return [_method(Restorer, "_over", lambda _: lambda self, *args: False)]
+    return [method(Restorer, "_over", lambda _: lambda self, *args: False)]
 
 
 def _greedy_deletion() -> Patches:
@@ -197,7 +181,7 @@ def _greedy_deletion() -> Patches:
             del self._sizes[name]
         return names
 
-    return [_method(Checkpoints, "_unneeded", lambda _: unneeded)]
+    return [method(Checkpoints, "_unneeded", lambda _: unneeded)]
 
 
 BUGS: dict[str, Bug] = {
@@ -223,6 +207,7 @@ BUGS: dict[str, Bug] = {
         Bug("a split under way is lost", "in_short_splits", _split_in_flight),
         Bug("operators that had finished finish again", "finished", _no_finished_flags),
         Bug("files that a checkpoint needs are deleted", "counted", _greedy_deletion),
+        *LOOP_BUGS,
     )
 }
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 import tailrace as tr
 from tailrace.testing import loop_programs as loops
+from tailrace.testing import round_programs as rounds
 
 Records = Counter[Any]
 
@@ -377,5 +378,11 @@ PROGRAMS: dict[str, Program] = {
         Program(loops.hoarded, lambda n: Counter(range(n)), n=60),
         Program(loops.in_batches, lambda n: Counter(range(n)), n=80),
         Program(loops.merged, loops._merged, n=60),
+        Program(rounds.shared_out, rounds._shared_out, n=60),
+        Program(rounds.judged, rounds._judged, n=60),
+        Program(rounds.run_dry, rounds._run_dry, n=60),
     )
 }
+
+LOOPS = tuple(name for name, program in PROGRAMS.items() if program.build.__module__ != __name__)
+"""Those with loops."""

@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import tailrace as tr
@@ -17,10 +17,11 @@ from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Limits
 from tailrace.coordinator.restarts import Exponential, Fixed, Strategy
 from tailrace.errors import TailraceError
-from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
+from tailrace.testing.checker import BOOKS, Book, Ledger, check_records
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
-from tailrace.testing.programs import PROGRAMS, Program
+from tailrace.testing.loop_watch import LoopFiles, LoopWatch, counting_feedback
+from tailrace.testing.programs import LOOPS, PROGRAMS, Program
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import Conditions
 
@@ -59,6 +60,12 @@ class Scenario:
     """Bytes after which a part of a state file is written; None: as ever, so it is written in one piece."""
     debug: bool = False
     copies: bool = False
+    spill: int | None = None
+    """Bytes of feedback that wait in memory, in every loop; None: what the program says."""
+    priority: Literal["adaptive", "feedback-first"] | None = None
+    """What goes first in every loop; None: what the program says."""
+    eager: bool = False
+    """Whether waves begin at any time, not only where the counts of the workers fit: they alone must find the end."""
     faults: tuple[Fault, ...] = ()
     max_turns: int = 150_000
     """After so many it is taken for one that never ends."""
@@ -80,6 +87,9 @@ class Scenario:
             "in pieces": self.chunk is not None,
             "debug": self.debug,
             "copies": self.copies,
+            "feedback in memory": self.spill,
+            "priority": self.priority,
+            "eager": self.eager,
             "undisturbed": not self.faults,
         }
         if settings is not None:
@@ -119,7 +129,25 @@ def scenario(seed: int, program: str | None = None, faults: bool = True) -> Scen
         debug=rng.random() < 0.1,
         copies=rng.random() < 0.1,
     )
-    return replace(made, faults=_faults(rng, checkpointing)) if faults else made
+    return _with_loops(replace(made, faults=_faults(rng, checkpointing)) if faults else made)
+
+
+def _with_loops(made: Scenario) -> Scenario:
+    """What is chosen for the loops of a program. Faults come at their moments, too."""
+    rng = random.Random(f"tailrace loops {made.seed}")
+    made = replace(
+        made,
+        spill=rng.choice([None, None, 0, 60, 600]),
+        priority=rng.choice([None, "adaptive", "feedback-first"]),
+        eager=rng.random() < 0.4,
+    )
+    if made.program not in LOOPS:
+        return made
+    faults = [
+        replace(fault, turn=rng.randint(0, 30), after=rng.choice(LOOP_ANCHORS)) if rng.random() < 0.3 else fault
+        for fault in made.faults
+    ]
+    return replace(made, faults=tuple(faults))
 
 
 def _settings(rng: random.Random, interval: int, network: str) -> CheckpointSettings:
@@ -162,6 +190,18 @@ ANCHORS = (
     "Abort",
 )
 """Moments that a turn chosen at random would seldom hit."""
+LOOP_ANCHORS = (
+    "Quiet",
+    "StartWave",
+    "WaveReport",
+    "Advance",
+    "CallFinish",
+    "Release",
+    "EndLoop",
+    "ended a loop",
+    "commit 3 done",
+)
+"""Such moments in the life of a loop."""
 
 
 def _faults(rng: random.Random, checkpointing: bool) -> tuple[Fault, ...]:
@@ -224,13 +264,16 @@ def run_scenario(what: Scenario, *, keep_trace: bool = False) -> Verdict:
     program = PROGRAMS[what.program]
     name = f"seed {what.seed}"
     book = BOOKS[name] = Book()
-    files = WatchedFiles([book] if what.checkpoints is not None else [])
+    files = LoopFiles([book] if what.checkpoints is not None else [])
     if what.checkpoints is None:
         book.committed = None
     try:
         with _switches(what):
             world = build(what, program, Ledger(name), files, keep_trace)
-            _run(world, verdict)
+            watch = LoopWatch(world, files)
+            with counting_feedback(world.covered):
+                _run(world, verdict)
+            verdict.wrong += watch.wrong
             _judge(world, program, book, files, verdict)
     finally:
         del BOOKS[name]
@@ -238,7 +281,7 @@ def run_scenario(what: Scenario, *, keep_trace: bool = False) -> Verdict:
 
 
 def build(
-    what: Scenario, program: Program, sink: Ledger, files: WatchedFiles, keep_trace: bool, **options: Any
+    what: Scenario, program: Program, sink: Ledger, files: LoopFiles, keep_trace: bool, **options: Any
 ) -> Simulation:
     """The simulation of a scenario."""
     env = tr.Environment(
@@ -273,13 +316,18 @@ def _strategy(restarts: tuple[str, int]) -> Strategy:
 
 @contextlib.contextmanager
 def _switches(what: Scenario) -> Iterator[None]:
-    """Sizes that are constants in production."""
+    """What is constant in production."""
     with contextlib.ExitStack() as stack:
         for place, value in (
             ("tailrace.task.slice.MIN_WINDOW", what.window),
             ("tailrace.task.slice.MAX_WINDOW", what.window),
             ("tailrace.state.layers.SMALL", what.small),
             ("tailrace.task.checkpoints.CHUNK", what.chunk),
+            ("tailrace.testing.loop_programs.MEMORY", what.spill),
+            ("tailrace.testing.loop_programs.PRIORITY", what.priority),
+            ("tailrace.coordinator.loops._Nest.balanced", True if what.eager else None),
+            ("tailrace.coordinator.loops.PAUSE", 200 if what.eager else None),
+            ("tailrace.coordinator.loops.LONGEST_PAUSE", 2 * MS if what.eager else None),
         ):
             if value is not None:
                 stack.enter_context(mock.patch(place, value))
@@ -313,10 +361,13 @@ def _left_to_chance(world: Simulation) -> bool:
     return world.settings is None and cause is not None and "a part or nothing is visible" in cause.message
 
 
-def _judge(world: Simulation, program: Program, book: Book, files: WatchedFiles, verdict: Verdict) -> None:
+def _judge(world: Simulation, program: Program, book: Book, files: LoopFiles, verdict: Verdict) -> None:
     covered = verdict.covered
     covered.update(book.counts)
     covered["committed"] += files.commits
+    held = [sum(heads.values()) for heads in files.feedback]
+    covered["a checkpoint with feedback in it"] += sum(1 for records in held if records)
+    covered["records of feedback in checkpoints"] += sum(held)
     covered["a checkpoint when some had finished"] += files.ended_early
     covered["a checkpoint that refers to others"] += files.incremental
     verdict.wrong += files.wrong

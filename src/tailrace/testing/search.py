@@ -36,6 +36,15 @@ FIGURES = (
     "leftovers removed",
     "published",
     "published again",
+    "began a wave",
+    "let event time leave a loop",
+    "brought event time in a loop to its end",
+    "had functions finish in a loop",
+    "ended a loop",
+    "a checkpoint with feedback in it",
+    "records of feedback in checkpoints",
+    "records of feedback restored",
+    "records of feedback spilled",
 )
 
 

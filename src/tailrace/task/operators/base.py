@@ -72,8 +72,19 @@ class OperatorTask:
         bring the loop to work again; then this is called again."""
         self.rested = True
 
-    def end_round(self, number: int) -> None:
-        """A round of a loop in rounds has ended: all of its records were worked off here."""
+    def enter_rounds(self) -> None:
+        """The operator is in a loop in rounds. Called before anything is restored."""
+        self.at_round(0)
+
+    def at_round(self, number: int) -> None:
+        """The round of the records that come from here on."""
+        for ctx in self.contexts():
+            ctx.round = number
+
+    def end_round(self, number: int, limit: int) -> bool:
+        """One portion, of about `limit` calls, of what is to be done at the end of a round: all of its records were worked
+        off here. True when that was all."""
+        return True
 
     def input_ended(self) -> None:
         """All inputs have ended; pending processing-time timers are awaited from here on, or were dropped here."""

@@ -116,7 +116,7 @@ class HeadTask(OperatorTask):
     def start_round(self, number: int) -> None:
         """What came back for this round is to be read now."""
         self.round, self.round_over = number, False
-        self.queue.open_round()
+        self.queue.open_round(number)
 
     def stop_rounds(self) -> None:
         """There will be no other round: what came back for it is dropped, and so is what still comes."""
@@ -153,6 +153,8 @@ class HeadTask(OperatorTask):
         logs.sort(key=lambda log: log[0])
         frames = [mine for subtask, parallelism, frame in logs for mine in self._mine(subtask, parallelism, frame)]
         self.queue.restored(frames)
+        if self.loop.rounds is not None:
+            self.queue.open_round(self.round)
         if self.stopped:
             self.queue.drop()
 
@@ -169,7 +171,7 @@ class HeadTask(OperatorTask):
         part: Any = dict(batch.partition(targets, self.ctx.parallelism)).get(self.ctx.subtask)
         if part is None:
             return []
-        return [LogFrame(frame.waiting, len(part), encode_batch(ChannelId(0, 0, 0), 0, 0, 0, part))]
+        return [LogFrame(frame.round, len(part), encode_batch(ChannelId(0, 0, 0), 0, 0, 0, part))]
 
 
 def _batch(frame: LogFrame, who: str) -> Batch:
@@ -225,10 +227,11 @@ class JudgeTask(OperatorTask):
     def process(self, batch: Any, port: int) -> None:
         (self._output if port else self._feedback).extend(batch.to_rows().values)
 
-    def end_round(self, number: int) -> None:
+    def end_round(self, number: int, limit: int) -> bool:
         result = RoundResult(number, self._feedback, self._output)
         self._feedback, self._output = [], []
         self.verdict = (number, bool(self.call_user(lambda: self.until(result), what=f"until, of round {number},")))
+        return True
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         state = (self.verdict, self._feedback, self._output)

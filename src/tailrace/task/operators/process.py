@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.api.functions import ProcessFunction
+from tailrace.api.functions import CoProcessFunction, Function, KeyedProcessFunction, ProcessFunction
 from tailrace.elements.batches import Rows
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import shortened
@@ -18,6 +18,7 @@ from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.handles import bind_all
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates
+from tailrace.state.tables import Table
 from tailrace.task.context import OperatorContext
 from tailrace.task.copying import own_copy
 from tailrace.task.keys import FieldReader, settled
@@ -58,6 +59,19 @@ class FunctionTask(OperatorTask):
         self.ctx.without_key()
         self.call_user(lambda: self._collect(self.fn.finish(self.ctx), out), what="finish")
         self._emit(out, None)
+
+    @property
+    def ends_rounds(self) -> bool:
+        """Whether the user's function wants to know of the end of a round."""
+        return any("on_round_end" in vars(kind) for kind in type(self.fn).__mro__[:-1] if kind not in _DECLARING)
+
+    def end_round(self, number: int, limit: int) -> bool:
+        if self.ends_rounds:
+            out: list[Any] = []
+            self.ctx.without_key()
+            self.call_user(lambda: self._collect(self.fn.on_round_end(number, self.ctx), out), what="on_round_end")
+            self._emit(out, None)
+        return True
 
     def close(self) -> None:
         self.ctx.without_key()
@@ -142,6 +156,11 @@ class TimedTask(FunctionTask):
         super().__init__(node, ctx, fn, at_end)
         self.event_timers = ctx.event_timers = timers_of(self.backend, "event", _key_of)
         self.processing_timers = ctx.processing_timers = timers_of(self.backend, "processing", _key_of)
+        self.keyed = True
+        self.touched: Table | None = None
+        """In rounds: the keys that had a record in the round at hand, where the function wants to know of its end."""
+        self._round_keys: list[Any] | None = None
+        """While a round ends: those whose turn is still to come."""
         self.dropping = False
         """Whether processing-time timers are of no more use: the input has ended, and the user does not await them."""
 
@@ -161,6 +180,44 @@ class TimedTask(FunctionTask):
 
     def fire_processing(self, now: int, limit: int) -> int:
         return self._fire(self.processing_timers, now, limit, "processing")
+
+    def enter_rounds(self) -> None:
+        super().enter_rounds()
+        if self.keyed and self.ends_rounds:
+            self.touched = self.backend.table("rounds:touched", kind="rounds", in_memory=True)
+
+    def touch(self, keys: list[Any] | None) -> None:
+        """These keys have records in the round at hand."""
+        touched = self.touched
+        if touched is not None and keys is not None:
+            for key in keys:
+                touched[key] = True
+
+    def end_round(self, number: int, limit: int) -> bool:
+        touched, ctx = self.touched, self.ctx
+        if touched is None:
+            return self.keyed or super().end_round(number, limit)
+        if self._round_keys is None:
+            self._round_keys = list(touched.keys())
+            self._round_keys.reverse()
+        out: list[Any] = []
+        key: Any = None
+        try:
+            for _ in range(min(limit, len(self._round_keys))):
+                key = ctx.current_key = self._round_keys.pop()
+                touched.pop(key)
+                self._collect(self.fn.on_round_end(number, ctx), out)
+        except Exception as error:
+            what = f"on_round_end for key {shortened(key)} raised {type(error).__name__}: {error}"
+            raise self.user_error(error, what=what) from error
+        finally:
+            ctx.without_key()
+        self.backend.relieve()
+        self._emit(out, None)
+        if self._round_keys:
+            return False
+        self._round_keys = None
+        return True
 
     def input_ended(self) -> None:
         self.dropping = self.at_end == "drop"
@@ -203,7 +260,9 @@ class KeyedProcessTask(TimedTask):
 
     def process(self, batch: Any, port: int) -> None:
         rows = batch.to_rows()
-        self.run(self.fn.process, rows, settled_keys(self.keys.values(rows)))
+        keys = settled_keys(self.keys.values(rows))
+        self.touch(keys)
+        self.run(self.fn.process, rows, keys)
 
 
 class CoProcessTask(TimedTask):
@@ -213,7 +272,8 @@ class CoProcessTask(TimedTask):
         assert isinstance(node.operator, CoProcess)
         super().__init__(node, ctx, node.operator.fn, node.operator.at_end)
         self.keys = [self._reader(selector) for selector in node.operator.keys]
-        if self.keys[0] is None or self.keys[1] is None:
+        self.keyed = self.keys[0] is not None and self.keys[1] is not None
+        if not self.keyed:
             ctx.event_timers = ctx.processing_timers = None
 
     def _reader(self, selector: Selector | None) -> FieldReader | None:
@@ -222,7 +282,12 @@ class CoProcessTask(TimedTask):
     def process(self, batch: Any, port: int) -> None:
         rows, reader = batch.to_rows(), self.keys[port]
         keys = None if reader is None else settled_keys(reader.values(rows))
+        self.touch(keys)
         self.run(self.fn.process2 if port else self.fn.process1, rows, keys)
+
+
+_DECLARING = (ProcessFunction, KeyedProcessFunction, CoProcessFunction, Function)
+"""Classes whose own `on_round_end` does nothing."""
 
 
 class _Plain(ProcessFunction):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tailrace.api.functions import Function, as_callable
+from tailrace.api.functions import Function, MapBatchesFunction, as_callable
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.convert import columns_of
 from tailrace.graph.graph import Node
@@ -146,6 +146,26 @@ class BatchesTask(OperatorTask):
         if isinstance(self.fn, Function):
             self.call_user(self.fn.open, self.ctx, what="open")
 
+    def finish(self) -> None:
+        if not self.rested:
+            self._say("finish")
+
+    def at_rest(self) -> None:
+        super().at_rest()
+        self._say("finish")
+
+    def end_round(self, number: int, limit: int) -> bool:
+        self._say("on_round_end", number)
+        return True
+
+    def _say(self, what: str, *args: Any) -> None:
+        """What the user's function has to say without a batch at hand."""
+        if isinstance(self.fn, MapBatchesFunction):
+            said = self.call_user(getattr(self.fn, what), *args, what=what)
+            for made in self._batches([said] if isinstance(said, pa.RecordBatch | pa.Table) else said or ()):
+                if made.num_rows:
+                    self.out(Columns(made))
+
     def process(self, batch: Any, port: int) -> None:
         for made in self._results(batch.data):
             if not made.num_rows:
@@ -159,6 +179,9 @@ class BatchesTask(OperatorTask):
             found = [result] if isinstance(result, pa.RecordBatch | pa.Table) else list(result or ())
         except Exception as error:
             raise self.user_error(error, data) from error
+        return self._batches(found)
+
+    def _batches(self, found: Iterable[Any]) -> list[pa.RecordBatch]:
         batches: list[pa.RecordBatch] = []
         for one in found:
             if isinstance(one, pa.RecordBatch):

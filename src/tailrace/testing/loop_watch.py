@@ -1,0 +1,178 @@
+"""What the loops of a simulated job do, and whether they end at the right moment.
+
+When the coordinator says that a loop has ended, the watch looks into every task and every link: nothing of the loop may be
+left anywhere. And no checkpoint that is begun later may hold feedback of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+from unittest import mock
+
+from tailrace.elements.frames import GRANT
+from tailrace.elements.frames import decode as decode_frame
+from tailrace.elements.markers import Marker
+from tailrace.errors import InternalError
+from tailrace.graph.operators import Head
+from tailrace.graph.plan import Nest, Plan
+from tailrace.protocol.snapshot import Trigger
+from tailrace.protocol.termination import Advance, CallFinish, EndLoop, Release, StartRound, StartWave, StopRounds
+from tailrace.state.manifest import Manifest
+from tailrace.storage.reading import load_index
+from tailrace.task.feedback import FeedbackQueue
+from tailrace.task.spilling import Shelf
+from tailrace.testing.checker import Book, WatchedFiles
+from tailrace.testing.simulator import Simulation
+from tailrace.testing.world import FrameItem
+
+COUNTED: dict[type[Any], str] = {
+    StartWave: "began a wave",
+    Release: "let event time leave a loop",
+    Advance: "brought event time in a loop to its end",
+    CallFinish: "had functions finish in a loop",
+    EndLoop: "ended a loop",
+    StartRound: "began a round",
+    StopRounds: "stopped rounds",
+}
+"""What the coordinator says to a loop, and how it is counted."""
+
+
+class LoopFiles(WatchedFiles):
+    """A storage of checkpoints that also knows what feedback they hold, and whether they may."""
+
+    def __init__(self, books: Iterable[Book] = ()) -> None:
+        super().__init__(books)
+        self.feedback: list[dict[str, int]] = []
+        """Of each checkpoint that was committed: how many records of feedback it holds, by head."""
+        self.over: dict[tuple[int, str], int] = {}
+        """(incarnation, head) of loops that have ended: the newest checkpoint that had been begun by then."""
+
+    def _made(self, name: str, data: bytes) -> None:
+        commits = self.commits
+        super()._made(name, data)
+        if self.commits == commits or self.newest is None:
+            return
+        manifest = self.newest[1]
+        held = self.feedback_in(manifest)
+        self.feedback.append(held)
+        for head, records in held.items():
+            ended = self.over.get((manifest.incarnation, head))
+            if records and ended is not None and manifest.checkpoint > ended:
+                self.wrong.append(f"{name} holds {records} records of feedback to {head!r}, whose loop had ended")
+
+    def feedback_in(self, manifest: Manifest) -> dict[str, int]:
+        """How many records of feedback a checkpoint holds, by head."""
+        held: Counter[str] = Counter()
+        for file in manifest.files:
+            if file.name in self.contents:
+                for part in load_index(self, file.name).operators:
+                    held[part.uid] += sum(block.count for block in part.feedback)
+        return {uid: count for uid, count in held.items() if count}
+
+
+class LoopWatch:
+    """Watches one simulation. What is wrong is in `wrong`, what happened in the simulation's `covered`."""
+
+    def __init__(self, world: Simulation, files: LoopFiles | None = None) -> None:
+        self.world, self.files = world, files
+        self.wrong: list[str] = []
+        self._begun: dict[int, int] = {}
+        """The newest checkpoint that was begun, by incarnation."""
+        self._to_worker = world._to_worker
+        world._to_worker = self._said  # type: ignore[method-assign]
+
+    def _said(self, driver: Any, action: Any) -> None:
+        message = action.message
+        what = COUNTED.get(type(message))
+        if what is not None and action.slot == 0:
+            self.world.count(what)
+        if isinstance(message, Trigger):
+            self._begun[driver.coordinator.incarnation] = message.checkpoint
+        if isinstance(message, Trigger | EndLoop) and action.slot == 0:
+            self._check_queues()
+        if isinstance(message, EndLoop) and action.slot == 0:
+            self._ended(driver.coordinator.incarnation, self.world.plan.nests[message.nest])
+        self._to_worker(driver, action)
+
+    def _check_queues(self) -> None:
+        for worker in self.world.workers():
+            if worker.slice is None or not worker.stepping:
+                continue
+            for queue in worker.slice.services.feedback.values():
+                try:
+                    queue.check()
+                except InternalError as error:
+                    self.wrong.append(str(error.args[0]))
+
+    def _ended(self, incarnation: int, nest: Nest) -> None:
+        plan = self.world.plan
+        self.wrong += [f"a loop ended, and there was {what}" for what in left_in(self.world, incarnation, nest)]
+        if self.files is not None:
+            for uid in heads_of(plan, nest):
+                self.files.over[incarnation, uid] = self._begun.get(incarnation, 0)
+
+
+def heads_of(plan: Plan, nest: Nest) -> list[str]:
+    """The heads of a nest, by uid."""
+    nodes = [plan.graph.node(node) for vertex in nest.vertices for node in plan.vertices[vertex].nodes]
+    return [node.uid for node in nodes if isinstance(node.operator, Head)]
+
+
+def left_in(world: Simulation, incarnation: int, nest: Nest) -> Iterator[str]:
+    """Everything of a nest that is somewhere in the simulated cluster and would still do something."""
+    for process in world.processes.values():
+        machine = process.machine
+        if machine.incarnation != incarnation or not machine.stepping:
+            continue
+        for task in machine.tasks():
+            if task.vertex.id in nest.vertices and not task.finished:
+                yield from (f"{what} in {task.id}" for what in _left_in_task(task))
+    inside = {edge.id for edge in world.plan.edges if edge.target in nest.vertices}
+    for link in world.links.values():
+        for _, item in link.queue:
+            if isinstance(item, FrameItem):
+                frame = decode_frame(item.data)
+                if frame.incarnation == incarnation and frame.kind != GRANT and frame.count:
+                    if frame.channel.edge in inside:
+                        yield f"{frame.count} records under way on {frame.channel}"
+
+
+def _left_in_task(task: Any) -> Iterator[str]:
+    for channel in task.gate.channels.values():
+        waiting = [element for element, _ in channel.queue if not _is_marker(element)]
+        if waiting or channel.reading is not None:
+            yield f"something unread on {channel.id}"
+    for channel in task.outbox.channels.values():
+        if channel.id in task.outbox.channels and (channel.buffer or any(charge for _, _, charge in channel.queue)):
+            yield f"something unsent on {channel.id}"
+    if task.head is not None and (task.head.queue.records or task.head.queue.waiting):
+        yield f"feedback of {task.head.queue.records + task.head.queue.waiting} records"
+    if any(operator.awaited() for operator in task.chain.operators):
+        yield "a timer of the clock"
+
+
+def _is_marker(element: Any) -> bool:
+    return isinstance(element, Marker) or getattr(element, "count", None) == 0
+
+
+@contextlib.contextmanager
+def counting_feedback(covered: Counter[str]) -> Iterator[None]:
+    """Counts what queues of feedback bring back from checkpoints, and what they spill."""
+    restored, stored = FeedbackQueue.restored, Shelf._stored
+
+    def count_restored(self: FeedbackQueue, frames: Iterable[Any]) -> None:
+        restored(self, frames)
+        covered["records of feedback restored"] += self.returned
+
+    def count_stored(self: Shelf, count: int, data: bytes) -> Any:
+        covered["records of feedback spilled"] += count
+        return stored(self, count, data)
+
+    with (
+        mock.patch.object(FeedbackQueue, "restored", count_restored),
+        mock.patch.object(Shelf, "_stored", count_stored),
+    ):
+        yield

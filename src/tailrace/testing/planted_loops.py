@@ -1,0 +1,257 @@
+"""Bugs of loops to be planted: in what a checkpoint holds of feedback, in how the end is found, and in event time."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from msgspec.structs import replace as replaced
+
+from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.loops import Nests, Step, _Nest, decide
+from tailrace.elements.markers import Attempt, Barrier
+from tailrace.protocol.termination import EndLoop, Wave
+from tailrace.task.feedback import FeedbackQueue
+from tailrace.task.looping import TaskLoop
+from tailrace.task.machine import Task
+from tailrace.task.nests import WorkerNests
+from tailrace.task.operators.loops import HeadTask, LeaveTask, TailTask
+from tailrace.testing.faults import Fault
+from tailrace.testing.planting import Bug, Patches, method
+from tailrace.testing.scenarios import Scenario
+
+MS = 1_000
+
+
+# What brings them to light sooner.
+
+
+def _deaths(made: Scenario) -> Scenario:
+    """Checkpoints follow each other closely and overlap, and workers die soon after one was committed."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=3, keep=1)
+    faults = [Fault(4 * number, "kill", number, after=f"commit {number} done") for number in range(2, 14)]
+    return replace(
+        made,
+        network="in small steps",
+        parallelism=3,
+        rate=12_000,
+        window=None,
+        checkpoints=settings,
+        faults=tuple(faults),
+    )
+
+
+def _delays(made: Scenario) -> Scenario:
+    """Waves begin at any time, and links are slow now and then, some of them near the end."""
+    faults = [
+        Fault(turn, "delay", turn // 5 + i, duration=(1 + i) * MS) for turn in range(20, 900, 40) for i in range(2)
+    ]
+    return replace(made, eager=True, network="fast", parallelism=3, rate=None, faults=tuple(faults))
+
+
+# Checkpoints.
+
+
+def _log_until_the_first_marker() -> Patches:
+    def make(mark: Any) -> Any:
+        def eager(self: Task, channel: Any, marker: Any) -> None:
+            root = self.chain.root
+            if isinstance(marker, Barrier) and isinstance(root, TailTask) and marker.checkpoint in root.queue.pending():
+                root.queue.barrier(marker.checkpoint)
+            mark(self, channel, marker)
+
+        return eager
+
+    return [method(Task, "_mark", make)]
+
+
+def _one_marker_for_all_logs() -> Patches:
+    def make(barrier: Any) -> Any:
+        def for_all(self: FeedbackQueue, checkpoint: int) -> None:
+            barrier(self, checkpoint)
+            self._seal()
+            for log in self._logs.values():
+                log.complete = True
+
+        return for_all
+
+    return [method(FeedbackQueue, "barrier", make)]
+
+
+def _cut_without(self: FeedbackQueue, cut: Any, checkpoint: int, left_out: Any) -> None:
+    """A cut as if these items were not in the queue."""
+    self._seal()
+    ready, self._ready = self._ready, deque(item for item in self._ready if item not in left_out)
+    try:
+        cut(self, checkpoint)
+    finally:
+        self._ready = ready
+
+
+def _log_without_the_unread() -> Patches:
+    def make(cut: Any) -> Any:
+        return lambda self, checkpoint: _cut_without(self, cut, checkpoint, list(self._ready))
+
+    return [method(FeedbackQueue, "cut", make)]
+
+
+def _restored_and_forgotten() -> Patches:
+    """What a checkpoint brought back and is still unread is not in the next one."""
+    old: dict[int, list[Any]] = {}
+
+    def make_restored(restored: Any) -> Any:
+        def remembering(self: FeedbackQueue, frames: Any) -> None:
+            restored(self, frames)
+            old[id(self)] = list(self._ready)
+
+        return remembering
+
+    def make_cut(cut: Any) -> Any:
+        return lambda self, checkpoint: _cut_without(self, cut, checkpoint, old.get(id(self), []))
+
+    return [method(FeedbackQueue, "restored", make_restored), method(FeedbackQueue, "cut", make_cut)]
+
+
+def _not_restored() -> Patches:
+    def restored(self: HeadTask) -> None:
+        self._logs = []
+
+    return [method(HeadTask, "feedback_restored", lambda _: restored)]
+
+
+def _barrier_before_the_newest() -> Patches:
+    """The marker of a checkpoint comes to the head before the records that the tail had appended last."""
+
+    def make(barrier: Any) -> Any:
+        def overtaking(self: FeedbackQueue, checkpoint: int) -> None:
+            log = self._logs.get(checkpoint)
+            self._seal()
+            if log is not None and not log.complete and log.entries and self._ready:
+                item, start, _ = log.entries[-1]
+                if item is self._ready[-1]:
+                    log.entries.pop()
+                    log.records -= item.count - start
+                    self._shelf.release(item)
+            barrier(self, checkpoint)
+
+        return overtaking
+
+    return [method(FeedbackQueue, "barrier", make)]
+
+
+# The end.
+
+
+def _marker_before_the_records() -> Patches:
+    def marker(self: FeedbackQueue, marker: Attempt) -> None:
+        self._seal()
+        self._ready.appendleft(marker)
+
+    return [method(FeedbackQueue, "marker", lambda _: marker)]
+
+
+def _first_report_decides() -> Patches:
+    def make(report: Any) -> Any:
+        def hasty(self: _Nest, slot: int, said: Any, now: int) -> Any:
+            if self.ended:
+                return []
+            if self.reports is not None and said.wave == self.wave and decide([said.facts]).step is Step.END:
+                self.ended, self.reports = True, None
+                return self._all(EndLoop(self.number))
+            return report(self, slot, said, now)
+
+        return hasty
+
+    return [method(_Nest, "_report", make)]
+
+
+def _head_decides_alone() -> Patches:
+    def make(marker: Any) -> Any:
+        def alone(self: TaskLoop, channel: Any, said: Any) -> Any:
+            found = marker(self, channel, said)
+            clean = self.wave.complete and not self.wave.recorded and self.ended and not self.fed
+            if self.head is not None and isinstance(said, Attempt) and clean and self.rest.done:
+                self.head.end_loop()
+            return found
+
+        return alone
+
+    return [method(TaskLoop, "marker", make)]
+
+
+def _first_marker_completes_a_wave() -> Patches:
+    def marker(self: Wave, channel: Any, wave: int) -> None:
+        if wave == self.current:
+            self._awaited.clear()
+
+    return [method(Wave, "marker", lambda _: marker)]
+
+
+def _facts_without(what: str, inner_only: bool = False) -> Patches:
+    """Workers report as if something were not so."""
+
+    def make(facts: Any) -> Any:
+        def partial(self: WorkerNests, here: Any) -> Any:
+            found = facts(self, here)
+            if not inner_only:
+                return replaced(found, **{what: type(getattr(found, what))()})
+            outer = [loop for _, loop in here.tasks if "." not in loop.scope and loop.wave.current == here.wave]
+            return replaced(found, recorded=sum(loop.wave.recorded for loop in outer))
+
+        return partial
+
+    return [method(WorkerNests, "_facts", make)]
+
+
+def _not_the_timers() -> Patches:
+    return _facts_without("obliged")
+
+
+def _not_the_inner_loops() -> Patches:
+    return _facts_without("recorded", inner_only=True)
+
+
+def _not_what_was_fed() -> Patches:
+    return _facts_without("fed")
+
+
+def _not_the_channels() -> Patches:
+    return _facts_without("recorded")
+
+
+def _nothing_is_forgotten() -> Patches:
+    """What an attempt has found is believed in the next one."""
+
+    def make(begin: Any) -> Any:
+        return lambda self: None if self._nests else begin(self)
+
+    return [method(Nests, "begin", make)]
+
+
+# Event time.
+
+
+def _time_leaves_at_once() -> Patches:
+    return [mock.patch.object(LeaveTask, "generates_watermarks", False)]
+
+
+LOOP_BUGS = (
+    Bug("the first marker ends a log", "visited", _log_until_the_first_marker, _deaths),
+    Bug("a marker ends the logs of later checkpoints", "visited", _one_marker_for_all_logs, _deaths),
+    Bug("a log begins with what comes after the cut", "visited", _log_without_the_unread, _deaths),
+    Bug("what was restored is not in the next checkpoint", "wandered", _restored_and_forgotten, _deaths),
+    Bug("restored feedback is lost", "visited", _not_restored, _deaths),
+    Bug("the marker of a checkpoint overtakes feedback", "visited", _barrier_before_the_newest, _deaths),
+    Bug("the marker of a wave overtakes feedback", "visited", _marker_before_the_records, _delays),
+    Bug("the first report ends a loop", "visited", _first_report_decides, _delays),
+    Bug("a head ends by itself", "visited", _head_decides_alone, _delays),
+    Bug("the first marker completes a wave", "visited", _first_marker_completes_a_wave, _delays),
+    Bug("a loop ends in spite of its timers", "waited_for", _not_the_timers, _delays),
+    Bug("inner loops have no say in the end", "nested", _not_the_inner_loops, _delays),
+    Bug("what is in a channel has no say in the end", "visited", _not_the_channels, _delays),
+    Bug("what comes back after finish is not finished", "hoarded", _not_what_was_fed),
+    Bug("what an earlier attempt has found counts", "visited", _nothing_is_forgotten, _deaths),
+    Bug("event time leaves a loop at once", "windowed_behind", _time_leaves_at_once),
+)

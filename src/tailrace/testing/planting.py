@@ -1,0 +1,28 @@
+"""How a bug is planted: by replacing methods, for as long as it lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from tailrace.testing.scenarios import Scenario
+
+Patches = list[Any]
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A bug: what it is called, and the program that shows it soonest."""
+
+    name: str
+    program: str
+    patches: Callable[[], Patches]
+    tune: Callable[[Scenario], Scenario] = lambda made: made
+    """What makes scenarios show it sooner, where it takes a rare coincidence."""
+
+
+def method(owner: type, name: str, make: Callable[[Any], Any]) -> Any:
+    """`make` is given the method as it is, and gives the one in its place."""
+    return mock.patch.object(owner, name, make(getattr(owner, name)))
