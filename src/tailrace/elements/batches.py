@@ -109,9 +109,10 @@ class Columns:
         """The records by target (one int per record, below `count`), in order; targets without records left out."""
         if len(self) and count > 0 and (targets == targets[0]).all():
             return [(int(targets[0]), Columns(self.data, self.times, self.groups))]
+        chosen = _by_target(targets, count) if count <= _FEW_TARGETS else _runs(targets)
         return [
             (target, Columns(self.data.take(pa.array(index)), _pick(self.times, index), _pick(self.groups, index)))
-            for target, index in _runs(targets)
+            for target, index in chosen
         ]
 
     def to_rows(self) -> Rows:
@@ -129,12 +130,19 @@ def _pick(array: Any, where: np.ndarray[Any, Any]) -> Any:
     return None if array is None else array[where]
 
 
+def _by_target(targets: np.ndarray[Any, Any], count: int) -> list[tuple[int, np.ndarray[Any, Any]]]:
+    """The same as `_runs`, for few targets."""
+    found = [(target, np.flatnonzero(targets == target)) for target in range(count)]
+    return [(target, index) for target, index in found if len(index)]
+
+
 def _runs(targets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray[Any, Any]]]:
     """Each target that occurs, with the positions of its records in order (a stable sort keeps per-key order)."""
     order = np.argsort(targets, kind="stable")
     ordered = targets[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else np.empty(0, np.int64)
-    bounds = [*starts.tolist(), len(ordered)]
+    if not len(ordered):
+        return []
+    bounds = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(ordered)]
     return [(int(ordered[a]), order[a:b]) for a, b in pairwise(bounds)]
 
 

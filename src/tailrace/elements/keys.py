@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
+from tailrace.elements.intkeys import hashes
 from tailrace.errors import TailraceError, shortened
 
 KEY_FORMAT = 1
@@ -358,7 +359,7 @@ class KeyGroups(dict[object, int]):
     `TypeError` for a key without a hash.
     """
 
-    __slots__ = ("limit", "max_parallelism")
+    __slots__ = ("_dense", "limit", "max_parallelism")
 
     def __init__(self, max_parallelism: int, limit: int = 1 << 18) -> None:
         _check_parallelism(1, max_parallelism)
@@ -367,6 +368,8 @@ class KeyGroups(dict[object, int]):
         super().__init__()
         self.max_parallelism = max_parallelism
         self.limit = limit
+        self._dense = np.empty(0, np.uint16)
+        """The groups of 0, 1, 2, …, as far as they were asked for."""
 
     def __missing__(self, key: object) -> int:
         group = key_group(key, self.max_parallelism)
@@ -394,6 +397,26 @@ class KeyGroups(dict[object, int]):
         with suppress(*_LOOKUP_ERRORS):
             return np.frombuffer(struct.pack(layout, *map(self.__getitem__, listed)), np.uint16)
         return np.frombuffer(struct.pack(layout, *map(self.group_of, listed)), np.uint16)
+
+    def groups_of_integers(self, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> Groups:
+        """The groups of many integers. Small ones, which are most keys, come from a table."""
+        if not len(numbers):
+            return np.empty(0, np.uint16)
+        low, high = int(numbers.min()), int(numbers.max())
+        if low == _LOWEST:
+            return self.groups_of(numbers.tolist())
+        if low < 0 or high >= _DENSE:
+            return (hashes(numbers) % np.uint64(self.max_parallelism)).astype(np.uint16)
+        if high >= len(self._dense):
+            size = 1 << max(10, (high + 1).bit_length())
+            table = np.arange(size, dtype=np.int64)
+            self._dense = (hashes(table) % np.uint64(self.max_parallelism)).astype(np.uint16)
+        return self._dense[numbers]
+
+
+_DENSE = 1 << 20
+"""Integers below this have their groups in a table, of two bytes each."""
+_LOWEST = -(1 << 63)
 
 
 def _stored_form(key: object) -> object:
@@ -441,6 +464,9 @@ def groups_of_arrow(array: Any, cache: KeyGroups) -> Groups:
     The groups are those that the same records would get as rows: each distinct value is taken as the Python object
     that a row holds (a null is None) and goes through the same cache. Raises `UnsupportedKey`.
     """
+    if isinstance(array, pa.Array) and pa.types.is_integer(array.type) and not array.null_count:
+        if array.type != pa.uint64():
+            return cache.groups_of_integers(array.to_numpy().astype(np.int64, copy=False))
     if isinstance(array, pa.Array | pa.ChunkedArray):
         codes, values = _codes_of(array)
         return cache.groups_of(values)[codes]

@@ -78,6 +78,7 @@ class Chain:
         """For each operator the ones it feeds, by main or side output: they share its event time."""
         self.outputs = outputs
         """For each operator the edges that leave the vertex from it."""
+        self.source = operators[0] if isinstance(operators[0], SourceTask) else None
         self.arrived = [MIN_TIME] * len(operators)
         self.reached = [MIN_TIME] * len(operators)
         self.passed = [MIN_TIME] * len(operators)
@@ -93,11 +94,6 @@ class Chain:
     @property
     def root(self) -> OperatorTask:
         return self.operators[0]
-
-    @property
-    def source(self) -> SourceTask | None:
-        root = self.root
-        return root if isinstance(root, SourceTask) else None
 
     def open(self) -> None:
         """Opens the operators, the last one first, so that nobody is handed a record before it is open."""

@@ -364,8 +364,10 @@ class Task:
             wrong = self.aligner.check()
             if wrong is not None:
                 raise InternalError(wrong, ())
-            for arrived, reached in zip(self.chain.arrived, self.chain.reached, strict=True):
-                if reached > arrived and reached != MAX_TIME and not self.chain.generators:
+            chain = self.chain
+            for operator, arrived, reached in zip(chain.operators, chain.arrived, chain.reached, strict=True):
+                own = bool(chain.generators) or operator.generates_watermarks
+                if reached > arrived and reached != MAX_TIME and not own:
                     raise InternalError(f"C1: event time {reached} was reached where only {arrived} has come")
         except InternalError as error:
             raise InternalError(f"{self.id}: {error.args[0]}", self._story) from error

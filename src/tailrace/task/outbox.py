@@ -19,7 +19,7 @@ from tailrace.protocol.flow import Producer
 from tailrace.task.copying import copied, unpicklable
 from tailrace.task.partition import Partitioner
 
-FRAME_RECORDS = 4096
+FRAME_RECORDS = {"rows": 4096, "columns": 16_384}
 FRAME_BYTES = 256 << 10
 MAX_AGE = 5_000
 """Microseconds a gathered record may wait while its worker is busy."""
@@ -105,7 +105,7 @@ class Outbox:
                 part.split = -1
             channel.buffer.append(part)
             channel.buffered += len(part)
-            if channel.buffered >= FRAME_RECORDS or channel.buffered * channel.record_bytes >= FRAME_BYTES:
+            if channel.buffered >= FRAME_RECORDS[part.form] or channel.buffered * channel.record_bytes >= FRAME_BYTES:
                 self._seal(output, channel)
             elif self.oldest is None:
                 self.oldest = self.now

@@ -323,6 +323,44 @@ def _windowed_behind(n: int) -> Records:
     return Counter((key, float(at), at + 16.0, len(of), sum(of)) for (key, at), of in windows.items())
 
 
+class Held(tr.KeyedProcessFunction):
+    """Holds each record in its first lap until event time is two seconds further than the record; it goes on from there."""
+
+    waiting = tr.MapState(float, list)
+
+    def process(self, hop: Any, ctx: tr.Context) -> Iterator[Any]:
+        if hop[2]:
+            yield hop[0], hop[1] - 1, True
+            return
+        due = ctx.timestamp + 2
+        self.waiting.put(due, [*self.waiting.get(due, []), hop])
+        ctx.set_timer(event_time=due)
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        held = self.waiting.get(timestamp, [])
+        self.waiting.remove(timestamp)
+        yield from ((hop[0], hop[1] - 1, True) for hop in held)
+
+
+def held_inside(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """Timers of event time inside a loop hold records back, and windows behind it must wait for them."""
+
+    def body(hops: tr.DataStream) -> Any:
+        held = hops.rebalance().map(tuple).key_by(_place).process(Held())
+        return held.filter(lambda hop: hop[1] >= 0), held.filter(lambda hop: hop[1] < 0).rebalance()
+
+    stamped = _numbers(env, n, rate).assign_timestamps(lambda i: i, 3.0).map(lambda i: (i, i % 3, False))
+    out = stamped.iterate(body, **_looping()).map(lambda hop: hop[0])
+    return out.key_by(lambda i: i % 3).window(tr.Tumbling(16)).aggregate(n=tr.Count(), s=tr.Sum()).map(tuple)
+
+
+def _held_inside(n: int) -> Records:
+    windows: dict[Any, list[int]] = {}
+    for i in range(n):
+        windows.setdefault((i % 3, i + 2 - (i + 2) % 16), []).append(i)
+    return Counter((key, float(at), at + 16.0, len(of), sum(of)) for (key, at), of in windows.items())
+
+
 class LastCall(tr.KeyedProcessFunction):
     """Sends its records round again when event time has come to its end, which is long after all else is done."""
 

@@ -1,7 +1,7 @@
 """What the loops of a simulated job do, and whether they end at the right moment.
 
-When the coordinator says that a loop has ended, the watch looks into every task and every link: nothing of the loop may be
-left anywhere. And no checkpoint that is begun later may hold feedback of it.
+When the coordinator says that a loop is at rest or has ended, the watch looks into every task and every link: nothing of
+the loop may be left anywhere. And no checkpoint that is begun after the end may hold feedback of it.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ class LoopWatch:
         self.wrong: list[str] = []
         self._begun: dict[int, int] = {}
         """The newest checkpoint that was begun, by incarnation."""
+        self._rests: dict[tuple[int, int], int] = {}
+        """(incarnation, nest): the newest number of rest that was said; 0 once event time was brought to its end."""
         self._to_worker = world._to_worker
         world._to_worker = self._said  # type: ignore[method-assign]
 
@@ -93,8 +95,8 @@ class LoopWatch:
             self._begun[driver.coordinator.incarnation] = message.checkpoint
         if isinstance(message, Trigger | EndLoop) and action.slot == 0:
             self._check_queues()
-        if isinstance(message, EndLoop) and action.slot == 0:
-            self._ended(driver.coordinator.incarnation, self.world.plan.nests[message.nest])
+        if isinstance(message, Advance | CallFinish | EndLoop) and action.slot == 0:
+            self._at_rest(driver.coordinator.incarnation, message)
         self._to_worker(driver, action)
 
     def _check_queues(self) -> None:
@@ -107,11 +109,18 @@ class LoopWatch:
                 except InternalError as error:
                     self.wrong.append(str(error.args[0]))
 
-    def _ended(self, incarnation: int, nest: Nest) -> None:
-        plan = self.world.plan
-        self.wrong += [f"a loop ended, and there was {what}" for what in left_in(self.world, incarnation, nest)]
-        if self.files is not None:
-            for uid in heads_of(plan, nest):
+    def _at_rest(self, incarnation: int, message: Advance | CallFinish | EndLoop) -> None:
+        """The coordinator believes that nothing is left in a nest. What it says again may be under way already."""
+        nest = self.world.plan.nests[message.nest]
+        number = message.number if isinstance(message, CallFinish) else 0
+        ended = isinstance(message, EndLoop)
+        if not ended and number <= self._rests.get((incarnation, nest.id), -1):
+            return
+        self._rests[incarnation, nest.id] = number
+        said = "ended" if ended else "was said to be at rest"
+        self.wrong += [f"a loop {said}, and there was {what}" for what in left_in(self.world, incarnation, nest)]
+        if ended and self.files is not None:
+            for uid in heads_of(self.world.plan, nest):
                 self.files.over[incarnation, uid] = self._begun.get(incarnation, 0)
 
 

@@ -10,9 +10,9 @@ from unittest import mock
 from msgspec.structs import replace as replaced
 
 from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.loops import Nests, Step, _Nest, decide
+from tailrace.coordinator.loops import Nests, _Nest
 from tailrace.elements.markers import Attempt, Barrier
-from tailrace.protocol.termination import EndLoop, Wave
+from tailrace.protocol.termination import Wave
 from tailrace.task.feedback import FeedbackQueue
 from tailrace.task.looping import TaskLoop
 from tailrace.task.machine import Task
@@ -41,6 +41,18 @@ def _deaths(made: Scenario) -> Scenario:
         checkpoints=settings,
         faults=tuple(faults),
     )
+
+
+def _overlaps(made: Scenario) -> Scenario:
+    """The same, where markers take longer to go round than the next checkpoint to begin."""
+    return replace(_deaths(made), network="slow", rate=3_000)
+
+
+def _crowds(made: Scenario) -> Scenario:
+    """The same, where much is on its way when they die, and the next checkpoint does not wait for it."""
+    made = _deaths(made)
+    assert made.checkpoints is not None
+    return replace(made, n=200, rate=None, parallelism=2, checkpoints=replace(made.checkpoints, interval=100))
 
 
 def _delays(made: Scenario) -> Scenario:
@@ -152,19 +164,11 @@ def _marker_before_the_records() -> Patches:
     return [method(FeedbackQueue, "marker", lambda _: marker)]
 
 
-def _first_report_decides() -> Patches:
-    def make(report: Any) -> Any:
-        def hasty(self: _Nest, slot: int, said: Any, now: int) -> Any:
-            if self.ended:
-                return []
-            if self.reports is not None and said.wave == self.wave and decide([said.facts]).step is Step.END:
-                self.ended, self.reports = True, None
-                return self._all(EndLoop(self.number))
-            return report(self, slot, said, now)
+def _one_report_decides() -> Patches:
+    def make(decided: Any) -> Any:
+        return lambda self, facts, now: decided(self, facts[:1], now)
 
-        return hasty
-
-    return [method(_Nest, "_report", make)]
+    return [method(_Nest, "_decided", make)]
 
 
 def _head_decides_alone() -> Patches:
@@ -239,13 +243,13 @@ def _time_leaves_at_once() -> Patches:
 
 LOOP_BUGS = (
     Bug("the first marker ends a log", "visited", _log_until_the_first_marker, _deaths),
-    Bug("a marker ends the logs of later checkpoints", "visited", _one_marker_for_all_logs, _deaths),
+    Bug("a marker ends the logs of later checkpoints", "visited", _one_marker_for_all_logs, _overlaps),
     Bug("a log begins with what comes after the cut", "visited", _log_without_the_unread, _deaths),
-    Bug("what was restored is not in the next checkpoint", "wandered", _restored_and_forgotten, _deaths),
+    Bug("what was restored is not in the next checkpoint", "visited", _restored_and_forgotten, _crowds),
     Bug("restored feedback is lost", "visited", _not_restored, _deaths),
     Bug("the marker of a checkpoint overtakes feedback", "visited", _barrier_before_the_newest, _deaths),
     Bug("the marker of a wave overtakes feedback", "visited", _marker_before_the_records, _delays),
-    Bug("the first report ends a loop", "visited", _first_report_decides, _delays),
+    Bug("one worker decides for all", "visited", _one_report_decides, _delays),
     Bug("a head ends by itself", "visited", _head_decides_alone, _delays),
     Bug("the first marker completes a wave", "visited", _first_marker_completes_a_wave, _delays),
     Bug("a loop ends in spite of its timers", "waited_for", _not_the_timers, _delays),

@@ -373,6 +373,7 @@ PROGRAMS: dict[str, Program] = {
         Program(loops.entered, loops._entered, n=80),
         Program(loops.commanded, loops._commanded, order=lambda record: record, n=40),
         Program(loops.windowed_behind, loops._windowed_behind, n=120),
+        Program(loops.held_inside, loops._held_inside, n=120),
         Program(loops.called_last, lambda n: Counter(range(n)), n=80),
         Program(loops.waited_for, lambda n: Counter(range(n)), n=40),
         Program(loops.hoarded, lambda n: Counter(range(n)), n=60),

@@ -25,6 +25,8 @@ from tailrace.task.keys import FieldReader, settled
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.timers import Timers
 
+_PLAIN_RESULTS = {GeneratorType, list, tuple}
+"""What most functions give back: looked for first, since this is asked for each record."""
 _PLAIN_KEYS = {int, str, bytes, bool, type(None)}
 """Key types that hold no NaN."""
 
@@ -108,7 +110,7 @@ class FunctionTask(OperatorTask):
 
     def run(self, call: Callable[[Any, Any], Any], rows: Rows, keys: list[Any] | None) -> None:
         """Calls `call(value, ctx)` for each record, under its key where there are keys."""
-        ctx, values = self.ctx, rows.values
+        ctx, values, copies = self.ctx, rows.values, self.copies
         out: list[Any] = []
         all_keys = keys if keys is not None else [ctx.no_key] * len(values)
         times = rows.times.tolist() if rows.times is not None else None
@@ -119,7 +121,7 @@ class FunctionTask(OperatorTask):
                 ctx.current_time = NO_TIME
                 for value, ctx.current_key in zip(values, all_keys, strict=True):
                     result = call(value, ctx)
-                    if result.__class__ is GeneratorType and not self.copies:
+                    if result.__class__ in _PLAIN_RESULTS and not copies:
                         out.extend(result)
                     elif result is not None:
                         self._collect(result, out)

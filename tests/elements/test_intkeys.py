@@ -1,0 +1,41 @@
+"""Integer columns get the very groups that their numbers get one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.elements.intkeys import hashes
+from tailrace.elements.keys import KeyGroups, groups_of_arrow, key_group, key_hash
+
+EDGES = sorted({sign * (1 << bits) + by for bits in range(63) for by in (-1, 0, 1) for sign in (1, -1)})
+
+
+def test_hashes_at_every_length_of_an_integer() -> None:
+    assert hashes(np.array(EDGES, np.int64)).tolist() == [key_hash(number) for number in EDGES]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1)), st.sampled_from([1, 2, 128, 32_768]))
+def test_groups_of_any_integers(numbers: list[int], groups: int) -> None:
+    found = KeyGroups(groups).groups_of_integers(np.array(numbers, np.int64))
+    assert found.tolist() == [key_group(number, groups) for number in numbers]
+    assert found.dtype == np.uint16
+
+
+@given(st.lists(st.integers(0, 3_000)), st.lists(st.integers(0, 2**21)))
+def test_the_table_of_small_ones_grows_with_what_is_asked_for(first: list[int], then: list[int]) -> None:
+    cache = KeyGroups(128)
+    for numbers in (first, then, first):
+        assert cache.groups_of_integers(np.array(numbers, np.int64)).tolist() == [key_group(n, 128) for n in numbers]
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint32(), pa.uint64()])
+def test_columns_of_every_integer_type_sliced_or_with_nulls(kind: pa.DataType) -> None:
+    numbers = [0, 1, 7, 100, 127, 3]
+    whole = pa.array([*numbers, None], kind)
+    cache = KeyGroups(128)
+    assert groups_of_arrow(whole, cache).tolist() == [key_group(number, 128) for number in [*numbers, None]]
+    assert groups_of_arrow(whole.slice(2, 3), cache).tolist() == [key_group(number, 128) for number in numbers[2:5]]
