@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.elements.intkeys import hashes
@@ -18,6 +18,7 @@ def test_hashes_at_every_length_of_an_integer() -> None:
     assert hashes(np.array(EDGES, np.int64)).tolist() == [key_hash(number) for number in EDGES]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)), st.sampled_from([1, 2, 128, 32_768]))
 def test_groups_of_any_integers(numbers: list[int], groups: int) -> None:
     found = KeyGroups(groups).groups_of_integers(np.array(numbers, np.int64))
@@ -25,6 +26,7 @@ def test_groups_of_any_integers(numbers: list[int], groups: int) -> None:
     assert found.dtype == np.uint16
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 3_000)), st.lists(st.integers(0, 2**21)))
 def test_the_table_of_small_ones_grows_with_what_is_asked_for(first: list[int], then: list[int]) -> None:
     cache = KeyGroups(128)

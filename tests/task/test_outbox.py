@@ -69,8 +69,8 @@ def test_records_are_gathered_until_they_are_flushed() -> None:
 
 def test_a_full_frame_goes_at_once() -> None:
     s = Sending()
-    s.emit(*range(FRAME_RECORDS))
-    assert [len(values) for _, values in s.sent()] == [FRAME_RECORDS]
+    s.emit(*range(FRAME_RECORDS["rows"]))
+    assert [len(values) for _, values in s.sent()] == [FRAME_RECORDS["rows"]]
 
 
 def test_large_records_make_frames_of_few() -> None:

@@ -405,17 +405,21 @@ class KeyGroups(dict[object, int]):
         low, high = int(numbers.min()), int(numbers.max())
         if low == _LOWEST:
             return self.groups_of(numbers.tolist())
-        if low < 0 or high >= _DENSE:
-            return (hashes(numbers) % np.uint64(self.max_parallelism)).astype(np.uint16)
-        if high >= len(self._dense):
-            size = 1 << max(10, (high + 1).bit_length())
-            table = np.arange(size, dtype=np.int64)
-            self._dense = (hashes(table) % np.uint64(self.max_parallelism)).astype(np.uint16)
-        return self._dense[numbers]
+        if low >= 0 and len(self._dense) <= high < _DENSE:
+            known = len(self._dense)
+            fresh = np.arange(known, min(known + max(_GROWTH // 8, known), known + _GROWTH), dtype=np.int64)
+            self._dense = np.concatenate([self._dense, self._hashed(fresh)])
+        groups: Groups = self._dense[numbers] if 0 <= low and high < len(self._dense) else self._hashed(numbers)
+        return groups
+
+    def _hashed(self, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> Groups:
+        return (hashes(numbers) % np.uint64(self.max_parallelism)).astype(np.uint16)
 
 
 _DENSE = 1 << 20
 """Integers below this have their groups in a table, of two bytes each."""
+_GROWTH = 1 << 16
+"""So many are added to the table at once: a step must stay short."""
 _LOWEST = -(1 << 63)
 
 

@@ -85,6 +85,9 @@ class Chain:
         self.ending = 0
         """How many operators have ended, in order, once the input has."""
         self._told = False
+        self.prompt = False
+        """In a loop: a timer set for a time that has been fires at once, because what comes back is not late."""
+        self._with_timers = [i for i, op in enumerate(operators) if type(op).next_event is not OperatorTask.next_event]
         self.generators = [op for op in operators if isinstance(op, TimestampsTask)]
         clocks = [i for i, operator in enumerate(operators) if operator.generates_watermarks]
         clocks = [i for i in clocks if not isinstance(operators[i], LeaveTask)] or clocks
@@ -146,13 +149,26 @@ class Chain:
             if operator.generates_watermarks:
                 over = self.arrived[i] == MAX_TIME or (self.arrived[i] == LAST_TIME and not isinstance(operator, LeaveTask))
                 self.reached[i] = self.arrived[i] if over else operator.own_watermark()
-            elif self.arrived[i] > self.reached[i] or self.arrived[i] >= LAST_TIME:  # then any timer is due at once
+            elif self.arrived[i] > self.reached[i] or self._due_at_once(i):
                 if not operator.advance(self.arrived[i], limit):
                     return False
                 self.reached[i] = self.arrived[i]
             if self.reached[i] > self.passed[i]:
                 self._pass_on(i, outbox)
         return True
+
+    def _due_at_once(self, i: int) -> bool:
+        """Whether a timer that an operator sets for a time that has been may be due now. At the end of event time no
+        watermark comes any more; and in a loop the event time that leaves it tells of all timers (`prompt`)."""
+        if self.arrived[i] >= LAST_TIME or not self.prompt:
+            return self.arrived[i] >= LAST_TIME
+        due = self.operators[i].next_event()
+        return due is not None and due <= self.arrived[i]
+
+    @property
+    def overdue(self) -> bool:
+        """Whether a timer is to fire that no watermark will come for."""
+        return any(map(self._due_at_once, self._with_timers)) if self.prompt else self.arrived[0] >= LAST_TIME
 
     def _pass_on(self, i: int, outbox: Outbox) -> None:
         time = self.passed[i] = self.reached[i]

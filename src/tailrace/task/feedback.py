@@ -155,6 +155,11 @@ class FeedbackQueue:
         for log in self._logs.values():
             log.complete = True
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes any more."""
+        return self._ended
+
     # The head.
 
     @property

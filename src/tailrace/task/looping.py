@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tailrace.elements.markers import Attempt, Rest, RoundEnd
-from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, NO_TIME
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME, NO_TIME
 from tailrace.graph.plan import Nest
 from tailrace.protocol.termination import (
     Advance,
@@ -48,6 +48,7 @@ class TaskLoop:
         """Whether the task is in the nest: what only leads out of it has no say in its end."""
         self.entry = vertex in nest.entries
         self.in_rounds = nest.rounds is not None
+        chain.prompt = self.inside
         self.gate, self.chain, self.outbox = gate, chain, outbox
         root = chain.root
         self.head = root if isinstance(root, HeadTask) else None
@@ -56,6 +57,8 @@ class TaskLoop:
         self.scope = str(chain.root.node.scope)
         self.channels = set(channels)
         self.wave = Wave([*self.channels, FEEDBACK_CHANNEL] if self.head is not None else self.channels)
+        self.passing = Gathering(self.channels)
+        """Of a leave that leads out of the nest: waves that went by. The next one may begin before they have."""
         self.rest = Gathering(self.channels)
         self.rounds = Gathering(self.channels, -1)
         self.commands: deque[Command] = deque()
@@ -120,16 +123,18 @@ class TaskLoop:
         """The cut of a wave: what is so at this moment is what the wave will tell."""
         if not self.wave.start(wave):
             return
-        head = self.head
-        self.obliged = any(op.awaited() for op in self.chain.operators) or (head is not None and head.queue.waiting > 0)
+        head, end = self.head, self.head or self.tail
+        # What waits for a round is in no channel. The tail says so too: it may have come behind the cut of the head.
+        waiting = end is not None and end.queue.waiting > 0
+        self.obliged = waiting or any(op.awaited() for op in self.chain.operators)
         self.ended = not self.entry or self.gate.ended
         self.fed = head is not None and head.fed
         self.rested = self.rest.done
         self.time = self.chain.arrived[0] if self.entry else MAX_TIME
-        self.entry_time = self.event_time
+        self.entry_time = MIN_TIME if waiting else self.event_time
         if self.inside:
             self.outbox.mark(Attempt(wave))
-        if self.tail is not None and not self.tail.finished:  # before the checkpoint that it was restored from
+        if self.tail is not None and not self.tail.queue.ended:  # as when the loop had ended before a restart
             self.tail.queue.marker(Attempt(wave))
         self._wave_passed()
 
@@ -142,12 +147,12 @@ class TaskLoop:
 
     def marker(self, channel: Any, marker: Any) -> bool:
         """A marker of the nest came on a channel. True where event time has moved and is to be passed on."""
+        if not self.inside:
+            return isinstance(marker, Attempt) and self.passing.marker(channel, marker.wave) and self._wave_passed()
         if isinstance(marker, Attempt):
             self._start(marker.wave)
             self.wave.marker(channel, marker.wave)
             return self._wave_passed()
-        if not self.inside:
-            return False
         if isinstance(marker, Rest):
             if self.rest.marker(channel, marker.number):
                 self._at_rest(marker.number)
@@ -162,6 +167,8 @@ class TaskLoop:
         if channel not in self.channels:
             return False
         self.wave.ended(channel)
+        if not self.inside:
+            self.passing.ended(channel)
         for number in self.rest.ended(channel) if self.inside else ():
             self._at_rest(number)
         for number in self.rounds.ended(channel) if self.inside else ():
@@ -175,7 +182,11 @@ class TaskLoop:
         self.wave.read(channel, len(batch), earliest(batch))
 
     def _wave_passed(self) -> bool:
-        return self.leave is not None and self.wave.complete and self.leave.passed(self.wave.current)
+        if self.leave is None:
+            return False
+        if not self.inside:
+            return self.leave.passed(self.passing.gathered or 0)
+        return self.wave.complete and self.leave.passed(self.wave.current)
 
     def _release(self, message: Release) -> bool:
         assert self.leave is not None

@@ -293,7 +293,7 @@ class Task:
     @property
     def _timely(self) -> bool:
         """Whether records move event time on, or set timers that no watermark will come for any more."""
-        return bool(self.chain.generators) or self.chain.arrived[0] >= LAST_TIME
+        return bool(self.chain.generators) or self.chain.overdue or self.chain.arrived[0] >= LAST_TIME
 
     def _moved(self, moved: bool, budget: int) -> None:
         """Event time may have been let go, or brought to its end, by what was said to the loop."""

@@ -55,6 +55,10 @@ class OperatorTask:
         """The watermark an operator that generates watermarks stands at."""
         return MIN_TIME
 
+    def next_event(self) -> int | None:
+        """When its next event-time timer is due (int64 microseconds), or None."""
+        return None
+
     def next_processing(self) -> int | None:
         """When the next processing-time timer is due (int64 microseconds), or None."""
         return None

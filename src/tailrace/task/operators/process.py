@@ -172,6 +172,9 @@ class TimedTask(FunctionTask):
         due = self.event_timers.next_time()
         return due is None or due > time
 
+    def next_event(self) -> int | None:
+        return self.event_timers.next_time()
+
     def awaited(self) -> bool:
         return self.at_end == "wait" and self.next_processing() is not None
 

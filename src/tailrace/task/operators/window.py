@@ -3,6 +3,9 @@
 A window [start, end) fires when the watermark passes its last microsecond, and again for every record that comes within
 the allowed lateness after that; then its state goes. A record later than that goes to the side output `late` and is
 counted (`late_records`).
+
+In a loop nothing is late, because what comes back is not: a record whose window is over opens it anew, and it fires at
+once, with what came in the same batch. So there one window may have several results, each of other records.
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ class WindowTask(StatefulTask):
         self.inputs = [FieldReader(getattr(f, "of", None), node.name, ctx.subtask) for f in self.functions]
         names = ("value",) if self.reduce else tuple(name for name, _ in spec.aggregates)
         self.names = names
+        self.in_loop = node.scope.level > 0
         self.timers = timers_of(self.backend, "event", _key_of)
         self._row = row_type(("key", "start", "end", *names))
         self._key_fields: list[pa.Field] = []
@@ -84,8 +88,12 @@ class WindowTask(StatefulTask):
     def _open(self, starts: Times, times: Times) -> np.ndarray[Any, Any]:
         """Which records still belong to the window that starts there: inside it, and not too late for it."""
         inside = times < starts + self.spec.size
-        in_time = starts + (self.spec.size - 1 + self.spec.allowed_lateness) > self.ctx.watermark_time
-        return inside & in_time
+        return inside if self.in_loop else inside & (starts > self._closed)
+
+    @property
+    def _closed(self) -> int:
+        """The start of the newest window that is over, its allowed lateness included."""
+        return self.ctx.watermark_time - (self.spec.size - 1 + self.spec.allowed_lateness)
 
     def _rows(self, rows: Rows) -> None:
         assert rows.times is not None
@@ -105,14 +113,14 @@ class WindowTask(StatefulTask):
     ) -> None:
         value: Any = None
         readers = [reader.getter(values) for reader in self.inputs]
-        ended = self.ctx.watermark_time - self.spec.size + 1
+        closed, ended = self._closed, self.ctx.watermark_time - self.spec.size + 1
         try:
             for value, key, start, wanted in zip(values, keys, starts, good, strict=True):
                 if not wanted:
                     continue
                 windows = self._windows(key, start)
                 windows[start] = self._added(windows[start], value, readers)
-                if start <= ended:
+                if closed < start <= ended:
                     updated.append((key, start, windows[start]))
         except Exception as error:
             raise self.user_error(error, value) from error
@@ -142,7 +150,7 @@ class WindowTask(StatefulTask):
         assert batch.times is not None
         accepted = np.zeros(len(batch), bool)
         updated: list[_Fired] = []
-        ended = self.ctx.watermark_time - self.spec.size + 1
+        closed, ended = self._closed, self.ctx.watermark_time - self.spec.size + 1
         for starts in reversed(self._starts(batch.times)):
             good = self._open(starts, batch.times)
             accepted |= good
@@ -157,7 +165,7 @@ class WindowTask(StatefulTask):
                 windows = self._windows(key, start)
                 pairs = zip(self.functions, windows[start], partials, strict=True)
                 windows[start] = tuple([f.merge(a, p) for f, a, p in pairs])
-                if start <= ended:
+                if closed < start <= ended:
                     updated.append((key, start, windows[start]))
         self.backend.relieve()
         self._late(batch, ~accepted)
@@ -186,6 +194,9 @@ class WindowTask(StatefulTask):
         for key, start, _ in updated:
             self.timers.delete((key, start), start + self.spec.size - 1)
         self._fire(updated)
+
+    def next_event(self) -> int | None:
+        return self.timers.next_time()
 
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
