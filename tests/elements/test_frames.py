@@ -178,7 +178,7 @@ def test_the_magic_the_version_and_the_kind_are_checked() -> None:
         (b"XXXX" + good[4:], "no frame: starts with b'XXXX'"),
         (good[:4] + b"\x02" + good[5:], "version 2; this side reads version 1"),
         (good[:5] + b"\x00" + good[6:], "unknown kind 0"),
-        (good[:5] + b"\x0b" + good[6:], "unknown kind 11"),
+        (good[:5] + b"\x0c" + good[6:], "unknown kind 12"),
     ]:
         with pytest.raises(ProtocolViolation, match=why):
             decode(data)

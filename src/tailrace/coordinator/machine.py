@@ -529,12 +529,12 @@ class Coordinator:
         if due is not None and due <= now:
             self._trigger(now, all(slot.finished for slot in self.roster.slots))
 
-    def _trigger(self, now: int, final: bool) -> None:
+    def _trigger(self, now: int, final: bool, hold: bool = False) -> None:
         assert self.checkpoints is not None
         number = self.checkpoints.trigger(now, now + self.clock_offset, final)
         self._story.append(f"{now} checkpoint {number} triggered")
         for slot in self.roster.slots:
-            self._send(slot, Trigger(number, final))
+            self._send(slot, Trigger(number, final, hold))
 
     clock_offset = 0
     """What to add to the coordinator's clock to get microseconds since 1970. Set by the driver."""

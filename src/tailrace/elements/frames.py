@@ -28,7 +28,7 @@ _MAGIC = b"TRFR"
 _HEADER = struct.Struct("<4sBBHIHHHHQIq")
 _SECTION = struct.Struct("<HHI")
 
-ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, ATTEMPT, REST, ROUND_END = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, ATTEMPT, REST, ROUND_END, HOLD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 _VALUES, _TIMES, _GROUPS, _ROW_NAMES = 1, 2, 3, 4
 _SKIPPABLE = 1
 
@@ -80,6 +80,8 @@ class Frame:
             return EndOfInput()
         if self.kind == BARRIER:
             return Barrier(self.number)
+        if self.kind == HOLD:
+            return Barrier(self.number, hold=True)
         if self.kind == ATTEMPT:
             return Attempt(self.number)
         if self.kind == REST:
@@ -133,7 +135,7 @@ def encode_marker(channel: ChannelId, incarnation: int, attempt: int, seq: int, 
     if isinstance(marker, Watermark):
         return _frame(WATERMARK, channel, incarnation, attempt, seq, 0, marker.time, [])
     if isinstance(marker, Barrier):
-        return _frame(BARRIER, channel, incarnation, attempt, seq, 0, marker.checkpoint, [])
+        return _frame(HOLD if marker.hold else BARRIER, channel, incarnation, attempt, seq, 0, marker.checkpoint, [])
     if isinstance(marker, Attempt):
         return _frame(ATTEMPT, channel, incarnation, attempt, seq, 0, marker.wave, [])
     if isinstance(marker, Rest):
@@ -159,7 +161,7 @@ def decode(data: bytes) -> Frame:
         raise ProtocolViolation(f"no frame: starts with {magic!r}")
     if version != VERSION:
         raise ProtocolViolation(f"a frame of version {version}; this side reads version {VERSION}")
-    if not ROWS <= kind <= ROUND_END:
+    if not ROWS <= kind <= HOLD:
         raise ProtocolViolation(f"a frame of unknown kind {kind}")
     found = _find_sections(data, sections)
     channel = ChannelId(edge, source, target)

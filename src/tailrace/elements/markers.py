@@ -28,6 +28,8 @@ class Barrier:
     """The cut of checkpoint `checkpoint`: what came before it on this channel belongs to it, what comes after does not."""
 
     checkpoint: int
+    hold: bool = False
+    """Whether heads of loops let nothing go on behind it: the checkpoint is that of a stop."""
 
 
 @dataclass(frozen=True, slots=True)

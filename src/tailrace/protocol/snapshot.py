@@ -24,6 +24,9 @@ class Trigger(Message, frozen=True):
 
     checkpoint: int
     final: bool = False
+    hold: bool = False
+    """Whether heads of loops let nothing go on behind their cuts, until the checkpoint is aborted: what was on its way is
+    then in their logs, and nothing that follows from it has been done."""
 
 
 class OperatorAck(msgspec.Struct, frozen=True, omit_defaults=True):

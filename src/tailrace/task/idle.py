@@ -17,6 +17,8 @@ class Reason(Enum):
     """A cut is due, and the snapshot before it is not encoded yet."""
     LOOPING = "looping"
     """The inputs of a loop's head have ended, and the loop has not: something may still come back."""
+    HELD = "held"
+    """The head of a loop lets nothing go on, because a stop has taken its cut."""
     QUIET = "quiet"
     """The input has ended; a timer is awaited."""
     FINISHED = "finished"

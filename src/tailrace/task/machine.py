@@ -74,6 +74,8 @@ class Task:
         self._due: deque[int] = deque()
         """Cuts to make before anything else."""
         self._aligning_since = 0
+        self._holding: set[int] = set()
+        """Checkpoints of a stop: behind their cuts the head of a loop lets nothing go on."""
         self._advancing = False
         """Whether event time has work left in the chain."""
         self._said_end = False
@@ -108,8 +110,10 @@ class Task:
         """The consumer of one of our channels allows more."""
         self.outbox.granted(ident, total)
 
-    def trigger(self, checkpoint: int) -> None:
-        """The coordinator wants a checkpoint."""
+    def trigger(self, checkpoint: int, hold: bool = False) -> None:
+        """The coordinator wants a checkpoint; with `hold` the head of a loop lets nothing go on behind its cut."""
+        if hold:
+            self._holding.add(checkpoint)
         self._follow(self.aligner.trigger(checkpoint))
 
     def abort(self, checkpoint: int) -> None:
@@ -117,6 +121,9 @@ class Task:
         self._follow(self.aligner.abort(checkpoint))
         if checkpoint in self._due:
             self._due.remove(checkpoint)
+        self._holding.discard(checkpoint)
+        if self.head is not None and self.head.held_by == checkpoint:
+            self.head.held_by = None
         if self.snapshot is not None and self.snapshot.checkpoint == checkpoint:
             self.snapshot = None
         for operator in self.chain.operators:
@@ -174,6 +181,8 @@ class Task:
             self.loop.go_on_ending(budget)
             self._advance(budget)
             return None
+        if self.head is not None and self.head.held_by is not None:
+            return Idle(Reason.HELD)
         idle = self._timers_or_input(now, budget)
         if idle is None:
             self.outbox.flush_if_old()
@@ -196,8 +205,12 @@ class Task:
         self._aligning_since = 0
         loop = (0, -1) if self.loop is None else (self.loop.rest.done, self.loop.rounds.done)
         self.snapshot = TaskSnapshot(checkpoint, self.chain, waited, now, *loop)
+        hold = checkpoint in self._holding
+        self._holding = {one for one in self._holding if one > checkpoint}
+        if hold and self.head is not None:
+            self.head.held_by = checkpoint
         if not self._said_end:
-            self.outbox.barrier(checkpoint)
+            self.outbox.barrier(checkpoint, hold)
 
     def _follow(self, outcome: Outcome, channel: InputChannel | None = None) -> None:
         """Carries out what the aligner decided."""
@@ -304,6 +317,8 @@ class Task:
     def _mark(self, channel: InputChannel, marker: Any) -> None:
         self._story.append(f"{channel.id} {marker}")
         if isinstance(marker, Barrier):
+            if marker.hold:
+                self._holding.add(marker.checkpoint)
             self._follow(self.aligner.marker(channel.id, marker.checkpoint), channel)
             return
         if isinstance(marker, MARKERS):

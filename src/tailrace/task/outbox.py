@@ -127,9 +127,9 @@ class Outbox:
             channel.idle_due = not channel.idle_said or bool(channel.buffer)
         self.flush()
 
-    def barrier(self, checkpoint: int) -> None:
+    def barrier(self, checkpoint: int, hold: bool = False) -> None:
         """The task has cut: what was emitted so far goes before the barrier, whatever comes goes behind it."""
-        self.mark(Barrier(checkpoint))
+        self.mark(Barrier(checkpoint, hold))
 
     def end(self) -> None:
         """The task's input has ended and everything was emitted."""

@@ -102,10 +102,10 @@ class Slice:
         element = frame if frame.count or frame.kind == ROWS else frame.marker()
         self._receiver(channel).arrive(channel, frame.seq, element, frame.size if frame.count else 0)
 
-    def trigger(self, checkpoint: int) -> None:
+    def trigger(self, checkpoint: int, hold: bool = False) -> None:
         """The coordinator wants a checkpoint."""
         for task in self.tasks:
-            task.trigger(checkpoint)
+            task.trigger(checkpoint, hold)
 
     def abort(self, checkpoint: int) -> None:
         """A checkpoint will never be complete."""

@@ -398,7 +398,7 @@ class Worker:
             return
         number = message.checkpoint
         if isinstance(message, Trigger):
-            self.slice.trigger(number)
+            self.slice.trigger(number, message.hold)
         elif isinstance(message, Complete):
             self.slice.confirm(number)
         else:

@@ -301,6 +301,26 @@ def _commanded(n: int) -> Records:
     return _numbered(Counter(key for i in range(n) for key in keys(_tree(i, 3))))
 
 
+# Much more comes back than went in.
+
+MANY = 120
+
+
+def amplified(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """Every record becomes many, which all come back at once and go round once more."""
+
+    def body(stream: tr.DataStream) -> Any:
+        more = stream.key_by(lambda r: r[0] * 7 + r[1]).flat_map(_multiplied)
+        return more.filter(lambda r: r[2] > 0), more.filter(lambda r: r[2] == 0).map(lambda r: r[:2])
+
+    return _numbers(env, n, rate).map(lambda i: (i, 0, 3)).iterate(body, **_looping(memory=1_000))
+
+
+def _multiplied(r: Any) -> Any:
+    number, part, left = r
+    return [(number, i, 2) for i in range(MANY)] if left == 3 else [(number, part, left - 1)]
+
+
 # Event time through a loop.
 
 

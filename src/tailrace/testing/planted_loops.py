@@ -52,7 +52,7 @@ def _crowds(made: Scenario) -> Scenario:
     """The same, where much is on its way when they die, and the next checkpoint does not wait for it."""
     made = _deaths(made)
     assert made.checkpoints is not None
-    return replace(made, n=200, rate=None, parallelism=2, checkpoints=replace(made.checkpoints, interval=100))
+    return replace(made, rate=None, parallelism=2, checkpoints=replace(made.checkpoints, interval=100))
 
 
 def _delays(made: Scenario) -> Scenario:
@@ -245,7 +245,7 @@ LOOP_BUGS = (
     Bug("the first marker ends a log", "visited", _log_until_the_first_marker, _deaths),
     Bug("a marker ends the logs of later checkpoints", "visited", _one_marker_for_all_logs, _overlaps),
     Bug("a log begins with what comes after the cut", "visited", _log_without_the_unread, _deaths),
-    Bug("what was restored is not in the next checkpoint", "visited", _restored_and_forgotten, _crowds),
+    Bug("what was restored is not in the next checkpoint", "amplified", _restored_and_forgotten, _crowds),
     Bug("restored feedback is lost", "visited", _not_restored, _deaths),
     Bug("the marker of a checkpoint overtakes feedback", "visited", _barrier_before_the_newest, _deaths),
     Bug("the marker of a wave overtakes feedback", "visited", _marker_before_the_records, _delays),

@@ -372,6 +372,7 @@ PROGRAMS: dict[str, Program] = {
         Program(loops.separate, loops._separate, order=lambda record: record, n=120),
         Program(loops.entered, loops._entered, n=80),
         Program(loops.commanded, loops._commanded, order=lambda record: record, n=40),
+        Program(loops.amplified, lambda n: Counter((i, part) for i in range(n) for part in range(loops.MANY)), n=8),
         Program(loops.windowed_behind, loops._windowed_behind, n=120),
         Program(loops.held_inside, loops._held_inside, n=120),
         Program(loops.called_last, lambda n: Counter(range(n)), n=80),

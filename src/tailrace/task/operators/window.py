@@ -88,7 +88,10 @@ class WindowTask(StatefulTask):
     def _open(self, starts: Times, times: Times) -> np.ndarray[Any, Any]:
         """Which records still belong to the window that starts there: inside it, and not too late for it."""
         inside = times < starts + self.spec.size
-        return inside if self.in_loop else inside & (starts > self._closed)
+        if self.in_loop:
+            return inside
+        in_time = starts + (self.spec.size - 1 + self.spec.allowed_lateness) > self.ctx.watermark_time
+        return inside & in_time
 
     @property
     def _closed(self) -> int:
