@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -77,6 +77,7 @@ def _of_checkpoint(store: Store, name: str, manifest: Manifest) -> dict[str, Any
 def _operators(store: Store, manifest: Manifest) -> list[dict[str, Any]]:
     """The operators with what all of their subtasks have in their tables, deltas and deletions counted."""
     held = _held(store, manifest)
+    around = _around(own_indexes(store, manifest).values())
     found = []
     for one in manifest.operators:
         tables = []
@@ -91,8 +92,19 @@ def _operators(store: Store, manifest: Manifest) -> list[dict[str, Any]]:
                 "finished": sum(one.finished),
                 "stateful": one.stateful,
                 "tables": tables,
+                "feedback": around.get(one.uid, {"records": 0, "bytes": 0}),
             }
         )
+    return found
+
+
+def _around(indexes: Iterable[Index]) -> dict[str, dict[str, int]]:
+    """By the uid of its head: what was on its way around a loop."""
+    found: dict[str, dict[str, int]] = {}
+    for part in (part for index in indexes for part in index.operators if part.feedback):
+        counted = found.setdefault(part.uid, {"records": 0, "bytes": 0})
+        counted["records"] += sum(block.count for block in part.feedback)
+        counted["bytes"] += sum(block.length for block in part.feedback)
     return found
 
 
@@ -136,6 +148,9 @@ def _of_file(index: Index) -> dict[str, Any]:
                 "meta_bytes": len(part.meta or b""),
                 "full_groups": len(part.full),
                 "tables": tables,
+                "feedback": _around([Index("", 0, 0, 0, 0, operators=[part])]).get(
+                    part.uid, {"records": 0, "bytes": 0}
+                ),
             }
         )
     return {
@@ -160,6 +175,7 @@ def _checkpoint_lines(told: dict[str, Any]) -> Iterator[str]:
         finished = f", {operator['finished']} finished" if operator["finished"] else ""
         yield f"  {operator['uid']}  {operator['name']}, parallelism {operator['parallelism']}{finished}"
         yield from _table_lines(operator["tables"])
+        yield from _feedback_lines(operator["feedback"])
     yield "files"
     for file in told["files"]:
         yield f"  worker {file['slot']}  {file['name']}  {_size(file['size'])}"
@@ -181,6 +197,7 @@ def _file_lines(told: dict[str, Any]) -> Iterator[str]:
         where = f"subtask {operator['subtask']} of {operator['parallelism']}"
         yield f"  {operator['uid']}  {operator['name']}, {where}{finished}, {_size(operator['meta_bytes'])} not keyed"
         yield from _table_lines(operator["tables"])
+        yield from _feedback_lines(operator["feedback"])
     if told["refers_to"]:
         yield "refers to"
         yield from (f"  {name}" for name in told["refers_to"])
@@ -190,6 +207,11 @@ def _table_lines(tables: list[dict[str, Any]]) -> Iterator[str]:
     for table in tables:
         what = f"{table['kind']} {table['type']}".strip()
         yield f"    {table['name']}: {what}, {table['encoding']}, {table['entries']} entries, {_size(table['bytes'])}"
+
+
+def _feedback_lines(feedback: dict[str, int]) -> Iterator[str]:
+    if feedback["records"]:
+        yield f"    on its way around the loop: {feedback['records']} records, {_size(feedback['bytes'])}"
 
 
 def _time(micros: int) -> str:

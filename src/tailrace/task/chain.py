@@ -300,6 +300,8 @@ def build_chain(
     root = operators[0]
     if isinstance(root, HeadTask):
         root.keyed = any(isinstance(edge.partitioning, Hash) for edge in plan.edges_into(vertex.id))
+        if not any(isinstance(n.operator, Tail) and n.scope == root.node.scope for n in plan.graph.nodes):
+            root.queue.end()  # nothing is fed back
     for operator, by_tag in zip(operators, targets, strict=True):
         _wire(operator, by_tag)
     return Chain(operators, feeds, leaving)

@@ -56,12 +56,15 @@ class TaskLoop:
         self.leave = root if isinstance(root, LeaveTask) else None
         self.scope = str(chain.root.node.scope)
         self.channels = set(channels)
-        self.wave = Wave([*self.channels, FEEDBACK_CHANNEL] if self.head is not None else self.channels)
+        fed_back = self.head is not None and not self.head.queue.ended  # what has no feedback has no tail either
+        self.wave = Wave([*self.channels, FEEDBACK_CHANNEL] if fed_back else self.channels)
         self.passing = Gathering(self.channels)
         """Of a leave that leads out of the nest: waves that went by. The next one may begin before they have."""
         self.rest = Gathering(self.channels)
         self.rounds = Gathering(self.channels, -1)
         self.commands: deque[Command] = deque()
+        self._kept: dict[type[Command], Command] = {}
+        """Commands, the newest of each kind, that markers will bring, unless the channels end without them."""
         self.ending: int | None = None
         """The round whose end is being seen to. Nothing else is done meanwhile, and no cut falls there."""
         self._to_end: list[OperatorTask] = []
@@ -79,6 +82,9 @@ class TaskLoop:
         """Stores a command. True where it concerns this task."""
         if isinstance(message, StartWave | CallFinish | Advance):
             wanted = self.inside and (self.entry or not self.rest_live)
+            if self.inside and not wanted:
+                self._kept.pop(type(message), None)  # it takes its place behind the others
+                self._kept[type(message)] = message
         elif isinstance(message, Release):
             wanted = self.leave is not None
         else:
@@ -127,6 +133,8 @@ class TaskLoop:
         # What waits for a round is in no channel. The tail says so too: it may have come behind the cut of the head.
         waiting = end is not None and end.queue.waiting > 0
         self.obliged = waiting or any(op.awaited() for op in self.chain.operators)
+        if head is not None and FEEDBACK_CHANNEL not in self.wave.live:  # of a checkpoint from when there was feedback
+            self.obliged = self.obliged or head.queue.ready
         self.ended = not self.entry or self.gate.ended
         self.fed = head is not None and head.fed
         self.rested = self.rest.done
@@ -173,6 +181,9 @@ class TaskLoop:
             self._at_rest(number)
         for number in self.rounds.ended(channel) if self.inside else ():
             self.end_round(number)
+        if not self.rest_live:  # what was commanded while the ends were on their way; doing it again is doing it once
+            self.commands.extend(self._kept.values())
+            self._kept.clear()
         return self._wave_passed()
 
     def read(self, channel: Any, batch: Any) -> None:

@@ -310,7 +310,7 @@ def amplified(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
     """Every record becomes many, which all come back at once and go round once more."""
 
     def body(stream: tr.DataStream) -> Any:
-        more = stream.key_by(lambda r: r[0] * 7 + r[1]).flat_map(_multiplied)
+        more = stream.partition_by(lambda r: r[0] * 7 + r[1]).flat_map(_multiplied)
         return more.filter(lambda r: r[2] > 0), more.filter(lambda r: r[2] == 0).map(lambda r: r[:2])
 
     return _numbers(env, n, rate).map(lambda i: (i, 0, 3)).iterate(body, **_looping(memory=1_000))
