@@ -1,4 +1,4 @@
-"""`python -m benchmarks chain|keyed|checkpoint|recovery ...`: one JSON line per run on standard output."""
+"""`python -m benchmarks chain|keyed|checkpoint|recovery|components|termination|lap ...`: JSON lines on standard output."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ import statistics
 from dataclasses import asdict, replace
 from typing import Any
 
-from . import measure, recovery
+from . import components, measure, recovery
+from .components import ComponentsSpec
+from .loops import LapSpec, TerminationSpec, options_of
 from .measure import Spec
 from .recovery import RecoverySpec
 from .state import StateSpec
 
+LOOPS = ("components", "termination", "lap")
+
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    p.add_argument("workload", choices=["chain", "keyed", "checkpoint", "recovery"])
-    p.add_argument("--form", choices=["rows", "columns"], default="rows", help="ours; peers run rows")
+    p.add_argument("workload", choices=["chain", "keyed", "checkpoint", "recovery", *LOOPS])
+    p.add_argument("--form", choices=["rows", "columns"], help="ours (rows; both in loops); peers run rows")
     p.add_argument("--parallelism", type=int, default=2)
     p.add_argument("--records", type=int, help="default: by workload and system, for 10 s or more")
     p.add_argument(
@@ -30,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--peer",
         action="append",
-        choices=["bytewax", "handwritten"],
+        choices=["bytewax", "handwritten", "graphx", "dataframe", "none"],
         default=[],
         help="run this one too; may be given several times",
     )
@@ -46,10 +50,15 @@ def main() -> None:
     cli = parser()
     args = cli.parse_args()
     options = dict(s.split("=", 1) for s in args.set)
+    if args.workload in LOOPS:
+        return run_loops(args, options)
+    args.form = args.form or "rows"
     if args.workload == "recovery":
         return run_recovery(RecoverySpec.of(options, parallelism=args.parallelism))
     if args.workload == "checkpoint":
         return run_state(args, options) if "state" in options else run_checkpoint(args, options)
+    if "graphx" in args.peer or "dataframe" in args.peer:
+        cli.error("graphx and dataframe are peers of components")
     if args.no_ours and not args.peer:
         cli.error("--no-ours needs a --peer")
     if args.function == "process" and args.form == "columns":
@@ -114,6 +123,49 @@ def run_recovery(spec: RecoverySpec) -> None:
         show({"workload": "recovery", **line})
     same = {"workload": "recovery", "summary": True, **asdict(spec)}
     show({**same, **recovery.summary(lines), "busy_elsewhere": busy})
+
+
+def run_loops(args: argparse.Namespace, options: dict[str, str]) -> None:
+    """What is measured of loops, each in processes of its own."""
+    forms = [args.form] if args.form else ["columns", "rows"]
+    if args.workload == "components":
+        return run_components(args, forms, options)
+    specs: list[Any] = []
+    if args.workload == "termination":
+        laps = [options.pop("laps")] if "laps" in options else [1, 100, 10_000]
+        specs = [options_of(TerminationSpec, options, laps=int(n), parallelism=args.parallelism) for n in laps]
+    else:
+        specs = [LapSpec(parallelism=args.parallelism)]
+        for form in forms:
+            many = LapSpec(form, *MANY[form], args.parallelism)
+            specs.append(options_of(LapSpec, {**asdict(many), **options, "form": "0"}, form=form))
+    for _ in range(args.repeat):
+        for spec in specs:
+            figures, busy = measure.isolated("benchmarks.loops", spec)
+            show({"workload": args.workload, **asdict(spec), **figures, "busy_elsewhere": busy})
+
+
+MANY = {"rows": (200_000, 50), "columns": (1_000_000, 100)}
+"""Records and laps for some seconds."""
+
+
+def run_components(args: argparse.Namespace, forms: list[str], options: dict[str, str]) -> None:
+    """Both graphs, by everybody or by those that were named."""
+    systems = args.peer or ["graphx", "dataframe"]
+    paths = [int(options.pop("path"))] if "path" in options else [0, 2000]
+    runs = {"graphx": {"runs": 1}, "dataframe": {"runs": 1, "warm": 1}}  # of those that take minutes
+    lines = []
+    for path in paths:
+        ours = [] if args.no_ours else [("tailrace", form) for form in forms]
+        for system, form in [*ours, *((system, "rows") for system in systems if system != "none")]:
+            few = runs.get(system, {}) if path or system == "dataframe" else {}
+            more = {**few, "system": system, "form": form, "path": path, "parallelism": args.parallelism}
+            spec = ComponentsSpec.of(options, **more)
+            figures, busy = measure.isolated("benchmarks.components", spec)
+            found = {"workload": "components", **asdict(spec), **figures, "busy_elsewhere": busy}
+            lines.append(show(found))
+    for line in components.summary(lines):
+        show(line)
 
 
 def show(line: dict[str, Any]) -> dict[str, Any]:

@@ -90,8 +90,9 @@ def numbers() -> list[Any]:
 
 @pytest.mark.parametrize(("said", "place"), numbers())
 def test_a_number_is_that_of_the_code(said: str, place: str) -> None:
-    module, _, name = place.rpartition(".")
+    module, name, key = re.fullmatch(r"([\w.]+)\.([A-Z_]+)(?:\[\"(\w+)\"\])?", place).groups()  # type: ignore[union-attr]
     real = getattr(importlib.import_module(module), name)
+    real = real if key is None else real[key]
     scales = (1e6, 1e9, 1.0) if said.endswith("s") else (1.0,)
     assert any(abs(quantity(said) * scale - real) < 1e-6 * real for scale in scales), f"{place} is {real}"
 
@@ -388,7 +389,25 @@ def verbs() -> list[str]:
 
 @pytest.mark.parametrize("verb", verbs())
 def test_every_verb_is_in_the_guide(verb: str) -> None:
-    assert any(re.search(rf"\b{verb}\(", read(page)) for page in GUIDE.glob("*.md"))
+    wanted = rf"\.{verb}\b" if isinstance(getattr(tr.DataStream, verb, None), property) else rf"\b{verb}\("
+    assert any(re.search(wanted, read(page)) for page in GUIDE.glob("*.md"))
+
+
+def test_the_options_of_a_loop_are_those_of_its_verbs() -> None:
+    heading = ("option of `iterate` and `iterate_with_feedback`", "default", "meaning")
+    said = {name: default for cell, default, _ in table(GUIDE / "loops.md", *heading) for name in code(cell)}
+    for verb in (tr.DataStream.iterate, tr.DataStream.iterate_with_feedback):
+        options = {n: p.default for n, p in inspect.signature(verb).parameters.items() if p.kind is p.KEYWORD_ONLY}
+        assert {name: ast.literal_eval(default.strip("`")) for name, default in said.items()} == options
+    text = read(GUIDE / "loops.md")
+    for kind in (tr.Rounds, tr.Spill):
+        given = [f"{field.name}={field.default!r}" for field in fields(kind)]
+        assert f"tr.{kind.__name__}({', '.join(given)})".replace(str(64 << 20), "64 << 20") in text
+
+
+def test_the_members_of_a_scope_are_those_of_the_code() -> None:
+    said = {one.partition("(")[0] for cell, _ in table(GUIDE / "loops.md", "member", "meaning") for one in code(cell)}
+    assert said == {name for name in vars(tr.StreamScope) if not name.startswith("_")}
 
 
 @pytest.mark.parametrize("name", tr.__all__)

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import tailrace as tr
+from tailrace.testing.faults import Fault
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -180,6 +181,25 @@ def test_they_are_on_a_simulated_cluster_too(example: Any, seed: int) -> None:
     changes = flights(example, random.Random(seed))
     start = changes[0].airport
     assert found(example, changes, start, 1 + seed % 3, seed) == expected(example, changes, start)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_they_are_when_workers_and_the_driver_are_lost(example: Any, seed: int) -> None:
+    changes = flights(example, random.Random(100 + seed))
+    start = changes[0].airport
+    env = tr.Environment(
+        parallelism=1 + seed % 3,
+        checkpoint=tr.CheckpointConfig("in memory", interval=0.005),
+        restart=tr.FixedDelay(attempts=100, delay=0.01),
+    )
+    sink = example.shortest_ways(env.from_collection(changes), start).sink_to(tr.sinks.Collect())
+    faults = [Fault(60 + 30 * seed, "kill", which=seed), Fault(200 + 20 * seed, "crash-driver")]
+    job = tr.testing.simulate(env, seed=seed, faults=faults)
+    assert job.await_termination()
+    assert sum(job.simulation.covered[what] for what in ("killed", "crashed the driver")) >= 1
+    rows = sink.result()
+    assert {airport: miles for airport, miles, _ in rows} == expected(example, changes, start)
+    assert len(rows) == len({airport for airport, _, _ in rows})  # each one once
 
 
 # All of it, on Spark.

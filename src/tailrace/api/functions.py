@@ -124,7 +124,8 @@ class FlatMapFunction(Function):
 
 
 class MapBatchesFunction(Function):
-    """A `pyarrow.RecordBatch` in, one or several out."""
+    """A `pyarrow.RecordBatch` in, one or several out. What it keeps belongs into a `tr.OperatorState`: then it is in
+    checkpoints."""
 
     def map_batches(self, batch: Any) -> Any:
         """What takes the place of `batch`: a `pyarrow.RecordBatch`, a `pyarrow.Table`, several of them, or None."""

@@ -251,10 +251,11 @@ class _Nest:
                     self.idle.add(scope)
                     times.append((scope, time))
             else:
+                before = self.released.get(scope, MIN_TIME)
+                if time > before or scope in self.idle:  # it wakes up, perhaps at the time at which it fell asleep
+                    self.released[scope] = max(time, before)
+                    times.append((scope, self.released[scope]))
                 self.idle.discard(scope)
-                if time > self.released.get(scope, MIN_TIME):
-                    self.released[scope] = time
-                    times.append((scope, time))
             if outermost:
                 self.lag = self._lags(scope, facts)
         return self._all(Release(self.number, self.wave, times)) if times else []

@@ -281,6 +281,11 @@ class Gathering:
         self._seen: set[int] = set()
         """Numbers that came and are not gathered."""
 
+    @property
+    def begun(self) -> bool:
+        """Whether some channels have delivered a number that others have not."""
+        return bool(self._seen)
+
     def marker(self, channel: Any, number: int) -> bool:
         """A channel delivered a number. True when all have delivered it now, and it is to be passed on."""
         newest = self._newest[channel]

@@ -14,6 +14,7 @@ from tailrace.graph.operators import (
     AssignTimestamps,
     CoProcess,
     KeyedProcess,
+    MapBatches,
     Process,
     Reduce,
     Sink,
@@ -63,7 +64,7 @@ def stateful(node: Node) -> bool:
     operator = node.operator
     if isinstance(operator, Source | AssignTimestamps | Sink) or declared_tables(node):
         return True
-    return isinstance(operator, Process) and bool(declared_operator_states(operator.fn))
+    return isinstance(operator, Process | MapBatches) and bool(declared_operator_states(operator.fn))
 
 
 def check(

@@ -24,7 +24,7 @@ class Subtask(Protocol):
 
 
 class OperatorState:
-    """One value per subtask, for process functions and writers of sinks: `seen = tr.OperatorState(int, default=0)` on the
+    """One value per subtask, for process functions, functions of batches, and writers of sinks: `seen = tr.OperatorState(int, default=0)` on the
     class. It needs no key, and may be used from `open` to `finish`.
 
     After a restore at another parallelism a list is dealt out anew: those of all old subtasks one behind the other, in

@@ -32,6 +32,7 @@ from tailrace.graph.operators import (
 from tailrace.graph.plan import ChainLink, Plan, Vertex
 from tailrace.task.context import OperatorContext
 from tailrace.task.copying import copied, fingerprint, unpicklable
+from tailrace.task.keys import KeyReader
 from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
 from tailrace.task.operators.base import Emit, OperatorTask
 from tailrace.task.operators.endpoints import SinkTask, SourceTask
@@ -181,9 +182,21 @@ class Chain:
 
     def idle(self, outbox: Outbox) -> None:
         """The input is idle: so is every output that does not generate watermarks of its own."""
-        for i in self._sharing(0) if not self.root.generates_watermarks else ():
+        self.still_idle(outbox)
+        outbox.flush()
+
+    def still_idle(self, outbox: Outbox) -> None:
+        """The input is idle, and what was emitted meanwhile makes nobody wait for it."""
+        root = self.root
+        for i in self._sharing(0) if not root.generates_watermarks or (isinstance(root, LeaveTask) and root.idle) else ():
             for output in self.outputs[i]:
-                outbox.idle(output)
+                outbox.still_idle(output)
+
+    def awake(self, outbox: Outbox) -> None:
+        """A leave of a loop that was idle is not any more, though no record has come out yet."""
+        for i in self._sharing(0):
+            for output in self.outputs[i]:
+                outbox.awake(output)
 
     def pass_on_idleness(self, outbox: Outbox) -> None:
         """Generators that fell silent, or that have no split to hear of, make the outputs below them idle."""
@@ -299,9 +312,12 @@ def build_chain(
         targets[source].setdefault(edge.tag, []).append(_handing_over(operators[source], onto, services))
     root = operators[0]
     if isinstance(root, HeadTask):
-        root.keyed = any(isinstance(edge.partitioning, Hash) for edge in plan.edges_into(vertex.id))
-        if not any(isinstance(n.operator, Tail) and n.scope == root.node.scope for n in plan.graph.nodes):
+        tails = [n for n in plan.graph.nodes if isinstance(n.operator, Tail) and n.scope == root.node.scope]
+        if not tails:
             root.queue.end()  # nothing is fed back
+        for kind in [edge.partitioning for node in tails or [root.node] for edge in node.inputs]:
+            if isinstance(kind, Hash):
+                root.by_key = KeyReader(kind.key, root.node.name, subtask, services.max_parallelism)
     for operator, by_tag in zip(operators, targets, strict=True):
         _wire(operator, by_tag)
     return Chain(operators, feeds, leaving)

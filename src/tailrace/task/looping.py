@@ -71,6 +71,9 @@ class TaskLoop:
         if self.in_rounds and self.inside:
             for operator in chain.operators:
                 operator.enter_rounds()
+        self._resting: int | None = None
+        """The number of rest that has come here and was not passed on yet."""
+        self._to_rest: deque[OperatorTask] = deque()
         # What there was at the cut of the current wave:
         self.obliged = self.ended = self.fed = False
         self.rested = 0
@@ -132,7 +135,7 @@ class TaskLoop:
         head, end = self.head, self.head or self.tail
         # What waits for a round is in no channel. The tail says so too: it may have come behind the cut of the head.
         waiting = end is not None and end.queue.waiting > 0
-        self.obliged = waiting or any(op.awaited() for op in self.chain.operators)
+        self.obliged = waiting or self._in_a_round or any(op.awaited() for op in self.chain.operators)
         if head is not None and FEEDBACK_CHANNEL not in self.wave.live:  # of a checkpoint from when there was feedback
             self.obliged = self.obliged or head.queue.ready
         self.ended = not self.entry or self.gate.ended
@@ -164,8 +167,10 @@ class TaskLoop:
         if isinstance(marker, Rest):
             if self.rest.marker(channel, marker.number):
                 self._at_rest(marker.number)
-        elif self.rounds.marker(channel, marker.round):
-            self.end_round(marker.round)
+        else:
+            self.wave.read(channel, 1, MAX_TIME)  # functions may emit at the end of a round: it counts as a record
+            if self.rounds.marker(channel, marker.round):
+                self.end_round(marker.round)
         return False
 
     def channel_ended(self, channel: Any) -> bool:
@@ -210,12 +215,29 @@ class TaskLoop:
 
     def _at_rest(self, number: int) -> None:
         """The loop is at rest: what functions have to say then is said, and the next ones are told behind it."""
-        if self.rest.due(number):
-            if self.head is not None:
-                self.head.fed = False
-            for operator in self.chain.operators:
-                operator.at_rest()
-        self.outbox.mark(Rest(number))
+        self._resting = number
+        self._to_rest = deque(op for op in self.chain.operators if number > op.rests and not op.finished)
+        if number > self.rest.done and self.head is not None:
+            self.head.fed = False
+        if self.rest_due:
+            self.go_on_resting()
+
+    @property
+    def rest_due(self) -> bool:
+        """Whether a number of rest is to be worked off. Timers of the clock, which the last words of the operators before
+        may have set, are awaited first, as at the end of any input."""
+        return self._resting is not None and not (self._to_rest and self._to_rest[0].awaited())
+
+    def go_on_resting(self) -> None:
+        """Operators in order say what they have to say; behind that the number is passed on."""
+        while self._to_rest and not self._to_rest[0].awaited():
+            operator = self._to_rest.popleft()
+            operator.rests = self._resting or 0
+            operator.at_rest()
+        if not self._to_rest and self._resting is not None:
+            number, self._resting = self._resting, None
+            self.rest.due(number)
+            self.outbox.mark(Rest(number))
 
     # Rounds.
 
@@ -247,6 +269,12 @@ class TaskLoop:
         if head is None or not self.in_rounds or head.said or self.ending is not None:
             return False
         return head.round_over or (self.gate.ended and not head.queue.ready)
+
+    @property
+    def _in_a_round(self) -> bool:
+        """Whether the end of a round is still to be said here, or has come on some channels and not on others."""
+        unsaid = self.head is not None and self.in_rounds and not self.head.said
+        return unsaid or self.rounds.begun
 
     def say_round_end(self) -> None:
         """The head has emitted all of a round."""

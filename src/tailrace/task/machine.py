@@ -61,6 +61,8 @@ class Task:
         self.records_in = 0
         self.last_count = 0
         """Records of the last step, for the driver that derives the budget."""
+        self.took_feedback = False
+        """Whether the last step read what had come back to the head of a loop."""
         self.finished = False
         self.grants: list[tuple[ChannelId, int]] = []
         """Grants that are worth saying, to be carried out after each step."""
@@ -160,6 +162,7 @@ class Task:
         was done, else why not. What user code raises passes through as `UserCodeError`."""
         self.services.now = self.outbox.now = now
         self.last_count = 0
+        self.took_feedback = False
         busy = self._advancing or (self.loop is not None and self.loop.ending is not None)
         if self._due and not busy:
             if self.snapshot is not None:
@@ -230,6 +233,11 @@ class Task:
         if due is not None and due <= now and self.chain.fire_processing(now, budget):
             self._advance(budget)
             self.chain.pass_on_idleness(self.outbox)
+            self._still_idle()
+            return None
+        if self.loop is not None and self.loop.rest_due:
+            self.loop.go_on_resting()
+            self._advance(budget)
             return None
         source = self.chain.source
         if source is not None and not source.ended:
@@ -267,11 +275,13 @@ class Task:
     def _take(self, budget: int) -> None:
         taken = self.gate.take(budget)
         if taken.marker is not None:
-            self._mark(taken.channel, taken.marker)
+            self._mark(taken.channel, taken.marker, budget)
         else:
             if self.loop is not None and taken.channel.id in self.loop.channels:
                 self.loop.read(taken.channel.id, taken.batch)
             self._process(taken.batch, taken.channel.port)
+            if self.loop is not None and self.loop.leave is not None and self.loop.leave.idle:
+                self.chain.still_idle(self.outbox)  # the loop is empty but for what came by itself
         if taken.grant is not None:
             self.grants.append((taken.channel.id, taken.grant))
         if self._timely or (taken.marker is not None and not isinstance(taken.marker, Barrier)):
@@ -291,6 +301,7 @@ class Task:
     def _take_feedback(self, budget: int) -> None:
         """Reads what has come back to the head of a loop."""
         assert self.head is not None and self.loop is not None
+        self.took_feedback = True
         element = self.head.queue.take(budget)
         if isinstance(element, MARKERS):
             self._story.append(f"feedback {element}")
@@ -302,19 +313,32 @@ class Task:
             self._process(element, FEEDBACK_PORT)
             if self._timely:
                 self._advance(budget)
+            if not self.head.queue.ready:
+                self._still_idle()
 
     @property
     def _timely(self) -> bool:
         """Whether records move event time on, or set timers that no watermark will come for any more."""
         return bool(self.chain.generators) or self.chain.overdue or self.chain.arrived[0] >= LAST_TIME
 
+    def _still_idle(self) -> None:
+        """What a task emits while its input is idle (timers of the clock, what comes back to a head) wakes nobody up."""
+        if self.gate.all_idle:
+            self.chain.still_idle(self.outbox)
+
     def _moved(self, moved: bool, budget: int) -> None:
         """Event time may have been let go, or brought to its end, by what was said to the loop."""
         if moved:
+            self._woken()
             self._advance(budget)
             self.chain.pass_on_idleness(self.outbox)
 
-    def _mark(self, channel: InputChannel, marker: Any) -> None:
+    def _woken(self) -> None:
+        """What was idle behind a loop waits for it again, where the loop has something to say."""
+        if self.loop is not None and self.loop.leave is not None and not self.loop.leave.idle:
+            self.chain.awake(self.outbox)
+
+    def _mark(self, channel: InputChannel, marker: Any, budget: int) -> None:
         self._story.append(f"{channel.id} {marker}")
         if isinstance(marker, Barrier):
             if marker.hold:
@@ -323,8 +347,7 @@ class Task:
             return
         if isinstance(marker, MARKERS):
             assert self.loop is not None
-            if self.loop.marker(channel.id, marker):
-                self.chain.pass_on_idleness(self.outbox)
+            self._moved(self.loop.marker(channel.id, marker), budget)
             return
         self.gate.mark(channel, marker)
         if isinstance(marker, EndOfInput):

@@ -123,9 +123,20 @@ class Outbox:
 
     def idle(self, output: Output) -> None:
         """The operator has nothing to say for now. Saying it again is saying it once."""
+        self.still_idle(output)
+        self.flush()
+
+    def still_idle(self, output: Output) -> None:
+        """The operator has nothing to say but what it has said by itself: it is idle again behind that."""
         for channel in output.channels:
             channel.idle_due = not channel.idle_said or bool(channel.buffer)
-        self.flush()
+
+    def awake(self, output: Output) -> None:
+        """The operator is not idle any more, at the watermark where it was: that is said once more."""
+        for channel in output.channels:
+            channel.idle_due = False
+            if channel.idle_said:
+                channel.watermark_sent = MIN_TIME
 
     def barrier(self, checkpoint: int, hold: bool = False) -> None:
         """The task has cut: what was emitted so far goes before the barrier, whatever comes goes behind it."""

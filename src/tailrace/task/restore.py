@@ -20,7 +20,7 @@ class Restorer:
 
     An operator counts as finished, so that its `finish` is not called again, where its old subtask had finished; at
     another parallelism only where all of them had; and never where something feeds it that was not there before. Then
-    event time begins anew, too, where it had come to its end.
+    event time begins anew, too, where it had come to its end, and in a loop the numbers of rest and the rounds do.
     """
 
     def __init__(self, plan: Plan, tasks: list[Task], manifest: Manifest, own: bool) -> None:
@@ -72,6 +72,8 @@ class Restorer:
                     operator.backend.restored(self.own and bool(metas))
                 if isinstance(operator, HeadTask):
                     operator.feedback_restored()
+            if task.loop is not None:
+                task.loop.rest.done = min((op.rests for op in task.chain.operators if not op.finished), default=0)
             task.restored()
 
     def _restore(self, task: Task, i: int, operator: OperatorTask, metas: list[MetaOf]) -> None:
@@ -84,18 +86,22 @@ class Restorer:
         if reached == MAX_TIME and not self._fed_as_before(operator):
             reached = MIN_TIME  # what feeds it now has not ended, and would all be late
         task.chain.arrived[i] = task.chain.reached[i] = reached
-        if task.loop is not None:
+        if task.loop is not None and self._fed_as_before(operator):
             said = own or [meta for _, meta in read]
             self._loop_restored(task, operator, min(m.rested for m in said), min(m.round for m in said))
         for each in operator.contexts():
             each.watermark_time = reached
         operator.restore([MetaPart(p.subtask, p.parallelism, p.finished, meta.data) for p, meta in read])
+        if isinstance(operator, HeadTask) and not self._fed_as_before(operator):
+            operator.start_anew()
 
     def _loop_restored(self, task: Task, operator: OperatorTask, rested: int, round: int) -> None:
         """What a subtask has done in its loop it does not do again; of several old ones, what all of them have."""
         assert task.loop is not None
-        task.loop.rest.done, task.loop.rounds.done = rested, round
-        operator.rested = rested > 0
+        task.loop.rounds.done = round
+        operator.rests, operator.rested = rested, rested > 0
+        if operator.rested:
+            operator.input_ended()
         if task.loop.in_rounds and task.loop.inside:
             operator.at_round(round + 1)
             if task.loop.tail is not None:

@@ -150,6 +150,8 @@ class Worker:
         self._make_spill = make_spill
         self._checkpoints: WorkerCheckpoints | None = None
         self._restorer: Restorer | None = None
+        self._asked_first = 0
+        """Which task is asked first what it has to do."""
         self._reading = 0
         """The number of the newest `ReadState`: what answers an older one does not count."""
         self._peers: list[Peer] = []
@@ -166,7 +168,7 @@ class Worker:
         if self.failed and not isinstance(message, Leave):
             return  # the coordinator had not heard yet
         if isinstance(message, Advance | CallFinish | EndLoop | Release | StartRound | StartWave | StopRounds):
-            if self.slice is not None and self.stepping:
+            if self.slice is not None and self.phase in (Phase.RUNNING, Phase.FINISHED) and not self.failed:
                 self._guarded(lambda: self._command(message))
             return
         if isinstance(message, Trigger | Abort | Complete):
@@ -271,8 +273,12 @@ class Worker:
         return any(t.snapshot is not None and not t.snapshot.done for t in self.tasks())
 
     def tasks(self) -> list[Task]:
-        """The tasks in the order in which they are asked: downstream first."""
-        return self.slice.tasks if self.slice is not None else []
+        """The tasks in the order in which they are asked: downstream first. Around a loop that would never end: when its
+        head has read what came back, those upstream of it are asked before all that follows from that. So sources are
+        read and checkpoints begin however busy a loop is."""
+        tasks = self.slice.tasks if self.slice is not None else []
+        first = self._asked_first
+        return tasks[first:] + tasks[:first] if first else tasks
 
     def step(self, task: Task, now: int, budget: int) -> Idle | None:
         """One step of one task; a failure of user code becomes `Failed`. The step after everybody's last one closes the
@@ -284,6 +290,8 @@ class Worker:
             return None
         try:
             idle = self.slice.step(task, now, budget)
+            if idle is None:
+                self._asked_first = self.slice.tasks.index(task) + 1 if task.took_feedback else 0
             self._collect(now)
         except BaseException as error:
             self._fail_by(error, task.vertex.name)
@@ -322,10 +330,15 @@ class Worker:
             self._fail_by(error)
             return False
         self._collect_sends()
-        if not flushed and self.slice.nests:
-            for said in self.slice.nests.idle():
-                self._say(said)
+        if not flushed:
+            self._say_idle()
         return flushed
+
+    def _say_idle(self) -> None:
+        """What has come to rest here is said of the loop nests."""
+        assert self.slice is not None
+        for said in self.slice.nests.idle() if self.slice.nests else ():
+            self._say(said)
 
     def report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> None:
         """Time to say how it goes."""
@@ -409,6 +422,8 @@ class Worker:
         assert self.slice is not None
         self.slice.nests.command(message)
         self._collect()
+        if not self.stepping:
+            self._say_idle()  # the tasks here have finished, and others of the nest have not
 
     def _operator_event(self, message: OperatorEvent) -> None:
         if self.slice is not None:
@@ -456,6 +471,7 @@ class Worker:
             self._say(SubtasksFinished([]))
             return
         self._close()
+        self._say_idle()
         self._say(SubtasksFinished([one for task in self.slice.tasks for one in task.prepared()]))
 
     def _leave(self, reason: str) -> None:

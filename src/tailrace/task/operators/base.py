@@ -109,6 +109,8 @@ class OperatorTask:
     rested = False
     """Whether `at_rest` was called, in this attempt or before the checkpoint that it was restored from: `finish` has nothing
     more to say then."""
+    rests = 0
+    """The newest number of rest that it has done, likewise."""
     finished = False
     """Whether `finish` was called, in this attempt or before the checkpoint that it was restored from."""
 

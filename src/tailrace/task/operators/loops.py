@@ -13,7 +13,6 @@ import msgspec
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId, decode, encode_batch
-from tailrace.elements.keys import owners
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import CheckpointCorrupt, ProtocolViolation
 from tailrace.graph.graph import Node
@@ -21,7 +20,9 @@ from tailrace.graph.operators import FEEDBACK, Enter, Head, Judge, Leave, Loop, 
 from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
 from tailrace.task.feedback import LogFrame
+from tailrace.task.keys import KeyReader
 from tailrace.task.operators.base import OperatorTask
+from tailrace.task.partition import ByKey
 
 FEEDBACK_PORT = 1
 """The port of a head that what comes back is handed in at."""
@@ -56,8 +57,8 @@ class HeadTask(OperatorTask):
         super().__init__(node, ctx)
         self.loop = loop = _loop(node)
         self.queue = ctx.services.feedback_of(loop, ctx.subtask)
-        self.keyed = False
-        """Whether what comes in is partitioned by key: set by whoever builds the chain."""
+        self.by_key: KeyReader | None = None
+        """Reads the keys that feedback is partitioned by, where it is: set by whoever builds the chain."""
         self.over = False
         """Whether the loop has ended: nothing comes back any more."""
         self.fed = False
@@ -73,7 +74,8 @@ class HeadTask(OperatorTask):
         self.said_round = -1
         """The newest round whose end was said in this attempt."""
         self._regular_turn = False
-        self._logs: list[tuple[int, int, LogFrame]] = []
+        self._logs: list[LogFrame] = []
+        """While restoring in rounds: what waits for one."""
 
     def process(self, batch: Any, port: int) -> None:
         if port == FEEDBACK_PORT:
@@ -143,32 +145,36 @@ class HeadTask(OperatorTask):
             self.round_over = all(state.round_over for state in states if state.round == self.round)
             self.stopped = any(state.stopped for state in states)
 
+    def start_anew(self) -> None:
+        """After `restore`: records come that were not there before, and rounds begin with them."""
+        self.round, self.round_over, self.stopped = 0, False, False
+
     def feedback_part(self, subtask: int, parallelism: int, frame: LogFrame) -> None:
-        """While restoring: a frame of the log that an old subtask had. Those of each come in order."""
-        self._logs.append((subtask, parallelism, frame))
+        """While restoring: a frame of the log that an old subtask had. They come in the order of subtasks, and those of each
+        in order. What is another subtask's now is not kept, and the rest goes to the disk where memory is short."""
+        mine = self._mine(subtask, parallelism, frame)
+        if self.loop.rounds is None:
+            self.queue.restored(mine)
+        else:
+            self._logs += mine
 
     def feedback_restored(self) -> None:
         """Everything was read: what was on its way comes first."""
         logs, self._logs = self._logs, []
-        logs.sort(key=lambda log: log[0])
-        frames = [mine for subtask, parallelism, frame in logs for mine in self._mine(subtask, parallelism, frame)]
-        self.queue.restored(frames)
+        self.queue.restored(sorted(logs, key=lambda frame: frame.round))  # one old subtask may have been a round ahead
         if self.loop.rounds is not None:
             self.queue.open_round(self.round)
         if self.stopped:
             self.queue.drop()
 
     def _mine(self, subtask: int, parallelism: int, frame: LogFrame) -> list[LogFrame]:
-        """What of an old subtask's frame is this one's now: by key where the loop is keyed, else all of it or nothing."""
-        if parallelism == self.ctx.parallelism:
-            return [frame] if subtask == self.ctx.subtask else []
-        if not self.keyed:
+        """What of an old subtask's frame is this one's now: by key where the loop is keyed, else all of it or nothing. The
+        keys are read anew: what came back may have been partitioned otherwise in the dataflow that wrote the checkpoint."""
+        if self.by_key is None:
             return [frame] if subtask % self.ctx.parallelism == self.ctx.subtask else []
         batch = _batch(frame, self.node.name)
-        if batch.groups is None:
-            raise CheckpointCorrupt(f"the feedback log of {self.node.name!r} has records without key groups")
-        targets = owners(self.ctx.parallelism, self.ctx.services.max_parallelism)[batch.groups]
-        part: Any = dict(batch.partition(targets, self.ctx.parallelism)).get(self.ctx.subtask)
+        keyed = ByKey(self.by_key, self.ctx.parallelism, self.ctx.services.max_parallelism)
+        part: Any = dict(keyed.split(batch)).get(self.ctx.subtask)
         if part is None:
             return []
         return [LogFrame(frame.round, len(part), encode_batch(ChannelId(0, 0, 0), 0, 0, 0, part))]
@@ -272,7 +278,6 @@ class LeaveTask(OperatorTask):
         self.released = max(self.released, self.ctx.watermark_time)
 
     def process(self, batch: Any, port: int) -> None:
-        self.idle = False
         self.out(batch)
 
     def own_watermark(self) -> int:

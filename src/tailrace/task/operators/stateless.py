@@ -13,6 +13,8 @@ from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.convert import columns_of
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Filter, FlatMap, Map, MapBatches, ToColumns
+from tailrace.state.backend import MetaPart
+from tailrace.state.operator_state import OperatorStates
 from tailrace.task.context import OperatorContext
 from tailrace.task.operators.base import OperatorTask, call_user, close_functions
 from tailrace.task.usercode import FUSED, innermost_fused_frame, user_error
@@ -140,7 +142,17 @@ class BatchesTask(OperatorTask):
         super().__init__(node, ctx)
         assert isinstance(node.operator, MapBatches)
         self.fn = node.operator.fn
+        allowed = ctx.services.allow_dropped_state
+        dropped = allowed if isinstance(allowed, bool) else ctx.uid in allowed
+        self.own_state = OperatorStates(self.fn, ctx, dropped) if isinstance(self.fn, Function) else None
         self._call = as_callable(self.fn)
+
+    def snapshot(self, checkpoint: int) -> bytes | None:
+        return None if self.own_state is None else self.own_state.snapshot()
+
+    def restore(self, parts: list[MetaPart]) -> None:
+        if self.own_state is not None:
+            self.own_state.restore(parts)
 
     def open(self) -> None:
         if isinstance(self.fn, Function):

@@ -1,0 +1,124 @@
+"""Loops under pressure: nobody waits forever, whatever comes back; and how much the end costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.testing.inprocess import prepared_simulation
+from tailrace.testing.loop_watch import LoopWatch
+from tailrace.testing.scenarios import LIMITS
+from tailrace.testing.stories import Story
+from tailrace.testing.world import Conditions
+
+# Nobody starves.
+
+
+@pytest.mark.parametrize("priority", ["feedback-first", "adaptive"])
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_where_feedback_never_runs_dry_checkpoints_are_made_all_the_same(
+    story: Story, priority: Any, parallelism: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records run around a small loop all the time, so many that every frame is full at once, as it is to the machines
+    here; each checkpoint is there within a bounded number of turns."""
+    monkeypatch.setattr("tailrace.task.outbox.FRAME_RECORDS", {"rows": 1, "columns": 1})
+
+    def program(env: tr.Environment) -> tr.DataStream:
+        def body(hops: tr.DataStream) -> Any:
+            down = hops.map(lambda left: left - 1).rebalance().map(lambda left: left)
+            return down.filter(lambda left: left > 0), down.filter(lambda left: left <= 0)
+
+        numbers = env.from_source(tr.sources.Sequence(0, None, rate=100))
+        return numbers.rebalance().map(lambda i: 3_000).rebalance().iterate(body, priority=priority)
+
+    files = story.files
+    world = story.simulation(program, parallelism=parallelism, keep_trace=False)
+    world.start()
+    while files.commits < 12:
+        before, commits = world.turns, files.commits
+        while files.commits == commits:
+            world.turn()
+            assert not world.coordinator.status.final, world.coordinator.cause
+            assert world.turns - before < 3_000, f"{files.commits} checkpoints were made, and then none any more"
+    assert all(files.feedback[4:]), "the loop was busy at every one of them"
+
+
+# Much comes back.
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_thousand_times_as_much_comes_back_through_windows_of_one_frame(
+    story: Story, parallelism: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for anybody in a circle, checkpoints are made meanwhile, and memory stays within its bound."""
+    monkeypatch.setattr("tailrace.task.slice.MIN_WINDOW", 1)
+    monkeypatch.setattr("tailrace.task.slice.MAX_WINDOW", 1)
+    memory = 2_000
+
+    def program(env: tr.Environment) -> tr.DataStream:
+        def body(stream: tr.DataStream) -> Any:
+            more = stream.partition_by(lambda r: r[0] + r[1]).flat_map(_thousandfold).rebalance().map(lambda r: r)
+            return more.filter(lambda r: r[1] >= 0), more.filter(lambda r: r[1] < 0)
+
+        hops = env.from_source(tr.sources.Sequence(0, 4, rate=500)).map(lambda i: (i, -1))
+        return hops.iterate(body, spill=tr.Spill(memory_bytes=memory))
+
+    world = story.simulation(program, parallelism=parallelism, keep_trace=False)
+    most, before = 0, world.turn
+
+    def turn() -> None:
+        nonlocal most
+        before()
+        for worker in world.workers():
+            for queue in worker.slice.services.feedback.values() if worker.slice is not None else ():
+                most = max(most, queue.memory)
+
+    world.turn = turn  # type: ignore[method-assign]
+    story.finished(world)
+    assert 0 < most <= memory
+    assert world.covered["records of feedback spilled"] > 1_000
+    assert sum(1 for held in story.files.feedback if sum(held.values()) > 100) >= 2
+    story.is_right(Counter((i, -2 - part) for i in range(4) for part in range(1_000)))
+
+
+def _thousandfold(r: Any) -> Any:
+    return [(r[0], part) for part in range(1_000)] if r[1] == -1 else [(r[0], -2 - r[1])]
+
+
+# What the end costs.
+
+
+def test_the_end_is_found_at_the_same_cost_after_one_lap_and_after_ten_thousand(story: Story) -> None:
+    """From the last record on: so many waves, and so many turns."""
+    costs = [_cost_of_the_end(laps) for laps in (1, 100, 10_000)]
+    waves, turns = zip(*costs, strict=True)
+    assert len(set(waves)) == 1, "waves are not begun while the loop is busy, nor more of them afterwards"
+    assert max(turns) <= 2 * min(turns)
+
+
+def _cost_of_the_end(laps: int) -> tuple[int, int]:
+    env = tr.Environment(parallelism=2)
+
+    def body(stream: tr.DataStream) -> Any:
+        down = stream.map(lambda left: left - 1).rebalance().map(lambda left: left)
+        return down.filter(lambda left: left > 0), down.filter(lambda left: left <= 0)
+
+    out = env.from_collection([laps], parallelism=1).iterate(body).map(lambda left: left).sink_to(tr.sinks.Collect())
+    conditions = Conditions(delay=(50, 50), step_cost=(1, 1), budget=(64, 64))
+    world = prepared_simulation(env, name="laps", conditions=conditions, limits=LIMITS)
+    watch = LoopWatch(world)
+    world.start()
+    last = 0
+    while not world.coordinator.status.final:
+        read = sum(task.records_in for worker in world.workers() for task in worker.tasks() if task.loop is not None)
+        world.turn()
+        now = sum(task.records_in for worker in world.workers() for task in worker.tasks() if task.loop is not None)
+        if now > read:
+            last = world.turns
+    assert watch.wrong == [] and world.coordinator.status is JobStatus.FINISHED
+    assert out is not None
+    return world.covered["began a wave"], world.turns - last

@@ -1,0 +1,310 @@
+"""Loops under faults on real Spark: workers are killed and stopped while feedback goes round, and jobs are started again
+from checkpoints that hold it; the output is as if nothing had happened."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import psutil
+import pytest
+
+import tailrace as tr
+
+pytestmark = pytest.mark.spark
+
+AT_ONCE = tr.FixedDelay(attempts=1000, delay=0.0)
+TINY = tr.Spill(memory_bytes=2000)
+AT_THE_END = 1_000_000  # of event time, which has come only when the loop is at rest
+
+
+def waited(condition: Any, seconds: float = 30.0) -> bool:
+    """Whether the condition holds within the time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+def running(job: Any) -> bool:
+    return str(job.status) == "RUNNING"
+
+
+def story(job: Any) -> str:
+    return f"restarts {job.restarts}: {list(job._runner.machine._story)}"
+
+
+def lines(*outs: Path) -> list[str]:
+    return [line for out in outs for path in sorted(out.glob("[!._]*")) for line in path.read_text().splitlines()]
+
+
+def kill_at_random(jobs: Any, job: Any, kills: int, seed: int) -> list[str]:
+    """Kills workers of a job at moments and in an order that the seed decides, the third time all of them. What the job was
+    doing at each."""
+    chance = random.Random(seed)
+    states: list[str] = []
+    for number in range(kills):
+        restarts = job.restarts
+        if chance.random() < 0.75:  # else whatever it is doing
+            waited(lambda: running(job) or not job.is_active)
+        until = time.monotonic() + chance.uniform(0, 0.5)
+        waited(lambda until=until: time.monotonic() >= until)
+        workers = sorted(jobs.workers(job).values())
+        if not job.is_active:
+            break
+        if not workers:
+            continue
+        states.append(str(job.status))
+        for pid in workers if number == 2 else [chance.choice(workers)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        waited(lambda restarts=restarts: job.restarts > restarts or not job.is_active, 2.0)
+    return states
+
+
+# Connected components of a graph whose edges stream in.
+
+Edge = tuple[int, int]
+
+
+def edges(communities: int, size: int, many: int, seed: int = 7) -> list[Edge]:
+    """Half of the communities are long paths, the others have `many` edges at random; all in any order."""
+    chance = random.Random(seed)
+    names = list(range(communities * size))
+    chance.shuffle(names)
+    found: list[Edge] = []
+    for at in range(0, len(names), size):
+        members = names[at : at + size]
+        if at // size % 2:
+            found += itertools.pairwise(members)
+        else:
+            found += [(chance.choice(members), chance.choice(members)) for _ in range(many)]
+    chance.shuffle(found)
+    return found
+
+
+class Label(tr.KeyedProcessFunction):
+    """Keeps the least label that a vertex has heard of, and tells its neighbours of every better one. A vertex numbers its
+    edges, and says what it knows when all is over."""
+
+    label = tr.ValueState(int)
+    neighbours = tr.ListState(int)
+    edges = tr.ValueState(int, default=0)
+
+    def process(self, said: Any, ctx: tr.Context) -> Iterator[Any]:
+        what, vertex, other = said
+        if self.label.value is None:
+            self.label.value = vertex
+            ctx.set_timer(event_time=AT_THE_END)
+        if what == "edge":
+            self.neighbours.add(other)
+            self.edges.value += 1
+            yield "edge", vertex, self.edges.value
+            yield "label", other, self.label.value
+        elif other < self.label.value:
+            self.label.value = other
+            for neighbour in self.neighbours.get():
+                yield "label", neighbour, other
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        yield "component", ctx.key, self.label.value
+
+
+def propagate(said: tr.DataStream) -> Any:
+    told = said.key_by(lambda r: r[1]).process(Label(), uid="labels")
+    return told.filter(lambda r: r[0] == "label"), told.filter(lambda r: r[0] != "label")
+
+
+def components(jobs: Any, graph: list[Edge], rate: float, interval: float = 0.15, **options: Any) -> Any:
+    """A running job that finds the components of a graph, with spilled feedback and frequent checkpoints."""
+    settings = tr.CheckpointConfig(jobs.folder / "checkpoints", interval=interval, max_concurrent=2, retain="never")
+    env = jobs.env(checkpoint=settings, restart=AT_ONCE, **options)
+    streamed = env.from_source(tr.sources.Sequence(0, len(graph), rate=rate)).map(lambda i: graph[i])
+    both = streamed.flat_map(lambda e: [("edge", e[0], e[1]), ("edge", e[1], e[0])])
+    both.iterate(propagate, spill=TINY).sink_to(tr.sinks.TextFiles(str(jobs.out)))
+    return jobs.start(env, "components")
+
+
+def components_by_networkx(graph: list[Edge]) -> Counter[str]:
+    found = nx.Graph(graph)
+    said: Counter[str] = Counter()
+    for members in nx.connected_components(found):
+        said.update(str(("component", vertex, min(members))) for vertex in members)
+    degrees = Counter(vertex for edge in graph for vertex in edge)
+    said.update(str(("edge", vertex, n + 1)) for vertex, degree in degrees.items() for n in range(degree))
+    return said
+
+
+def difference(found: list[str], wanted: Counter[str]) -> str:
+    """What is not as it should be; empty where all is."""
+    said = []
+    for what, left in (("too many", Counter(found) - wanted), ("missing", wanted - Counter(found))):
+        if left:
+            said.append(f"{left.total()} {what}, such as {sorted(left)[:3]}")
+    return "; ".join(said)
+
+
+def open_spills() -> list[str]:
+    """The files without a name that workers have open."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(OSError):
+            found += [os.readlink(fd) for fd in Path(f"/proc/{process.pid}/fd").iterdir()]
+    return [path for path in found if "/tailrace-" in path and path.endswith("(deleted)")]
+
+
+@pytest.mark.parametrize(("communities", "rate", "backend"), [(50, 5000, "memory"), (20, 2000, "disk")])
+def test_components_while_workers_are_killed_at_random(jobs: Any, communities: int, rate: float, backend: str) -> None:
+    graph = edges(communities, 100, 701)
+    job = components(jobs, graph, rate, state_backend=backend)
+    killed = kill_at_random(jobs, job, 8, seed=communities)
+    assert job.await_termination(120), story(job)
+    assert len(killed) >= 5 and job.restarts >= 4, (killed, story(job))
+    assert difference(lines(jobs.out), components_by_networkx(graph)) == "", story(job)
+    assert open_spills() == []
+    assert not list(jobs.out.glob("[._]*"))
+    assert not list((jobs.folder / "checkpoints").rglob("*.state"))
+
+
+def test_components_while_a_worker_is_stopped_for_longer_than_its_lease(jobs: Any) -> None:
+    graph = edges(20, 60, 400)
+    job = components(jobs, graph, 2500, 0.1)
+    assert waited(lambda: job.checkpoints)
+    job._runner.machine.limits = replace(job._runner.machine.limits, lease=2_000_000)
+    os.kill(jobs.workers(job)[1], signal.SIGSTOP)
+    assert waited(lambda: job.restarts == 1 and running(job)), story(job)
+    assert job.await_termination(60), story(job)
+    assert difference(lines(jobs.out), components_by_networkx(graph)) == "", story(job)
+
+
+# Rounds.
+
+
+class Tally(tr.KeyedProcessFunction):
+    """Counts who comes by in a round, and tells it at the round's end."""
+
+    came = tr.ValueState(int, default=0)
+
+    def process(self, hop: Any, ctx: tr.Context) -> Iterator[Any]:
+        self.came.value += 1
+        yield "hop", hop[0], hop[1] - 1
+
+    def on_round_end(self, round: int, ctx: tr.Context) -> Iterator[Any]:
+        yield "tally", round, ctx.key, self.came.value
+        self.came.value = 0
+
+
+def place(hop: Any) -> int:
+    return (hop[0] * 5 + hop[1] * 3) % 11
+
+
+def test_rounds_while_workers_are_killed_at_random(jobs: Any) -> None:
+    n, laps = 1500, 50
+
+    def body(hops: tr.DataStream) -> Any:
+        told = hops.key_by(place).process(Tally())
+        moved = told.filter(lambda r: r[0] == "hop").map(lambda r: r[1:])
+        return moved.filter(lambda hop: hop[1] > 0), told.filter(lambda r: r[0] == "tally")
+
+    settings = tr.CheckpointConfig(jobs.folder / "checkpoints", interval=0.1)
+    env = jobs.env(checkpoint=settings, restart=AT_ONCE)
+    hops = env.from_source(tr.sources.Sequence(0, n)).map(lambda i: (i, 1 + i % laps))
+    hops.iterate(body, rounds=tr.Rounds(), spill=TINY).sink_to(tr.sinks.TextFiles(str(jobs.out)))
+    job = jobs.start(env, "rounds")
+    killed = kill_at_random(jobs, job, 4, seed=3)
+    assert job.await_termination(60), story(job)
+    assert len(killed) >= 3 and job.restarts >= 2, (killed, story(job))
+
+    left = [(i, 1 + i % laps) for i in range(n)]
+    wanted: Counter[str] = Counter()
+    came: set[int] = set()
+    for number in range(laps):
+        tally = Counter(map(place, left))
+        came |= set(tally)
+        wanted.update(str(("tally", number, key, tally[key])) for key in came)
+        left = [(i, laps_left - 1) for i, laps_left in left if laps_left > 1]
+    assert difference(lines(jobs.out), wanted) == "", story(job)
+
+
+# Checkpoints that hold feedback.
+
+
+class Roundabout(tr.KeyedProcessFunction):
+    """Counts a record's laps in the record, and visits of the place in its state: whatever of a lap is lost or done twice,
+    the two do not agree. Records leave only where the way out is open."""
+
+    visits = tr.ValueState(int, default=0)
+
+    def __init__(self, way_out: bool) -> None:
+        self.way_out = way_out
+
+    def process(self, record: Any, ctx: tr.Context) -> Iterator[Any]:
+        number, laps = record
+        if not self.visits.value:
+            ctx.set_timer(event_time=AT_THE_END)
+        self.visits.value += 1
+        if not laps:
+            yield "came", number, 0
+        yield "left" if self.way_out else "lap", number, laps + 1
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        yield "visits", ctx.key, self.visits.value
+
+
+def corner(record: Any) -> int:
+    return (record[0] * 7 + record[1] * 3) % 31
+
+
+def roundabout(jobs: Any, out: Path, parallelism: int, end: int, *, way_out: bool, keyed: bool) -> tr.Environment:
+    def body(records: tr.DataStream) -> Any:
+        coming = records if keyed else records.rebalance().map(lambda r: r)
+        told = coming.key_by(corner).process(Roundabout(way_out), uid="roundabout")
+        return told.filter(lambda r: r[0] == "lap").map(lambda r: r[1:]), told.filter(lambda r: r[0] != "lap")
+
+    settings = tr.CheckpointConfig(jobs.folder / "checkpoints", interval=None)
+    env = jobs.env(parallelism, checkpoint=settings, restart=tr.NoRestart())
+    numbers = env.from_source(tr.sources.Sequence(0, end, rate=4000), uid="numbers")
+    loop = numbers.map(lambda i: (i, 0)).iterate(body, spill=TINY, uid="loop")
+    loop.sink_to(tr.sinks.TextFiles(str(out)), uid="out")
+    return env
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "not keyed"])
+def test_feedback_in_a_checkpoint_is_restored_at_any_parallelism(jobs: Any, keyed: bool) -> None:
+    """Records go round in two jobs, one after the other, and leave in a third one."""
+    end, taken = 4000, None
+    outs = [jobs.folder / name for name in ("first", "second", "third")]
+    for out, parallelism in zip(outs[:2], (2, 3), strict=True):
+        env = roundabout(jobs, out, parallelism, end, way_out=False, keyed=keyed)
+        job = env.execute("roundabout", from_checkpoint=taken.path if taken else None)
+        jobs.started.append(job)
+        assert waited(lambda out=out: any(path.stat().st_size for path in out.glob(".*")))
+        taken = job.checkpoint(20)
+        assert taken.inflight_bytes > 0
+        job.cancel()
+        assert job.await_termination(20)
+    env = roundabout(jobs, outs[2], 1, end, way_out=True, keyed=keyed)
+    job = env.execute("roundabout", from_checkpoint=taken.path)
+    jobs.started.append(job)
+    assert job.await_termination(40)
+
+    came, left, visits = agreed = [{}, {}, {}]
+    found = [eval(line) for line in lines(*outs)]
+    for what, key, count in found:
+        agreed[("came", "left", "visits").index(what)][key] = count
+    assert len(found) == len(came) + len(left) + len(visits)  # nothing twice
+    assert sorted(came) == sorted(left) == list(range(end))
+    assert max(left.values()) > 1
+    assert visits == Counter(corner((number, lap)) for number, laps in left.items() for lap in range(laps))
