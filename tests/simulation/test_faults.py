@@ -42,6 +42,9 @@ def test_the_seeds_choose_every_fault_every_program_and_both_sides_of_every_opti
     assert set(kinds) == set(WEIGHTS)
     assert set(outcomes) == {"error", "unknown-done", "any"}
     assert set(chosen["program"]) == set(PROGRAMS)
+    assert set(chosen["feedback in memory"]) == {None, 0, 60, 600}
+    assert set(chosen["priority"]) == {None, "adaptive", "feedback-first"}
+    assert set(chosen["eager"]) == set(chosen["debug"]) == {False, True}
     assert [option for option, values in chosen.items() if len(values) < 2] == []
     assert set(chosen["max_concurrent"]) == set(chosen["parallelism"]) == {1, 2, 3}
 

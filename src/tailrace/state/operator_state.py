@@ -24,8 +24,8 @@ class Subtask(Protocol):
 
 
 class OperatorState:
-    """One value per subtask, for process functions, functions of batches, and writers of sinks: `seen = tr.OperatorState(int, default=0)` on the
-    class. It needs no key, and may be used from `open` to `finish`.
+    """One value per subtask, for process functions, functions of batches and writers of sinks:
+    `seen = tr.OperatorState(int, default=0)` on the class. It needs no key, and may be used from `open` to `finish`.
 
     After a restore at another parallelism a list is dealt out anew: those of all old subtasks one behind the other, in
     even shares. Anything else can be restored at the same parallelism only.

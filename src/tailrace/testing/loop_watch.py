@@ -173,8 +173,9 @@ def counting_feedback(covered: Counter[str]) -> Iterator[None]:
     restored, stored = FeedbackQueue.restored, Shelf._stored
 
     def count_restored(self: FeedbackQueue, frames: Iterable[Any]) -> None:
+        before = self.returned
         restored(self, frames)
-        covered["records of feedback restored"] += self.returned
+        covered["records of feedback restored"] += self.returned - before
 
     def count_stored(self: Shelf, count: int, data: bytes) -> Any:
         covered["records of feedback spilled"] += count

@@ -68,11 +68,11 @@ def _delays(made: Scenario) -> Scenario:
 
 def _log_until_the_first_marker() -> Patches:
     def make(mark: Any) -> Any:
-        def eager(self: Task, channel: Any, marker: Any) -> None:
+        def eager(self: Task, channel: Any, marker: Any, *rest: Any) -> None:
             root = self.chain.root
             if isinstance(marker, Barrier) and isinstance(root, TailTask) and marker.checkpoint in root.queue.pending():
                 root.queue.barrier(marker.checkpoint)
-            mark(self, channel, marker)
+            mark(self, channel, marker, *rest)
 
         return eager
 
@@ -116,7 +116,7 @@ def _restored_and_forgotten() -> Patches:
     def make_restored(restored: Any) -> Any:
         def remembering(self: FeedbackQueue, frames: Any) -> None:
             restored(self, frames)
-            old[id(self)] = list(self._ready)
+            old[id(self)] = list(self._ready) if frames else old.get(id(self), [])
 
         return remembering
 
@@ -127,10 +127,7 @@ def _restored_and_forgotten() -> Patches:
 
 
 def _not_restored() -> Patches:
-    def restored(self: HeadTask) -> None:
-        self._logs = []
-
-    return [method(HeadTask, "feedback_restored", lambda _: restored)]
+    return [method(HeadTask, "_mine", lambda _: lambda self, *frame: [])]
 
 
 def _barrier_before_the_newest() -> Patches:
@@ -175,8 +172,8 @@ def _head_decides_alone() -> Patches:
     def make(marker: Any) -> Any:
         def alone(self: TaskLoop, channel: Any, said: Any) -> Any:
             found = marker(self, channel, said)
-            clean = self.wave.complete and not self.wave.recorded and self.ended and not self.fed
-            if self.head is not None and isinstance(said, Attempt) and clean and self.rest.done:
+            clean = self.wave.complete and not self.wave.recorded and self.ended
+            if self.head is not None and isinstance(said, Attempt) and clean:
                 self.head.end_loop()
             return found
 
