@@ -11,7 +11,7 @@ from typing import Any
 
 from . import components, measure, recovery
 from .components import ComponentsSpec
-from .loops import LapSpec, TerminationSpec, options_of
+from .loops import LapSpec, TerminationSpec, with_options
 from .measure import Spec
 from .recovery import RecoverySpec
 from .state import StateSpec
@@ -130,15 +130,13 @@ def run_loops(args: argparse.Namespace, options: dict[str, str]) -> None:
     forms = [args.form] if args.form else ["columns", "rows"]
     if args.workload == "components":
         return run_components(args, forms, options)
-    specs: list[Any] = []
+    specs: list[Any]
     if args.workload == "termination":
-        laps = [options.pop("laps")] if "laps" in options else [1, 100, 10_000]
-        specs = [options_of(TerminationSpec, options, laps=int(n), parallelism=args.parallelism) for n in laps]
+        specs = [TerminationSpec(laps, parallelism=args.parallelism) for laps in (1, 100, 10_000)]
     else:
-        specs = [LapSpec(parallelism=args.parallelism)]
-        for form in forms:
-            many = LapSpec(form, *MANY[form], args.parallelism)
-            specs.append(options_of(LapSpec, {**asdict(many), **options, "form": "0"}, form=form))
+        specs = [LapSpec(parallelism=args.parallelism)] if not options else []
+        specs += [LapSpec(form, *MANY[form], args.parallelism) for form in forms]
+    specs = list(dict.fromkeys(with_options(spec, options) for spec in specs))
     for _ in range(args.repeat):
         for spec in specs:
             figures, busy = measure.isolated("benchmarks.loops", spec)

@@ -11,8 +11,8 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,9 @@ STAMP = struct.Struct("<q")
 KEYS = 10_007
 
 
-def options_of(cls: Any, options: dict[str, str], **more: Any) -> Any:
-    """A specification with whole numbers in it, some of them given as text."""
-    names = set(cls.__dataclass_fields__)
-    return cls(**{**{name: int(value) for name, value in options.items() if name in names}, **more})
+def with_options(spec: Any, options: dict[str, str]) -> Any:
+    """A specification with other whole numbers, given as text."""
+    return replace(spec, **{name: int(value) for name, value in options.items() if hasattr(spec, name)})
 
 
 # Termination.
@@ -219,24 +218,14 @@ class Visit(tr.KeyedProcessFunction):
         return (record,)
 
 
-class Counted(tr.KeyedProcessFunction):
-    """The same with a count for each key."""
-
-    visits = tr.ValueState(int, default=0)
-
-    def process(self, record: tuple[int, int, int], ctx: tr.Context) -> tuple[tuple[int, int, int]]:
-        self.visits.value += 1
-        return (record,)
-
-
 def step(record: tuple[int, int, int]) -> tuple[int, int, int]:
     """Another key: half of them belong to the other one of two subtasks."""
     key, left, number = record
     return (key * 7919 + 1) % KEYS, left - 1, number
 
 
-def rows_loop(records: tr.DataStream, visit: Any) -> tuple[tr.DataStream, tr.DataStream]:
-    moved = records.key_by(itemgetter(0)).process(visit).map(step)
+def rows_loop(records: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
+    moved = records.key_by(itemgetter(0)).process(Visit()).map(step)
     return moved.filter(going), moved.filter(gone)
 
 
@@ -262,15 +251,14 @@ def columns_loop(records: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
     return moved.map_batches(going_columns), moved.map_batches(gone_columns)
 
 
-def _many(spec: LapSpec, state: bool = False) -> dict[str, Any]:
+def _many(spec: LapSpec) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
         env = tr.Environment(parallelism=spec.parallelism, progress=False)
         records = env.from_source(Circling(spec, folder))
         if spec.form == "columns":
             records.iterate(columns_loop).sink_to(Report(folder, CountColumns))
         else:
-            visit = Counted() if state else Visit()
-            records.iterate(lambda stream: rows_loop(stream, visit)).sink_to(Report(folder, CountRows))
+            records.iterate(rows_loop).sink_to(Report(folder, CountRows))
         env.execute("lap").await_termination()
         result = Tally()
         for path in Path(folder).glob("tally-*"):
@@ -296,6 +284,5 @@ if __name__ == "__main__":  # in this very process: python -m benchmarks.loops l
 
     what, *rest = sys.argv[1:]
     given = dict(one.split("=", 1) for one in rest)
-    more = {"form": given.pop("form")} if "form" in given else {}
-    kind: Callable[..., Any] = loops.TerminationSpec if what == "termination" else loops.LapSpec
-    print(json.dumps(loops.run(loops.options_of(kind, given, **more))))
+    kind = loops.TerminationSpec() if what == "termination" else loops.LapSpec(given.pop("form", "rows"))
+    print(json.dumps(loops.run(loops.with_options(kind, given))))

@@ -72,6 +72,8 @@ def in_rows(env: tr.Environment, edges: Any) -> Any:
 # In columns: (v, x, kind), where x is what the kind says.
 
 EDGE, MESSAGE, LAP, LABEL = range(4)
+FEW = 512
+"""So many changes are told at once, whatever is on its way."""
 SCHEMA = pa.schema([("v", pa.int64()), ("x", pa.int64()), ("kind", pa.int8())])
 
 
@@ -89,8 +91,8 @@ def both_ways_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
 class Vertices(tr.MapBatchesFunction):
     """All vertices of a subtask, in arrays by their numbers (which are small).
 
-    What changes while a batch of messages is on its way round the loop is told together: one record, the LAP, goes round
-    behind the messages, and until it is back nothing is told. Nor is it while edges still come in.
+    What changes while many messages are on their way round the loop is told together: one record, the LAP, goes round behind
+    them, and until it is back only a few changes are told at once. Nothing is told while edges still come in.
     """
 
     def open(self, ctx: tr.Context) -> None:
@@ -101,7 +103,7 @@ class Vertices(tr.MapBatchesFunction):
         self.changed: list[np.ndarray] = []  # vertices whose label fell, or that have new neighbours
         self.lapping = self.loading = False
 
-    def map_batches(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    def map_batches(self, batch: pa.RecordBatch) -> list[pa.RecordBatch] | None:
         v, x, kind = (column.to_numpy() for column in batch.columns)
         if not kind.any():
             self.load(v, x)
@@ -112,7 +114,9 @@ class Vertices(tr.MapBatchesFunction):
             if heard.any():
                 self.hear(v[heard], x[heard])
             self.lapping = self.lapping and not (kind == LAP).any()
-        return None if self.lapping or not self.changed else self.tell()
+        if self.lapping and (self.loading or sum(map(len, self.changed)) > FEW):
+            return None
+        return self.tell() if self.changed else None
 
     def load(self, v: np.ndarray, neighbour: np.ndarray) -> None:
         self.make_room(max(v.max(), neighbour.max()))
@@ -129,12 +133,12 @@ class Vertices(tr.MapBatchesFunction):
             np.minimum.at(self.labels, v[less], label[less])
             self.changed.append(v[less])
 
-    def tell(self) -> pa.RecordBatch | None:
+    def tell(self) -> list[pa.RecordBatch] | None:
         """What the neighbours of all changed vertices have not heard yet, and then the LAP."""
         lap = self.changed[0][:1]
         if self.loading:
             self.loading, self.lapping = False, True
-            return batch_of(lap, lap, LAP)
+            return [batch_of(lap, lap, LAP)]
         who, neighbour = self.edges.of(distinct(np.concatenate(self.changed)))
         self.changed = []
         label = self.labels[who]
@@ -144,11 +148,11 @@ class Vertices(tr.MapBatchesFunction):
             return None
         np.minimum.at(self.told, neighbour, label[news])
         neighbour = distinct(neighbour)
+        messages = batch_of(neighbour, self.told[neighbour], MESSAGE)
+        if self.lapping or len(neighbour) <= FEW:
+            return [messages]
         self.lapping = True
-        messages = batch_of(np.append(neighbour, lap), np.append(self.told[neighbour], lap), MESSAGE)
-        kind = np.full(len(neighbour) + 1, MESSAGE, np.int8)
-        kind[-1] = LAP
-        return messages.set_column(2, SCHEMA.field("kind"), pa.array(kind))
+        return [messages, batch_of(lap, lap, LAP)]
 
     def finish(self) -> pa.RecordBatch:
         v = np.flatnonzero(self.here)

@@ -311,3 +311,29 @@ def test_rounds_begin_again_in_a_loop_that_gets_new_input_after_its_end(runs: Ru
     told = Counter((round, key, 6) for round in range(3) for key in range(5))
     runs.finish(telling(more=False), told)
     runs.finish(telling(more=True), told + told)
+
+
+def windows(more: bool) -> Program:
+    """Windows behind a loop; each of the sources has timestamps of its own."""
+
+    def program(env: tr.Environment) -> tr.DataStream:
+        hops = numbers(env, 30, uid="numbers").map(lambda i: (i, i % 4), uid="hops")
+        hops = hops.assign_timestamps(lambda hop: hop[0], 40.0, uid="times")
+        if more:
+            others = numbers(env, 30, 0.01, first=100, uid="others").map(lambda i: (i, i % 4), uid="other hops")
+            hops = hops.union(others.assign_timestamps(lambda hop: hop[0], 40.0, uid="other times"))
+        ids = hops.iterate(count_down, uid="loop").map(lambda hop: hop[0], uid="ids")
+        counts = ids.key_by(lambda i: i % 3).window(tr.Tumbling(16)).aggregate(uid="windows", n=tr.Count())
+        return counts.map(lambda r: (r[0], r[1], r[3]), uid="counts")
+
+    return program
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_event_time_begins_again_in_a_loop_that_was_about_to_end_and_gets_new_input(runs: Runs, seed: int) -> None:
+    """The checkpoint is of the moment when event time in the loop has come to its end, and the loop has not."""
+    ids = [*range(30), *range(100, 130)]
+    counts = Counter((i % 3, i - i % 16) for i in ids)
+    world = runs.begin(windows(more=False), seed=seed)
+    assert world.run_until("CallFinish") and world.run_until("commit ") and world.run_until("done")
+    runs.finish(windows(more=True), Counter((key, float(at), n) for (key, at), n in counts.items()), seed=seed)

@@ -27,10 +27,14 @@ def test_a_planted_bug_is_found(name: str) -> None:
     assert "<locals>" not in said, f"the bug was planted where it does not fit any more: {said}"
 
 
-@pytest.mark.parametrize("name", sorted(BUGS))
+ALIKE = {(bug.program, bug.tune): name for name, bug in BUGS.items()}
+"""One bug of those that are looked for in the same scenarios."""
+
+
+@pytest.mark.parametrize("name", sorted(ALIKE.values()))
 def test_without_the_bug_the_same_scenarios_are_exactly_once(name: str) -> None:
     bug = BUGS[name]
     with planted(name):
         pass
-    _, failed = search(range(4), bug.program, tune=bug.tune)
+    _, failed = search(range(3), bug.program, tune=bug.tune)
     assert [one.wrong for one in failed] == []

@@ -3,6 +3,7 @@ from checkpoints that hold it; the output is as if nothing had happened."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import itertools
 import os
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.spark
 
 AT_ONCE = tr.FixedDelay(attempts=1000, delay=0.0)
 TINY = tr.Spill(memory_bytes=2000)
+RECORDS = 4000
 AT_THE_END = 1_000_000  # of event time, which has come only when the loop is at rest
 
 
@@ -80,28 +82,31 @@ Edge = tuple[int, int]
 
 
 def edges(communities: int, size: int, many: int, seed: int = 7) -> list[Edge]:
-    """Half of the communities are long paths, the others have `many` edges at random; all in any order."""
+    """In any order: half of the communities have `many` edges at random. The others are paths that grow at their lesser end,
+    so that every edge brings a label that has to go all the way back."""
     chance = random.Random(seed)
     names = list(range(communities * size))
     chance.shuffle(names)
-    found: list[Edge] = []
+    found: list[tuple[float, Edge]] = []
     for at in range(0, len(names), size):
-        members = names[at : at + size]
+        members = sorted(names[at : at + size], reverse=True)
         if at // size % 2:
-            found += itertools.pairwise(members)
+            times = sorted(chance.random() for _ in members[1:])
+            found += zip(times, itertools.pairwise(members), strict=True)
         else:
-            found += [(chance.choice(members), chance.choice(members)) for _ in range(many)]
-    chance.shuffle(found)
-    return found
+            found += [(chance.random(), (chance.choice(members), chance.choice(members))) for _ in range(many)]
+    return [edge for _, edge in sorted(found)]
 
 
 class Label(tr.KeyedProcessFunction):
     """Keeps the least label that a vertex has heard of, and tells its neighbours of every better one. A vertex numbers its
-    edges, and says what it knows when all is over."""
+    edges, and says what it knows when all is over: its label, and how many messages more it has sent than got. Over all
+    vertices that is nothing, unless a message was lost or came twice."""
 
     label = tr.ValueState(int)
     neighbours = tr.ListState(int)
     edges = tr.ValueState(int, default=0)
+    balance = tr.ValueState(int, default=0)
 
     def process(self, said: Any, ctx: tr.Context) -> Iterator[Any]:
         what, vertex, other = said
@@ -112,14 +117,21 @@ class Label(tr.KeyedProcessFunction):
             self.neighbours.add(other)
             self.edges.value += 1
             yield "edge", vertex, self.edges.value
-            yield "label", other, self.label.value
-        elif other < self.label.value:
+            yield self.tell(other)
+            return
+        self.balance.value -= 1
+        if other < self.label.value:
             self.label.value = other
             for neighbour in self.neighbours.get():
-                yield "label", neighbour, other
+                yield self.tell(neighbour)
+
+    def tell(self, neighbour: int) -> tuple[str, int, int]:
+        self.balance.value += 1
+        return "label", neighbour, self.label.value
 
     def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
         yield "component", ctx.key, self.label.value
+        yield "balance", ctx.key, self.balance.value
 
 
 def propagate(said: tr.DataStream) -> Any:
@@ -147,6 +159,14 @@ def components_by_networkx(graph: list[Edge]) -> Counter[str]:
     return said
 
 
+def wrong_components(out: Path, graph: list[Edge]) -> str:
+    """What is not as it should be; empty where all is."""
+    found = [ast.literal_eval(line) for line in lines(out)]
+    balance = sum(n for what, _, n in found if what == "balance")
+    said = difference([str(r) for r in found if r[0] != "balance"], components_by_networkx(graph))
+    return said or (f"{balance} more messages sent than got" if balance else "")
+
+
 def difference(found: list[str], wanted: Counter[str]) -> str:
     """What is not as it should be; empty where all is."""
     said = []
@@ -165,14 +185,16 @@ def open_spills() -> list[str]:
     return [path for path in found if "/tailrace-" in path and path.endswith("(deleted)")]
 
 
-@pytest.mark.parametrize(("communities", "rate", "backend"), [(50, 5000, "memory"), (20, 2000, "disk")])
-def test_components_while_workers_are_killed_at_random(jobs: Any, communities: int, rate: float, backend: str) -> None:
+@pytest.mark.parametrize(("communities", "rate", "kills", "backend"), [(50, 6000, 8, "memory"), (30, 4000, 6, "disk")])
+def test_components_while_workers_are_killed_at_random(
+    jobs: Any, communities: int, rate: float, kills: int, backend: str
+) -> None:
     graph = edges(communities, 100, 701)
     job = components(jobs, graph, rate, state_backend=backend)
-    killed = kill_at_random(jobs, job, 8, seed=communities)
+    killed = kill_at_random(jobs, job, kills, seed=communities)
     assert job.await_termination(120), story(job)
     assert len(killed) >= 5 and job.restarts >= 4, (killed, story(job))
-    assert difference(lines(jobs.out), components_by_networkx(graph)) == "", story(job)
+    assert wrong_components(jobs.out, graph) == "", story(job)
     assert open_spills() == []
     assert not list(jobs.out.glob("[._]*"))
     assert not list((jobs.folder / "checkpoints").rglob("*.state"))
@@ -186,7 +208,7 @@ def test_components_while_a_worker_is_stopped_for_longer_than_its_lease(jobs: An
     os.kill(jobs.workers(job)[1], signal.SIGSTOP)
     assert waited(lambda: job.restarts == 1 and running(job)), story(job)
     assert job.await_termination(60), story(job)
-    assert difference(lines(jobs.out), components_by_networkx(graph)) == "", story(job)
+    assert wrong_components(jobs.out, graph) == "", story(job)
 
 
 # Rounds.
@@ -247,8 +269,8 @@ class Roundabout(tr.KeyedProcessFunction):
 
     visits = tr.ValueState(int, default=0)
 
-    def __init__(self, way_out: bool) -> None:
-        self.way_out = way_out
+    def __init__(self, way_out: bool, folder: Path) -> None:
+        self.way_out, self.folder = way_out, folder
 
     def process(self, record: Any, ctx: tr.Context) -> Iterator[Any]:
         number, laps = record
@@ -262,49 +284,56 @@ class Roundabout(tr.KeyedProcessFunction):
     def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
         yield "visits", ctx.key, self.visits.value
 
+    def on_round_end(self, round: int, ctx: tr.Context) -> None:
+        (self.folder / f"round {round}").touch()
+
 
 def corner(record: Any) -> int:
     return (record[0] * 7 + record[1] * 3) % 31
 
 
-def roundabout(jobs: Any, out: Path, parallelism: int, end: int, *, way_out: bool, keyed: bool) -> tr.Environment:
+def roundabout(jobs: Any, out: Path, parallelism: int, kind: str, way_out: bool) -> tr.Environment:
+    """Records that go round for ever, or leave."""
+
     def body(records: tr.DataStream) -> Any:
-        coming = records if keyed else records.rebalance().map(lambda r: r)
-        told = coming.key_by(corner).process(Roundabout(way_out), uid="roundabout")
+        coming = records.rebalance().map(lambda r: r) if kind == "not keyed" else records
+        told = coming.key_by(corner).process(Roundabout(way_out, jobs.folder), uid="roundabout")
         return told.filter(lambda r: r[0] == "lap").map(lambda r: r[1:]), told.filter(lambda r: r[0] != "lap")
 
     settings = tr.CheckpointConfig(jobs.folder / "checkpoints", interval=None)
     env = jobs.env(parallelism, checkpoint=settings, restart=tr.NoRestart())
-    numbers = env.from_source(tr.sources.Sequence(0, end, rate=4000), uid="numbers")
-    loop = numbers.map(lambda i: (i, 0)).iterate(body, spill=TINY, uid="loop")
+    rate, rounds = (None, tr.Rounds()) if kind == "in rounds" else (4000, None)
+    numbers = env.from_source(tr.sources.Sequence(0, RECORDS, rate=rate), uid="numbers").map(lambda i: (i, 0))
+    loop = numbers.iterate(body, rounds=rounds, spill=TINY, uid="loop")
     loop.sink_to(tr.sinks.TextFiles(str(out)), uid="out")
     return env
 
 
-@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "not keyed"])
-def test_feedback_in_a_checkpoint_is_restored_at_any_parallelism(jobs: Any, keyed: bool) -> None:
+@pytest.mark.parametrize("kind", ["keyed", "not keyed", "in rounds"])
+def test_feedback_in_a_checkpoint_is_restored_at_any_parallelism(jobs: Any, kind: str) -> None:
     """Records go round in two jobs, one after the other, and leave in a third one."""
-    end, taken = 4000, None
+    taken = None
     outs = [jobs.folder / name for name in ("first", "second", "third")]
     for out, parallelism in zip(outs[:2], (2, 3), strict=True):
-        env = roundabout(jobs, out, parallelism, end, way_out=False, keyed=keyed)
+        env = roundabout(jobs, out, parallelism, kind, way_out=False)
+        rounds = len(list(jobs.folder.glob("round *")))
         job = env.execute("roundabout", from_checkpoint=taken.path if taken else None)
         jobs.started.append(job)
-        assert waited(lambda out=out: any(path.stat().st_size for path in out.glob(".*")))
+        if kind == "in rounds":
+            assert waited(lambda rounds=rounds: len(list(jobs.folder.glob("round *"))) >= rounds + 2)
+        else:
+            assert waited(lambda out=out: any(path.stat().st_size for path in out.glob(".*")))
         taken = job.checkpoint(20)
         assert taken.inflight_bytes > 0
         job.cancel()
         assert job.await_termination(20)
-    env = roundabout(jobs, outs[2], 1, end, way_out=True, keyed=keyed)
-    job = env.execute("roundabout", from_checkpoint=taken.path)
+    job = roundabout(jobs, outs[2], 1, kind, way_out=True).execute("roundabout", from_checkpoint=taken.path)
     jobs.started.append(job)
     assert job.await_termination(40)
 
-    came, left, visits = agreed = [{}, {}, {}]
-    found = [eval(line) for line in lines(*outs)]
-    for what, key, count in found:
-        agreed[("came", "left", "visits").index(what)][key] = count
+    found = [ast.literal_eval(line) for line in lines(*outs)]
+    came, left, visits = ({key: n for what, key, n in found if what == said} for said in ("came", "left", "visits"))
     assert len(found) == len(came) + len(left) + len(visits)  # nothing twice
-    assert sorted(came) == sorted(left) == list(range(end))
+    assert sorted(came) == sorted(left) == list(range(RECORDS))
     assert max(left.values()) > 1
     assert visits == Counter(corner((number, lap)) for number, laps in left.items() for lap in range(laps))

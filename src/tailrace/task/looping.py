@@ -298,6 +298,7 @@ class TaskLoop:
         """Whether the task will do nothing before somebody else does, and never will where nobody does."""
         if (
             self.commands
+            or self.rest_due
             or self.round_due
             or self.ending is not None
             or not self.gate.empty

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.elements.keys import group_range
-from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
+from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.state.manifest import Manifest
@@ -20,7 +20,8 @@ class Restorer:
 
     An operator counts as finished, so that its `finish` is not called again, where its old subtask had finished; at
     another parallelism only where all of them had; and never where something feeds it that was not there before. Then
-    event time begins anew, too, where it had come to its end, and in a loop the numbers of rest and the rounds do.
+    event time begins anew, too, where it had come to its end, and so do, in a loop, the numbers of rest, and rounds that
+    were over.
     """
 
     def __init__(self, plan: Plan, tasks: list[Task], manifest: Manifest, own: bool) -> None:
@@ -32,7 +33,8 @@ class Restorer:
             operator.ctx.uid: operator for task in tasks for operator in task.chain.operators
         }
         self._metas: dict[str, list[MetaOf]] = {}
-        self._known = {record.uid for record in manifest.operators}
+        self._finished = {record.uid: record.finished for record in manifest.operators}
+        self._known = set(self._finished)
 
     def wanted(self) -> dict[str, tuple[int, int]]:
         """The operators of this worker, by uid, with their key groups [first, last)."""
@@ -60,14 +62,13 @@ class Restorer:
 
     def finish(self) -> None:
         """Everything was read."""
-        finished = {record.uid: record.finished for record in self.manifest.operators}
         for task in self.tasks:
             for i, operator in enumerate(task.chain.operators):
                 metas = sorted(self._metas.get(operator.ctx.uid, []), key=lambda meta: meta.subtask)
                 if metas:
                     self._restore(task, i, operator, metas)
                 uid = operator.ctx.uid
-                operator.finished = uid in self._known and self._over(operator, finished[uid])
+                operator.finished = uid in self._known and self._over(operator, self._finished[uid])
                 if operator.backend is not None:
                     operator.backend.restored(self.own and bool(metas))
                 if isinstance(operator, HeadTask):
@@ -83,16 +84,19 @@ class Restorer:
         ctx = operator.ctx
         own = [m for p, m in read if p.parallelism == ctx.parallelism and p.subtask == ctx.subtask]
         reached = own[0].reached if own else min(meta.reached for _, meta in read)
-        if reached == MAX_TIME and not self._fed_as_before(operator):
+        if reached >= LAST_TIME and not self._fed_as_before(operator):
             reached = MIN_TIME  # what feeds it now has not ended, and would all be late
         task.chain.arrived[i] = task.chain.reached[i] = reached
-        if task.loop is not None and self._fed_as_before(operator):
+        as_before = self._fed_as_before(operator)
+        anew = not as_before and all(self._finished[operator.ctx.uid])
+        if task.loop is not None:
             said = own or [meta for _, meta in read]
-            self._loop_restored(task, operator, min(m.rested for m in said), min(m.round for m in said))
+            rested = min(m.rested for m in said) if as_before else 0
+            self._loop_restored(task, operator, rested, -1 if anew else min(m.round for m in said))
         for each in operator.contexts():
             each.watermark_time = reached
         operator.restore([MetaPart(p.subtask, p.parallelism, p.finished, meta.data) for p, meta in read])
-        if isinstance(operator, HeadTask) and not self._fed_as_before(operator):
+        if isinstance(operator, HeadTask) and anew:
             operator.start_anew()
 
     def _loop_restored(self, task: Task, operator: OperatorTask, rested: int, round: int) -> None:

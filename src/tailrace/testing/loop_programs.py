@@ -352,6 +352,7 @@ class Held(tr.KeyedProcessFunction):
         if hop[2]:
             yield hop[0], hop[1] - 1, True
             return
+        assert ctx.timestamp is not None
         due = ctx.timestamp + 2
         self.waiting.put(due, [*self.waiting.get(due, []), hop])
         ctx.set_timer(event_time=due)

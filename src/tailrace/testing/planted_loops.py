@@ -60,7 +60,16 @@ def _delays(made: Scenario) -> Scenario:
     faults = [
         Fault(turn, "delay", turn // 5 + i, duration=(1 + i) * MS) for turn in range(20, 900, 40) for i in range(2)
     ]
-    return replace(made, eager=True, network="fast", parallelism=3, rate=None, faults=tuple(faults))
+    return replace(
+        made,
+        eager=True,
+        network="fast",
+        parallelism=3,
+        rate=None,
+        checkpoints=None,
+        restarts=("fixed", 0),
+        faults=tuple(faults),
+    )
 
 
 # Checkpoints.
@@ -116,7 +125,7 @@ def _restored_and_forgotten() -> Patches:
     def make_restored(restored: Any) -> Any:
         def remembering(self: FeedbackQueue, frames: Any) -> None:
             restored(self, frames)
-            old[id(self)] = list(self._ready) if frames else old.get(id(self), [])
+            old[id(self)] = list(self._ready)
 
         return remembering
 

@@ -143,6 +143,9 @@ def _with_loops(made: Scenario) -> Scenario:
     )
     if made.program not in LOOPS:
         return made
+    settings = made.checkpoints
+    if settings is not None:  # barriers go around each loop: in as little time as elsewhere none would ever be complete
+        made = replace(made, checkpoints=replace(settings, timeout=6 * settings.timeout))
     faults = [
         replace(fault, turn=rng.randint(0, 30), after=rng.choice(LOOP_ANCHORS)) if rng.random() < 0.3 else fault
         for fault in made.faults

@@ -37,7 +37,12 @@ class Story:
             parallelism=parallelism, checkpoint=tr.CheckpointConfig(dir="memory"), restart=tr.FixedDelay(1_000, 0.0)
         )
         program(env).sink_to(self.ledger, uid="ledger")
-        chosen = {"conditions": NETWORKS["fast"], "limits": LIMITS, "checkpoints": EVERY_MS, "files": self.files}
+        chosen: dict[str, Any] = {
+            "conditions": NETWORKS["fast"],
+            "limits": LIMITS,
+            "checkpoints": EVERY_MS,
+            "files": self.files,
+        }
         world = prepared_simulation(env, name="story", **(chosen | options))
         self.watch = LoopWatch(world, self.files)
         return world
