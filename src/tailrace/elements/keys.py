@@ -409,7 +409,7 @@ class KeyGroups(dict[object, int]):
             known = len(self._dense)
             fresh = np.arange(known, min(known + max(_GROWTH // 8, known), known + _GROWTH), dtype=np.int64)
             self._dense = np.concatenate([self._dense, self._hashed(fresh)])
-        groups: Groups = self._dense[numbers] if 0 <= low and high < len(self._dense) else self._hashed(numbers)
+        groups: Groups = self._dense[numbers] if low >= 0 and high < len(self._dense) else self._hashed(numbers)
         return groups
 
     def _hashed(self, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> Groups:

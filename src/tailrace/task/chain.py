@@ -148,7 +148,9 @@ class Chain:
         """Moves event time on through the operators, firing at most about `limit` timers. True when all have arrived."""
         for i, operator in enumerate(self.operators):
             if operator.generates_watermarks:
-                over = self.arrived[i] == MAX_TIME or (self.arrived[i] == LAST_TIME and not isinstance(operator, LeaveTask))
+                over = self.arrived[i] == MAX_TIME or (
+                    self.arrived[i] == LAST_TIME and not isinstance(operator, LeaveTask)
+                )
                 self.reached[i] = self.arrived[i] if over else operator.own_watermark()
             elif self.arrived[i] > self.reached[i] or self._due_at_once(i):
                 if not operator.advance(self.arrived[i], limit):
@@ -188,7 +190,9 @@ class Chain:
     def still_idle(self, outbox: Outbox) -> None:
         """The input is idle, and what was emitted meanwhile makes nobody wait for it."""
         root = self.root
-        for i in self._sharing(0) if not root.generates_watermarks or (isinstance(root, LeaveTask) and root.idle) else ():
+        for i in (
+            self._sharing(0) if not root.generates_watermarks or (isinstance(root, LeaveTask) and root.idle) else ()
+        ):
             for output in self.outputs[i]:
                 outbox.still_idle(output)
 
