@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from pyspark import cloudpickle
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("no deadlines", deadline=None)
+settings.load_profile("no deadlines")
 
 
 @pytest.fixture(scope="session")
