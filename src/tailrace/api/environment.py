@@ -162,6 +162,7 @@ class Environment:
         if not pending:
             done = " (everything written so far has run)" if self._executed else ""
             raise GraphError(f"there is nothing to run{done}: end a stream with sink_to, collect or to_dataframe")
+        self._graph.check_closed(pending)
         return pending
 
     def _plan(self, wanted: set[int]) -> Plan:

@@ -127,6 +127,7 @@ def write_loop(stream: DataStream, f: Any, said: Said, *, separate: bool) -> Any
     graph = stream.env._graph
     with graph.all_or_nothing():
         head = _head(stream, f, said, separate)
+        graph.begun(head)
         first = DataStream(stream.env, ((head.id, None),), stream.form, stream.columns)
         if separate:
             second = DataStream(stream.env, ((head.id, FEEDBACK),), "rows")

@@ -79,6 +79,8 @@ class GraphBuilder:
     _void: set[int] = field(default_factory=set)
     _closing: dict[StreamScope, list[int]] = field(default_factory=dict)
     """The tail and the judge of each loop, where it has them."""
+    _unclosed: dict[StreamScope, Node] = field(default_factory=dict)
+    """The heads of the loops whose bodies are being written."""
 
     def add(
         self,
@@ -112,14 +114,30 @@ class GraphBuilder:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """Makes void what is written in a `with` block that raises."""
+        """A loop is written in it, whole: what is written in a `with` block that raises is made void."""
         start = len(self.nodes)
         try:
             yield
+            self._unclosed = {scope: head for scope, head in self._unclosed.items() if head.id < start}
         except BaseException:
             self._void.update(range(start, len(self.nodes)))
             self.heads = {scope: head for scope, head in self.heads.items() if head.id < start}
+            self._unclosed = {scope: head for scope, head in self._unclosed.items() if head.id < start}
             raise
+
+    def begun(self, head: Node) -> None:
+        """The body of this loop is being written, until the `with` block that it is in ends."""
+        self._unclosed[head.scope] = head
+
+    def check_closed(self, sinks: set[int]) -> None:
+        """Raises `GraphError` where one of these sinks is fed by a loop whose body is being written: it has no feedback
+        yet, and would run as another loop than the one that was meant."""
+        for node in self.subgraph(sinks).nodes if self._unclosed else ():
+            if node.scope in self._unclosed:
+                raise GraphError(
+                    f"loop {self._unclosed[node.scope].name!r} cannot run while its body is being written; run it, or "
+                    f"collect what it puts out, once iterate has returned"
+                )
 
     def subgraph(self, sinks: set[int]) -> Graph:
         """The part of the graph that these sinks need. Raises `GraphError` where there is nothing to run."""
