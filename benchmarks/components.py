@@ -25,14 +25,14 @@ class ComponentsSpec:
     edges: int = 1_000_000
     parallelism: int = 2
     runs: int = 3  # that count, after `warm` others on the random graph
-    warm: int = 3
+    warm: int = 4
     memory: str = "6g"  # of the JVM
     rounds: int = 120  # after which the DataFrame loop gives up,
-    seconds: float = 90.0  # or after this time
+    limit: float = 90.0  # or after so many seconds
 
     @classmethod
     def of(cls, options: dict[str, str], **more: Any) -> ComponentsSpec:
-        kinds: dict[str, Callable[[str], Any]] = {"memory": str, "seconds": float}
+        kinds: dict[str, Callable[[str], Any]] = {"memory": str, "limit": float}
         kinds |= dict.fromkeys(("path", "vertices", "edges", "runs", "warm", "rounds"), int)
         return cls(**{**{name: kinds[name](value) for name, value in options.items() if name in kinds}, **more})
 
@@ -81,7 +81,7 @@ def _computed(spec: ComponentsSpec, spark: Any, edges: Any) -> tuple[Any, dict[s
     if spec.system == "dataframe":
         from .peers import dataframes
 
-        return dataframes.components(spark, edges, spec.rounds, spec.seconds)
+        return dataframes.components(spark, edges, spec.rounds, spec.limit)
     import tailrace as tr
 
     from . import propagate

@@ -14,12 +14,12 @@ def components(spark: Any, edges: Any, rounds: int, seconds: float) -> tuple[Any
     started = time.monotonic()
     both = edges.select("a", "b").union(edges.select(F.col("b"), F.col("a"))).persist()
     labels = both.groupBy(F.col("a").alias("v")).agg(F.least("v", F.min("b")).alias("label")).localCheckpoint()
-    done, converged = 0, False
+    done, total = 0, None
+    converged = False
     while not converged and done < rounds and time.monotonic() - started < seconds:
-        heard = both.join(labels, both.a == labels.v).groupBy(F.col("b").alias("v")).agg(F.min("label").alias("heard"))
-        news = labels.join(heard, "v", "left").select("v", F.least("label", "heard").alias("now"), "label")
-        news = news.localCheckpoint()
-        converged = not news.where("now < label").head(1)
-        labels = news.select("v", F.col("now").alias("label"))
+        heard = both.join(labels, both.a == labels.v).select(F.col("b").alias("v"), "label")
+        labels = labels.union(heard).groupBy("v").agg(F.min("label").alias("label")).localCheckpoint()
+        before, total = total, labels.agg(F.sum("label")).first()[0]
+        converged = total == before  # labels only fall
         done += 1
     return labels, {"rounds": done, "converged": converged}, both.unpersist

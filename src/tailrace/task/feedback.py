@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.elements.batches import Columns, Rows, concat
+from tailrace.elements.batches import Columns, Rows, concat, joinable
 from tailrace.elements.frames import decode
 from tailrace.elements.markers import Attempt
 from tailrace.errors import CheckpointCorrupt, InternalError, ProtocolViolation
@@ -388,9 +388,9 @@ class FeedbackQueue:
         return item
 
     def _joins(self, batch: Any, room: int) -> bool:
-        """Whether the next item goes whole into one batch with `batch`: small batches of rows do, lap by lap they would
-        get smaller else."""
-        if not isinstance(batch, Rows) or not self._ready or isinstance(self._ready[0], Attempt):
+        """Whether the next item goes whole into one batch with `batch`: small ones do, lap by lap they would get smaller
+        else."""
+        if not self._ready or isinstance(self._ready[0], Attempt):
             return False
         item = self._ready[0]
         if item.count > room:
@@ -491,9 +491,9 @@ class FeedbackQueue:
             raise InternalError(f"Q6: {self.memory} bytes in memory of {self._memory_bytes}")
 
 
-def _joinable(a: Rows, b: Any) -> bool:
-    """Whether rows and another batch can be one without that any record loses its key group."""
-    return isinstance(b, Rows) and (a.groups is None) == (b.groups is None)
+def _joinable(a: Any, b: Any) -> bool:
+    """Whether two batches can be one without that any record loses its key group."""
+    return joinable(a, b) and (a.groups is None) == (b.groups is None)
 
 
 def _after_first(entries: deque[tuple[Item, int, int]]) -> Iterator[tuple[Item, int, int]]:
