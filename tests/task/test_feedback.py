@@ -228,7 +228,7 @@ def test_a_record_that_cannot_be_pickled_is_named() -> None:
     with pytest.raises(UserCodeError, match=r"record <function.*go into a checkpoint"):
         loop.queue.encode(1, 10)
     with pytest.raises(UserCodeError, match="go into a checkpoint"):
-        log_frame(rows(lambda: None), False, "relax", 3)
+        log_frame(rows(lambda: None), 0, "relax", 3)
 
 
 # --- logs ---
@@ -435,7 +435,7 @@ def test_what_a_checkpoint_held_comes_first_and_is_in_the_next_one(memory: int, 
 
 
 def test_a_damaged_log_is_refused() -> None:
-    good = log_frame(rows(1, 2), False, "relax", 0)
+    good = log_frame(rows(1, 2), 0, "relax", 0)
     for frame in (LogFrame(False, 2, b"nonsense"), LogFrame(False, 3, good.data), LogFrame(False, 2, good.data[:-1])):
         with pytest.raises(CheckpointCorrupt, match="'relax'"):
             Loop().queue.restored([frame])
@@ -445,7 +445,7 @@ def test_nothing_is_restored_into_a_queue_that_has_begun() -> None:
     loop = Loop()
     loop.queue.append(rows(1))
     with pytest.raises(InternalError, match="after its start"):
-        loop.queue.restored([log_frame(rows(2), False, "relax", 0)])
+        loop.queue.restored([log_frame(rows(2), 0, "relax", 0)])
 
 
 # --- rounds ---

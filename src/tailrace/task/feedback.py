@@ -33,9 +33,9 @@ class LogFrame:
     """One frame (`elements.frames`), of no channel."""
 
 
-def log_frame(batch: Rows | Columns, waiting: bool, who: str, subtask: int) -> LogFrame:
+def log_frame(batch: Rows | Columns, round: int, who: str, subtask: int) -> LogFrame:
     """A batch as one frame of a log. Raises `UserCodeError` for a record that cannot be pickled."""
-    return LogFrame(waiting, len(batch), framed(batch, who, subtask, "go into a checkpoint"))
+    return LogFrame(round, len(batch), framed(batch, who, subtask, "go into a checkpoint"))
 
 
 class Log:

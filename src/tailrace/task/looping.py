@@ -32,6 +32,8 @@ from tailrace.task.outbox import Outbox
 Command = Advance | CallFinish | EndLoop | Release | StartRound | StartWave | StopRounds
 FEEDBACK_CHANNEL = "feedback"
 """How a head calls, among its channels, the one from its tail."""
+MARKERS = (Attempt, Rest, RoundEnd)
+"""Markers that concern a nest only."""
 
 
 class TaskLoop:
@@ -318,7 +320,3 @@ def earliest(batch: Any) -> int:
         return MAX_TIME
     known = times[times != NO_TIME]
     return int(known.min()) if len(known) else MAX_TIME
-
-
-MARKERS = (Attempt, Rest, RoundEnd)
-"""Markers that concern a nest only."""

@@ -21,7 +21,7 @@ from tailrace.protocol.termination import (
 )
 from tailrace.task.looping import Command, TaskLoop
 from tailrace.task.machine import Task
-from tailrace.task.operators.loops import JudgeTask, TailTask
+from tailrace.task.operators.loops import JudgeTask
 
 Said = Quiet | Moved | WaveReport | RoundReport
 
@@ -41,7 +41,6 @@ class _Here:
     moved: int = MIN_TIME
     round: RoundReport | None = None
     judged: list[JudgeTask] = field(default_factory=list)
-    tails: list[TailTask] = field(default_factory=list)
 
 
 class WorkerNests:
@@ -55,10 +54,8 @@ class WorkerNests:
         for nest in plan.nests:
             inside = [(task, task.loop) for task in tasks if task.loop is not None and task.vertex.id in nest.vertices]
             if inside:
-                roots = [task.chain.root for task, _ in inside]
-                judges = [root for root in roots if isinstance(root, JudgeTask)]
-                tails = [root for root in roots if isinstance(root, TailTask)]
-                self._here[nest.id] = _Here(nest, inside, judged=judges, tails=tails)
+                judges = [task.chain.root for task, _ in inside if isinstance(task.chain.root, JudgeTask)]
+                self._here[nest.id] = _Here(nest, inside, judged=judges)
 
     def __bool__(self) -> bool:
         return bool(self._here)

@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.frames import ChannelId, decode, encode_batch
+from tailrace.elements.frames import decode
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import CheckpointCorrupt, ProtocolViolation
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import FEEDBACK, Enter, Head, Judge, Leave, Loop, Tail
 from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
-from tailrace.task.feedback import LogFrame
+from tailrace.task.feedback import LogFrame, log_frame
 from tailrace.task.keys import KeyReader
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.partition import ByKey
@@ -177,7 +177,7 @@ class HeadTask(OperatorTask):
         part: Any = dict(keyed.split(batch)).get(self.ctx.subtask)
         if part is None:
             return []
-        return [LogFrame(frame.round, len(part), encode_batch(ChannelId(0, 0, 0), 0, 0, 0, part))]
+        return [log_frame(part, frame.round, self.node.name, self.ctx.subtask)]
 
 
 def _batch(frame: LogFrame, who: str) -> Batch:
