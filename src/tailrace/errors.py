@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+OWN_FOLDER = __file__.rpartition("errors.py")[0]
+"""The folder of the package in this process, with the separator at its end. What runs from a file below it is ours, all
+else is the user's: a name in a path says nothing, since a user's own folder may be called tailrace, as a clone is."""
+
 
 class TailraceError(Exception):
     """The root of every error that Tailrace raises on purpose."""

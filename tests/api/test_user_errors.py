@@ -4,12 +4,14 @@ traceback."""
 import re
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import tailrace as tr
+from tailrace.errors import OWN_FOLDER
 
 
 def failure(build: Callable[[tr.Environment], Any], **settings: Any) -> tr.JobFailed:
@@ -20,7 +22,7 @@ def failure(build: Callable[[tr.Environment], Any], **settings: Any) -> tr.JobFa
         stream.sink_to(tr.sinks.Collect())
     with pytest.raises(tr.JobFailed) as caught:
         tr.testing.run(env)
-    assert "/tailrace/" not in str(caught.value), "our own frames are of no use to the user"
+    assert OWN_FOLDER not in str(caught.value), "our own frames are of no use to the user"
     return caught.value
 
 
@@ -215,6 +217,20 @@ def test_an_error_says_where_it_happened_and_with_what(case: str) -> None:
     assert "ValueError: three is too much" in text
     assert 'raise ValueError("three is too much")' in text
     assert re.search(r'File ".*test_user_errors.py", line \d+, in boom\n', text)
+
+
+@pytest.mark.parametrize("folder", ["tailrace", "src/tailrace/task", "with a space/tailrace"])
+def test_a_program_in_a_folder_called_tailrace_sees_its_own_frames(folder: str, tmp_path: Path) -> None:
+    """`git clone` makes a folder called tailrace, and users keep their programs in such folders too. What is ours is
+    what lies in the folder that the package was imported from, whatever that is called."""
+    (tmp_path / folder).mkdir(parents=True)
+    file = tmp_path / folder / "errors.py"
+    file.write_text("def parse(value):\n    raise ValueError('not a line of mine')\n")
+    names: dict[str, Any] = {}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    text = str(failure(lambda env: numbers(env).map(names["parse"])))
+    assert f'File "{file}", line 2, in parse\n    raise ValueError' in text
+    assert text.count('  File "') == 1
 
 
 # In the middle of a chain.

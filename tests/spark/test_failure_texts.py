@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.spark import slots
+from tailrace.errors import OWN_FOLDER
 from tailrace.spark.slots import shortened_failure
 
 JAVA = (
@@ -20,14 +20,14 @@ def test_a_crash_tells_the_users_frames_of_the_thread_that_crashed() -> None:
     story = f"""Fatal Python error: Segmentation fault
 
 Thread 0x00007f96b79ff6c0 (most recent call first):
-  File "{slots._PACKAGE}runtime/worker.py", line 435 in _beat
+  File "{OWN_FOLDER}runtime/worker.py", line 435 in _beat
   File "/usr/lib/python3.11/threading.py", line 982 in run
 
 Current thread 0x00007f96cb5c2b80 (most recent call first):
   File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
   File "/home/me/tailrace/flow.py", line 52 in parse
   File "<tailrace fused functions>", line 4 in plain
-  File "{slots._PACKAGE}task/operators/stateless.py", line 51 in process
+  File "{OWN_FOLDER}task/operators/stateless.py", line 51 in process
 
 Extension modules: numpy (total: 61)
 """

@@ -18,7 +18,7 @@ from tailrace.connectors.sinks import Collect, Result, Table, remove_unfinished
 from tailrace.connectors.sources import Collection
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator, Limits
-from tailrace.errors import ConfigError
+from tailrace.errors import OWN_FOLDER, ConfigError
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
@@ -49,8 +49,6 @@ __all__ = [
     "session",
     "submit",
 ]
-
-_PACKAGE = __file__.removesuffix(os.path.join("spark", "launcher.py"))
 
 collection = Collection
 collect_sink = Collect
@@ -204,7 +202,7 @@ def _publisher(plan: Plan) -> Callable[[], None]:
 def _level_of_user() -> int:
     """How far up the stack the user's own code is, for a warning that points at it."""
     level, frame = 0, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN_FOLDER):
         level, frame = level + 1, frame.f_back
     return level + 1
 

@@ -14,13 +14,11 @@ import threading
 import time
 from typing import Any
 
-import tailrace.errors
-from tailrace.errors import ConfigError, SlotsError
+from tailrace.errors import OWN_FOLDER, ConfigError, SlotsError
 from tailrace.runtime.slots import SlotEnded
 from tailrace.runtime.worker import WorkerConfig
 from tailrace.task.usercode import FUSED
 
-_PACKAGE = tailrace.errors.__file__.rpartition("errors.py")[0]
 SETTLE_SECONDS = 15.0
 """How long the executors of a cluster may take to register before a job is told that there are too few."""
 _taken: dict[str, int] = {}
@@ -203,7 +201,7 @@ def _user_frames(story: str) -> str:
     kept = []
     what, _, stack = story.strip().partition("\n")
     for line in [what, *stack[max(0, stack.find("Current thread")) :].splitlines()]:  # not those of our own thread
-        if f'"{_PACKAGE}' in line or FUSED in line or "Extension modules:" in line:
+        if f'"{OWN_FOLDER}' in line or FUSED in line or "Extension modules:" in line:
             break
         kept.append(line)
     return ":\n" + "\n".join(kept).rstrip() if what else " and left no trace of why (killed, out of memory, os._exit)"

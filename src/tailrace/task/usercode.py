@@ -6,10 +6,8 @@ import traceback
 from types import TracebackType
 from typing import Any
 
-from tailrace import errors
-from tailrace.errors import UserCodeError, shortened
+from tailrace.errors import OWN_FOLDER, UserCodeError, shortened
 
-_PACKAGE = errors.__file__.rpartition("errors.py")[0]
 _NOTHING: Any = object()
 FUSED = "<tailrace fused functions>"
 """The file name of generated code that calls user functions one per line (see `operators.fused`)."""
@@ -31,7 +29,7 @@ def user_traceback(error: BaseException) -> str:
     summary = traceback.TracebackException.from_exception(error)
     at: traceback.TracebackException | None = summary
     while at is not None:
-        own = [f for f in at.stack if not f.filename.startswith(_PACKAGE) and f.filename != FUSED]
+        own = [f for f in at.stack if not f.filename.startswith(OWN_FOLDER) and f.filename != FUSED]
         at.stack = traceback.StackSummary.from_list(own)
         at.__context__ = None  # it may be of ours: a function is called again to find its record
         at = at.__cause__
