@@ -11,7 +11,7 @@ from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Node
 from tailrace.state.compat import check, declared_tables, stateful
 from tailrace.state.format import TableInfo
-from tailrace.state.manifest import OperatorRecord
+from tailrace.state.manifest import OperatorRecord, Prepared
 
 
 class Best(KeyedProcessFunction):
@@ -84,3 +84,45 @@ def test_everything_that_does_not_fit_is_told_at_once(nodes: list[Node]) -> None
 @pytest.mark.parametrize("allowed", [True, ["gone", "best"]])
 def test_what_may_be_left_behind_is_not_told(nodes: list[Node], allowed: Any) -> None:
     check([record("gone", ("sum", "value")), record("best", ("worst", "value"))], nodes, allowed)
+
+
+# What sinks have prepared and may not have published.
+
+
+def dataflow(last: Any, uid: str) -> list[Node]:
+    env = Environment(parallelism=2)
+    env.from_collection(range(10)).sink_to(last, uid=uid)
+    return list(env._plan(env._pending()).graph.nodes)
+
+
+OUTPUT = [Prepared("lines", b"1"), Prepared("lines", b"2")]
+
+
+def test_output_that_waits_to_be_published_needs_its_sink() -> None:
+    """A crash came between a commit and its publication, and the sink has another uid since: what it had prepared would
+    never be visible, though its state fits, for it has none. It is told like state that would be lost."""
+    old = [OperatorRecord("lines", "text files", 2, [False, False])]
+    check(old, dataflow(sinks.TextFiles("out"), "lines"), prepared=OUTPUT)
+    check(old, dataflow(sinks.TextFiles("out"), "rows"))
+    with pytest.raises(IncompatibleState) as caught:
+        check(old, dataflow(sinks.TextFiles("out"), "rows"), prepared=OUTPUT)
+    for part in (
+        "sink 'text files' (uid 'lines') had prepared output that may not be published yet (2 transactions)",
+        "is not in the dataflow any more: that output would be lost",
+        "give the sink that writes it uid='lines'",
+        "allow_dropped_state=['lines']",
+    ):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("allowed", [True, ["lines"]])
+def test_output_that_is_given_up_is_not_told(allowed: Any) -> None:
+    check([], dataflow(sinks.TextFiles("out"), "rows"), allowed, prepared=OUTPUT)
+    with pytest.raises(IncompatibleState, match="uid 'lines'"):
+        check([], dataflow(sinks.TextFiles("out"), "rows"), ["rows"], prepared=OUTPUT)
+
+
+def test_a_sink_that_publishes_nothing_does_not_take_over_what_is_to_be_published() -> None:
+    """The uid is there, and belongs to a sink that acts at once: what the earlier one had prepared would be lost."""
+    with pytest.raises(IncompatibleState, match="is 'sink: callback' now, which publishes nothing"):
+        check([], dataflow(sinks.Callback(print), "lines"), prepared=OUTPUT)

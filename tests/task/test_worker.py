@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -640,12 +641,28 @@ def test_what_was_restored_is_published_and_what_is_left_of_others_removed() -> 
         env.from_collection([1]).sink_to(Shelf(TOLD), uid="shelf", name="shelf")
 
     d = Driven(program)
+    d.spec = replace(d.spec, allow_dropped_state=("gone",))
     d.load = lambda data: d.spec  # type: ignore[method-assign]
     d.deploy()
     d.machine.control(Publish([("shelf", [b"a"]), ("gone", [b"b"])], 7, ["before", "run"]))
     assert [message for message in d.said() if isinstance(message, Published)] == [Published(7)]
     told = d.machine.spec.plan.graph.nodes[-1].operator.sink.told  # type: ignore[union-attr]
     assert told == [("publish", [b"a"]), ("recover", ["before", "run"], 1, "shelf")]
+
+
+def test_what_no_sink_of_the_dataflow_can_publish_is_an_error_and_not_passed_over() -> None:
+    """What is to be published belongs to a sink that is not here, and nobody has said that its output is given up: to pass
+    over it would lose it without a word."""
+    TOLD.clear()
+
+    def program(env: tr.Environment) -> None:
+        env.from_collection([1]).sink_to(Shelf(TOLD), uid="shelf", name="shelf")
+
+    d = Driven(program).deploy()
+    d.machine.control(Publish([("gone", [b"b"])], 7))
+    [failed] = [message for message in d.said() if isinstance(message, Failed | Published)]
+    assert isinstance(failed, Failed) and failed.kind == "state"
+    assert "a sink with the uid 'gone' has prepared output" in failed.message
 
 
 @pytest.mark.parametrize(

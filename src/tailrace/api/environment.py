@@ -128,7 +128,8 @@ class Environment:
 
         `from_checkpoint` is the path of a checkpoint to go on from, or "latest" for the newest of this job's name in the
         environment's checkpoint folder. `allow_dropped_state` names the operators (uids) whose state may be dropped where
-        it does not fit the dataflow any more; True allows it for all.
+        it does not fit the dataflow any more, and the sinks that are gone whose prepared output is given up; True allows
+        it for all.
 
         Raises `GraphError` when there is nothing to run or the dataflow cannot run as written, `ConfigError` for settings,
         and `CheckpointNotFound`, `CheckpointCorrupt` or `IncompatibleState` for a checkpoint it cannot start from. What goes

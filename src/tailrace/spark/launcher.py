@@ -31,7 +31,7 @@ from tailrace.spark.session import active_or_local
 from tailrace.spark.shipping import check_size, dump_job, load_job
 from tailrace.spark.slots import SparkSlots, check_settings
 from tailrace.spark.tables import prepare_table
-from tailrace.state.compat import check
+from tailrace.state.compat import check, unpublishable
 from tailrace.state.manifest import Manifest
 from tailrace.storage.store import Store, resolve
 from tailrace.task.worker import JobSpec
@@ -110,6 +110,7 @@ def submit(
             incarnation = store.claim(spec.run_id)
             # An older driver may have committed until now; from here on it cannot.
             origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state)
+        _warn_of_lost_output(origin, plan)
         _prepare_files(spark, env, plan, **_folders(store, incarnation, origin))
         shown = env.progress if env.progress is not None else DEFAULTS.show_progress()
         line = ProgressLine(name) if shown else None
@@ -169,8 +170,19 @@ def find_origin(
         store, path = resolve(absolute(wanted), options=options)
     manifest = store.manifest(path)
     groups = (manifest.max_parallelism, plan.graph.max_parallelism)
-    check(manifest.operators, plan.graph.nodes, allow, max_parallelism=groups)
+    check(manifest.operators, plan.graph.nodes, allow, max_parallelism=groups, prepared=manifest.prepared)
     return Origin(manifest, store.url)
+
+
+def _warn_of_lost_output(origin: Origin | None, plan: Plan) -> None:
+    """`allow_dropped_state` was given for it; what it costs is said all the same."""
+    lost = {} if origin is None else unpublishable(origin.manifest.prepared, plan.graph.nodes)
+    for uid, count in lost.items():
+        warnings.warn(
+            f"what the sink with the uid {uid!r} had prepared and not published ({count} transactions) is given up: it will "
+            f"never be visible, and its hidden files stay where they are",
+            stacklevel=_level_of_user(),
+        )
 
 
 def absolute(folder: str) -> str:

@@ -1,11 +1,13 @@
-"""Whether the state of a checkpoint fits the dataflow that is to be started from it, as far as that can be known before
-anything starts: the tables that the operators declare are compared with those that were written."""
+"""Whether a checkpoint fits the dataflow that is to be started from it, as far as that can be known before anything
+starts: the tables that the operators declare are compared with those that were written, and the sinks with those that
+have prepared output which is not published."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from tailrace.api import connectors
 from tailrace.api.functions import CoProcessFunction, ProcessFunction
 from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Node
@@ -24,7 +26,7 @@ from tailrace.graph.operators import (
 from tailrace.state.codecs import codec_for, type_name
 from tailrace.state.format import TableInfo
 from tailrace.state.handles import declared
-from tailrace.state.manifest import OperatorRecord
+from tailrace.state.manifest import OperatorRecord, Prepared
 from tailrace.state.operator_state import declared_operator_states
 
 _OURS = ("timers", "rounds")
@@ -73,9 +75,10 @@ def check(
     allow_dropped_state: bool | Collection[str] = False,
     *,
     max_parallelism: tuple[int, int] | None = None,
+    prepared: Sequence[Prepared] = (),
 ) -> None:
     """Raises one `IncompatibleState` that lists everything that does not fit, and says what to do. `max_parallelism`: that
-    of the checkpoint and that of the dataflow."""
+    of the checkpoint and that of the dataflow. `prepared`: what sinks have prepared and may not have published."""
     wrong = []
     if max_parallelism is not None and max_parallelism[0] != max_parallelism[1]:
         wrong.append(
@@ -84,12 +87,47 @@ def check(
         )
     by_uid = {node.uid: node for node in nodes}
     for record in records:
-        if allow_dropped_state is True or (allow_dropped_state and record.uid in allow_dropped_state):
+        if may_be_dropped(record.uid, allow_dropped_state):
             continue
         wrong.extend(_misfits(record, by_uid.get(record.uid)))
+    names = {record.uid: record.name for record in records}
+    for uid, count in unpublishable(prepared, nodes).items():
+        if not may_be_dropped(uid, allow_dropped_state):
+            wrong.append(_lost_output(uid, names.get(uid, "?"), count, by_uid.get(uid)))
     if wrong:
         listed = "\n".join(f"  - {one}" for one in wrong)
         raise IncompatibleState(f"the checkpoint does not fit the dataflow:\n{listed}")
+
+
+def may_be_dropped(uid: str, allow_dropped_state: bool | Collection[str]) -> bool:
+    """Whether the user gives up what the operator `uid` has in the checkpoint."""
+    return allow_dropped_state if isinstance(allow_dropped_state, bool) else uid in allow_dropped_state
+
+
+def unpublishable(prepared: Sequence[Prepared], nodes: Sequence[Node]) -> dict[str, int]:
+    """By the uid of the sink that prepared them: how many transactions no sink of the dataflow can publish."""
+    able = {node.uid for node in nodes if isinstance(node.operator, Sink) and publishes(node.operator.sink)}
+    found: dict[str, int] = {}
+    for one in prepared:
+        if one.uid not in able:
+            found[one.uid] = found.get(one.uid, 0) + 1
+    return found
+
+
+def publishes(sink: connectors.Sink) -> bool:
+    """Whether a sink has a `publish` of its own; that of the base class makes nothing visible."""
+    return type(sink).publish is not connectors.Sink.publish
+
+
+def _lost_output(uid: str, name: str, count: int, node: Node | None) -> str:
+    what = "is not in the dataflow any more"
+    if node is not None:
+        what = f"is {node.name!r} now, which publishes nothing"
+    return (
+        f"sink {name!r} (uid {uid!r}) had prepared output that may not be published yet ({count} transactions), and {what}: "
+        f"that output would be lost; give the sink that writes it uid={uid!r}, or give the output up: "
+        f"allow_dropped_state=[{uid!r}]"
+    )
 
 
 def _misfits(record: OperatorRecord, node: Node | None) -> list[str]:

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.elements.frames import decode as decode_frame
-from tailrace.errors import CheckpointError, InternalError, ProtocolViolation, TailraceError, UserCodeError
+from tailrace.errors import (
+    CheckpointError,
+    IncompatibleState,
+    InternalError,
+    ProtocolViolation,
+    TailraceError,
+    UserCodeError,
+)
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink
 from tailrace.protocol.deployment import (
@@ -43,6 +50,7 @@ from tailrace.protocol.termination import (
 )
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.backend import Backend
+from tailrace.state.compat import may_be_dropped
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
 from tailrace.task.checkpoints import DropState, WorkerCheckpoints, WriteState
@@ -445,8 +453,13 @@ class Worker:
         assert self.spec is not None and self.slice is not None
         sinks = {n.uid: n for n in self.spec.plan.graph.nodes if isinstance(n.operator, Sink)}
         for uid, prepared in message.prepared:
-            if uid in sinks:  # else its state was dropped on purpose, and this with it
+            if uid in sinks:
                 self._of_sink(sinks[uid], "publish", prepared)
+            elif not may_be_dropped(uid, self.spec.allow_dropped_state):
+                raise IncompatibleState(
+                    f"a sink with the uid {uid!r} has prepared output that is to be published, and the dataflow has no such "
+                    f"sink: give the sink uid={uid!r}, or give its output up: allow_dropped_state=[{uid!r}]"
+                )
         if message.recover:
             for uid, node in sinks.items():
                 self._of_sink(node, "recover", message.recover, self.slice.incarnation, uid)

@@ -1,0 +1,33 @@
+"""The checkpoint that a job starts from, held against its dataflow before anything starts. Needs no Spark session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.spark.launcher import find_origin
+from tailrace.state.manifest import Manifest, Prepared, encode_manifest
+from tailrace.storage.store import Store
+
+
+def dataflow(folder: Path, uid: str) -> tuple[tr.Environment, Any]:
+    env = tr.Environment(parallelism=1, checkpoint=tr.CheckpointConfig(folder / "checkpoints"))
+    env.from_collection([1]).sink_to(tr.sinks.TextFiles(str(folder / "out")), uid=uid)
+    return env, env._plan(env._pending())
+
+
+def test_a_start_without_the_sink_of_output_that_waits_is_refused(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "checkpoints"), "job")
+    prepared = [Prepared("lines", b"a")]
+    manifest = Manifest("job", "run", store.claim("run"), 1, 0, 128, 1, [], prepared=prepared)
+    name = store.commit(1, 0, encode_manifest(manifest))
+    found = find_origin(*dataflow(tmp_path, "lines"), "job", "latest", False)
+    assert found is not None and found.manifest.prepared == prepared
+    with pytest.raises(tr.IncompatibleState, match="allow_dropped_state=\\['lines'\\]"):
+        find_origin(*dataflow(tmp_path, "rows"), "job", "latest", False)
+    assert find_origin(*dataflow(tmp_path, "rows"), "job", "latest", ("lines",)) is not None
+    store.mark_published(name)
+    assert find_origin(*dataflow(tmp_path, "rows"), "job", "latest", False) is not None, "nothing of it is lost"
