@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
+from tailrace.errors import ConfigError
 from tailrace.runtime.control import ControlDoor, Reply, ask, folder, jobs
 from tailrace.runtime.loop import Loop
 
@@ -109,6 +110,56 @@ def test_sockets_of_processes_that_are_gone_are_removed(tmp_path: Path, monkeypa
         sock.bind(left)
     assert list(jobs()) == []
     assert not os.path.exists(left)
+
+
+def _somebody_elses(tmp_path: Path, how: str) -> Path:
+    """A folder in the place of ours, with things in it that are not ours to touch. Where they really are."""
+    there = tmp_path / "private" if how == "a link" else Path(folder())
+    there.mkdir(mode=0o755 if how == "open to others" else 0o700)
+    if how == "a link":
+        os.symlink(there, folder())
+    (there / "id_ed25519").write_text("secret")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.bind(str(there / f"{2**22 + 1}-dead.sock"))
+    return there
+
+
+@pytest.mark.parametrize("how", ["a link", "open to others", "another user's"])
+def test_in_a_folder_that_is_not_this_users_own_nothing_is_touched(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In /tmp anybody may make a link with the name of our folder. The command followed it, and removed each file there
+    that was no live socket: the user's own keys, if the link led to them."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    there = _somebody_elses(tmp_path, how)
+    if how == "another user's":
+        mine = os.getuid()
+        monkeypatch.setattr("tailrace.runtime.control.folder", lambda path=folder(): path)
+        monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+    before = sorted(os.listdir(there))
+    loop = Loop()
+    door = ControlDoor(loop, lambda request, reply: None)
+    with pytest.raises(ConfigError, match="nothing in it is touched; remove it, or set XDG_RUNTIME_DIR"):
+        list(jobs())
+    called = CliRunner().invoke(app, ["checkpoint", "routes"])
+    assert called.exit_code == 2 and "where the sockets of your jobs should be" in called.output
+    door.close()
+    loop.close()
+    assert sorted(os.listdir(there)) == before
+
+
+def test_only_sockets_of_jobs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    os.makedirs(folder(), mode=0o700)
+    gone = 2**22 + 1
+    names = ["config", f"{gone}-notes.txt", f"{gone}-a.sock.bak", "0-a.sock", "-1-a.sock", "x-a.sock", f"{gone}-b.sock"]
+    for name in names:
+        Path(folder(), name).write_text("mine")
+    os.symlink("config", Path(folder(), f"{gone}-c.sock"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.bind(os.path.join(folder(), f"{2**64}-d.sock"))  # a number that no process can have
+    assert list(jobs()) == []
+    assert sorted(os.listdir(folder())) == sorted([*names, f"{gone}-c.sock"])
 
 
 # `tailrace checkpoint`.

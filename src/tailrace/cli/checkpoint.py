@@ -6,12 +6,17 @@ import json
 
 import typer
 
+from tailrace.errors import ConfigError
 from tailrace.runtime.control import ask, jobs
 
 
 def take_checkpoint(job: str, timeout: float, as_json: bool) -> int:
     """Has the job of this name or id take a checkpoint, and prints where it is. Returns the exit code."""
-    running = list(jobs())
+    try:
+        running = list(jobs())
+    except ConfigError as error:
+        typer.echo(f"tailrace checkpoint: {error}", err=True)
+        return 2
     found = [
         (path, who) for path, who in running if who["name"] == job or (len(job) >= 4 and who["id"].startswith(job))
     ]

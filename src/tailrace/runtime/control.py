@@ -7,16 +7,21 @@ import contextlib
 import functools
 import json
 import os
+import re
 import selectors
 import socket
+import stat
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tailrace.errors import ConfigError
 from tailrace.runtime.loop import Loop
 
 _LONGEST = 64 << 10
+_SOCKET = re.compile(r"[1-9]\d*-[0-9a-f]+\.sock")
+"""What a door is called: the process and something of its own."""
 Reply = Callable[[dict[str, Any]], None]
 Handler = Callable[[dict[str, Any], Reply], None]
 
@@ -25,6 +30,24 @@ def folder() -> str:
     """Where the sockets of this user's jobs are."""
     base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     return os.path.join(base, f"tailrace-{os.getuid()}")
+
+
+def check_folder(path: str) -> None:
+    """Raises `ConfigError` unless it is a folder of this user that nobody else may enter: in a folder for temporary files
+    anybody may make one of this name, or a link. Raises `FileNotFoundError` where there is none."""
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        what = "is a link" if stat.S_ISLNK(found.st_mode) else "is no folder"
+    elif found.st_uid != os.getuid():
+        what = f"belongs to user {found.st_uid}"
+    elif found.st_mode & 0o077:
+        what = "may be entered by other users"
+    else:
+        return
+    raise ConfigError(
+        f"{path}, where the sockets of your jobs should be, {what}: jobs have no door in it, and nothing in it is touched; "
+        "remove it, or set XDG_RUNTIME_DIR to a folder of yours"
+    )
 
 
 class ControlDoor:
@@ -37,15 +60,14 @@ class ControlDoor:
         self.path = os.path.join(folder(), f"{os.getpid()}-{uuid.uuid4().hex[:8]}.sock")
         self._door: socket.socket | None = None
         try:
-            os.makedirs(folder(), mode=0o700, exist_ok=True)
-            if os.stat(folder()).st_uid != os.getuid() or os.stat(folder()).st_mode & 0o077:
-                return  # somebody else made it: nobody is let in
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            check_folder(os.path.dirname(self.path))
             self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._door.bind(self.path)
             self._door.listen()
             self._door.setblocking(False)
-        except OSError:
-            self._door = None  # a job runs without its door; the command line will not find it
+        except (OSError, ConfigError):
+            self._door = None  # a job runs without its door; the command line will say why
             return
         loop.register(self._door, selectors.EVENT_READ, self._enter)
 
@@ -102,7 +124,7 @@ class ControlDoor:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
             with contextlib.suppress(OSError):  # other jobs have their doors in it
-                os.rmdir(folder())
+                os.rmdir(os.path.dirname(self.path))
 
 
 def ask(path: str, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any] | None:
@@ -118,6 +140,8 @@ def ask(path: str, request: dict[str, Any], timeout: float | None = None) -> dic
                 if not more:
                     return None
                 data += more
+                if len(data) > _LONGEST:
+                    raise ValueError(f"{path} says more than an answer")
         except (ConnectionError, FileNotFoundError):
             return None
         answer: dict[str, Any] = json.loads(data)
@@ -126,26 +150,31 @@ def ask(path: str, request: dict[str, Any], timeout: float | None = None) -> dic
 
 def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
     """The jobs of this user that run on this machine: (socket, what they say of themselves). Removes the sockets of
-    processes that are gone."""
-    with contextlib.suppress(FileNotFoundError):
-        for name in sorted(os.listdir(folder())):
-            path = os.path.join(folder(), name)
-            try:
-                found = ask(path, {"verb": "who"}, timeout=5.0)
-            except (OSError, ValueError):
-                continue
-            if found is not None:
-                yield path, found
-            elif not _lives(name):
-                with contextlib.suppress(OSError):
+    processes that are gone, and nothing else. Raises `ConfigError` where the folder is not this user's own."""
+    where = folder()
+    try:
+        check_folder(where)
+        names = sorted(os.listdir(where))
+    except FileNotFoundError:
+        return
+    for name in filter(_SOCKET.fullmatch, names):
+        path = os.path.join(where, name)
+        try:
+            found = ask(path, {"verb": "who"}, timeout=5.0)
+        except (OSError, ValueError):
+            continue
+        if found is not None:
+            yield path, found
+        elif not _lives(name):
+            with contextlib.suppress(OSError):
+                if stat.S_ISSOCK(os.lstat(path).st_mode):
                     os.unlink(path)
 
 
 def _lives(name: str) -> bool:
-    number = name.partition("-")[0]
     try:
-        os.kill(int(number), 0)
-    except (ProcessLookupError, ValueError):
+        os.kill(int(name.partition("-")[0]), 0)
+    except (ProcessLookupError, OverflowError):  # no process has such a number
         return False
     except PermissionError:
         pass
