@@ -116,6 +116,31 @@ def test_orphans_are_swept_and_nobody_elses_files(place: str) -> None:
     assert listed(place) == []
 
 
+def test_a_store_that_lists_the_same_uploads_again_does_not_hold_up_a_sweep(
+    s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page of a listing says where the next one begins. A store that says that there is more, and not where, was asked
+    for the same page for ever."""
+    asked = []
+
+    def call(method: str, **options: Any) -> Any:
+        asked.append(options)
+        assert len(asked) < 10, "it never stops"
+        return {"IsTruncated": True, "NextKeyMarker": "b", "Uploads": [{"Key": "out/part-x", "UploadId": "1"}]}
+
+    folder = folders.S3Folder(f"s3://{BUCKET}/out")
+    monkeypatch.setattr(folder.fs, "call_s3", call)
+    assert len(list(folder._uploads())) == 2
+    assert [one.get("KeyMarker") for one in asked] == [None, "b"]
+
+
+def test_an_output_folder_that_cannot_be_made_says_what_is_in_the_way(tmp_path: Any) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "not-mounted")
+    writer = tr.sinks.TextFiles(str(tmp_path / "out" / "lines")).writer(Place())
+    with pytest.raises(NotADirectoryError, match=r"is a link to .*not-mounted"):
+        writer.write(["a"])
+
+
 def test_what_a_kept_checkpoint_has_prepared_stays(place: str) -> None:
     sink = tr.sinks.TextFiles(place)
     writer = sink.writer(Place())

@@ -7,6 +7,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,6 +163,17 @@ def test_an_upload_that_is_discarded_is_no_open_upload_either(s3_url: str) -> No
     assert "Uploads" not in fs.call_s3("list_multipart_uploads", Bucket=s3_url.removeprefix("s3a://"))
 
 
+def test_a_folder_is_made_with_nothing_in_it_or_says_why_not(folder: Folder) -> None:
+    folder.make()
+    folder.make()
+    assert all_names(folder) == []
+
+
+def test_a_bucket_that_is_not_there_is_told(s3_url: str) -> None:
+    with pytest.raises(OSError, match="bucket does not exist"):
+        open_folder(f"{s3_url}-not/x").make()
+
+
 def test_a_rename_replaces(folder: Folder) -> None:
     put(folder, "a/one", b"1")
     put(folder, "b/two", b"2")
@@ -220,10 +232,85 @@ def test_what_is_made_and_its_folders_are_synced(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "fsync", fsync)
     put(LocalFolder(str(tmp_path)), "1/chk-1/w0.state")
-    assert synced == [".", "1", "1/chk-1/w0.state", "1/chk-1"]
+    assert synced == [".", "1", "1/chk-1/w0.state", "1/chk-1", "1", "."]
     synced.clear()
     LocalFolder(str(tmp_path)).create("1/0.manifest", b"x")
-    assert TEMPORARY.fullmatch(synced[0].removeprefix("1/")) and synced[1:] == ["1"]
+    assert TEMPORARY.fullmatch(synced[0].removeprefix("1/")) and synced[1:] == ["1", "."]
+
+
+def test_a_job_that_starts_makes_sure_of_folders_that_somebody_else_has_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that was killed between making the folder of the job and syncing the one above it has left a name that
+    may vanish when the machine goes down, with all checkpoints that later drivers make below it."""
+    (tmp_path / "a" / "job").mkdir(parents=True)
+    synced: list[str] = []
+    original = os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        original(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    LocalFolder(str(tmp_path / "a" / "job")).make()
+    assert {str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "job")} <= set(synced)
+    assert not os.listdir(tmp_path / "a" / "job")
+
+
+def _obstacles(base: Path) -> dict[str, tuple[Path, str]]:
+    """What may be in the way of a folder: what is to be made, and what is said of it."""
+    os.symlink(base / "not-mounted", base / "dangling")
+    os.symlink(base / "circle", base / "circle")
+    os.mkfifo(base / "fifo")
+    (base / "file").write_text("")
+    return {
+        "a dangling link": (base / "dangling", f"is a link to {base}/not-mounted, .*{base}/dangling"),
+        "below a dangling link": (base / "dangling" / "x" / "y", f"is a link to {base}/not-mounted"),
+        "a circle of links": (base / "circle", f"is a link to {base}/circle"),
+        "a pipe": (base / "fifo", f"Not a directory: '{base}/fifo'"),
+        "below a pipe": (base / "fifo" / "x", f"Not a directory: '{base}/fifo'"),
+        "a file": (base / "file" / "x", f"Not a directory: '{base}/file'"),
+        "a device": (Path("/dev/null/x"), "Not a directory: '/dev/null'"),
+        "a folder without files": (Path("/proc/x/y"), "'/proc/x'"),
+    }
+
+
+_IN_THE_WAY = ["a dangling link", "below a dangling link", "a circle of links", "a pipe", "below a pipe", "a file"]
+_IN_THE_WAY += ["a device", "a folder without files"]
+
+
+@pytest.mark.parametrize("what", _IN_THE_WAY)
+def test_a_folder_that_cannot_be_made_is_an_error_at_once(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link to a disk that is not mounted, or a pipe, is there and is no folder: a start of the job tried for ever to make
+    one in its place, at a whole core."""
+    path, said = _obstacles(tmp_path)[what]
+    tries: list[object] = []
+    original = os.mkdir
+
+    def mkdir(*args: Any) -> None:
+        tries.append(args)
+        assert len(tries) < 1000, "it never stops"
+        original(*args)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    folder = LocalFolder(str(path))
+    for act in (folder.make, lambda: folder.create("1/claim", b"x"), lambda: folder.writer("1/chk-1/w0.state")):
+        with pytest.raises(OSError, match=said):
+            act()
+    assert not (tmp_path / "not-mounted").exists()
+
+
+def test_a_link_to_a_folder_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    os.symlink(tmp_path / "disk", tmp_path / "link")
+    folder = LocalFolder(str(tmp_path / "link"))
+    folder.make()
+    put(folder, "1/claim")
+    assert (tmp_path / "disk" / "1" / "claim").exists()
+    folder.delete(["1/claim"])
+    assert os.path.islink(tmp_path / "link") and not os.listdir(tmp_path / "disk")
 
 
 def test_a_folder_that_is_removed_for_being_empty_is_made_again(tmp_path: Path) -> None:

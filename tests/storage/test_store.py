@@ -17,7 +17,7 @@ from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, 
 from tailrace.state.manifest import Manifest, encode_manifest
 from tailrace.storage.processes import Process, started, this_process
 from tailrace.storage.store import Store, folder_name, resolve
-from tailrace.testing.memorystore import Fault, MemoryFiles, StoreTimeout
+from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore, StoreTimeout
 
 Making = Callable[..., Manifest]
 
@@ -117,6 +117,33 @@ def test_no_two_jobs_share_a_folder(tmp_path: Path) -> None:
 
 
 # Who is alive.
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_what_is_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "disk").symlink_to(tmp_path / "not-mounted")
+    with pytest.raises(
+        ConfigError, match=f"cannot be kept in {tmp_path}/disk/job: {tmp_path}/disk: is a link to .*not-mou"
+    ):
+        Store(str(tmp_path / "disk"), "job").make()
+    Store(str(tmp_path / "new"), "job").make()
+    assert list((tmp_path / "new" / "job").iterdir()) == []
+
+
+def test_a_manifest_slot_that_is_not_listed_does_not_hold_up_a_start(tmp_path: Path) -> None:
+    """A link that leads nowhere takes the name of a slot, and a listing does not show it: a start tried for ever to put
+    its seal there."""
+    Store(str(tmp_path), "job").claim("first", takeover=True)
+    (tmp_path / "job" / "1" / "0.manifest").symlink_to("nowhere")
+    assert Store(str(tmp_path), "job").claim("second", takeover=True) == 2
+    assert (tmp_path / "job" / "1" / "1.manifest").read_text() == "tailrace-seal by 2\n"
+
+
+def test_a_store_that_refuses_every_claim_is_told() -> None:
+    files = MemoryFiles()
+    files.create = lambda name, data: (_ for _ in ()).throw(FileExistsError(name))  # type: ignore[method-assign]
+    files.read = lambda name: b"of somebody else"  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="taken by others when they were claimed; does the store refuse"):
+        MemoryStore("job", files).claim("run")
 
 
 def test_a_second_live_job_of_a_name_is_refused(tmp_path: Path) -> None:

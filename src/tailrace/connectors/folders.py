@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import ConfigError
+from tailrace.storage.filesystem import make_folder
 
 PART_BYTES = 8 << 20
 """A multipart upload goes out in parts of this size. S3 takes 5 MiB at least, and 10,000 parts at most."""
@@ -154,7 +155,7 @@ class LocalFolder(Folder):
         self.path = path
 
     def create(self, name: str) -> Hidden:
-        os.makedirs(self.path, exist_ok=True)
+        make_folder(self.path)
         return LocalHidden(os.path.join(self.path, f".{name}.inprogress"), os.path.join(self.path, name))
 
     def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
@@ -312,9 +313,10 @@ class S3Folder(Folder):
             page = self.fs.call_s3("list_multipart_uploads", Bucket=self.bucket, Prefix=f"{self.prefix}part-", **at)
             for one in page.get("Uploads", ()):
                 yield one["Key"], one["UploadId"]
-            if not page.get("IsTruncated"):
+            going_on = (("KeyMarker", "NextKeyMarker"), ("UploadIdMarker", "NextUploadIdMarker"))
+            before, at = at, {name: page[next_one] for name, next_one in going_on if page.get(next_one)}
+            if not page.get("IsTruncated") or at == before:  # a store that does not go on would say the same for ever
                 return
-            at = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
 
 
 class Upload(Hidden, io.RawIOBase):

@@ -96,17 +96,18 @@ def submit(
     )
     check_size(spec, dump_job(spec))  # what cannot travel is told before Spark starts
     origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state)
+    store = None if config is None else Store(absolute(config.dir), name, config.storage_options)
+    if store is not None:
+        store.make()  # a folder that cannot be made is told before anything is taken
     spark = session_of(env, plan.slots)
     same_interpreter(spark)
     check_settings(spark)
     slots = SparkSlots(spark, name, run_id, plan.slots)
-    store, incarnation = None, 0
+    incarnation = 0
     try:
         if slots.warning is not None:
             warnings.warn(slots.warning, stacklevel=_level_of_user())
-        if config is not None:
-            assert spec.checkpoint_dir is not None
-            store = Store(spec.checkpoint_dir, name, config.storage_options)
+        if store is not None:
             incarnation = store.claim(spec.run_id)
             # An older driver may have committed until now; from here on it cannot.
             origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state)

@@ -18,6 +18,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +29,8 @@ from tailrace.errors import ConfigError
 TEMPORARY = re.compile(r"\..*\.[0-9a-f]{32}\.tmp")
 """What a file is called while it is made, before it gets its name."""
 
+_TRIES = 100
+"""So often a folder is made again that somebody else removes at the same time for being empty."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
@@ -68,6 +71,13 @@ class Folder(ABC):
     def url_of(self, name: str) -> str:
         """The full path or URL of a name."""
         return f"{self.url.rstrip('/')}/{name}" if name else self.url
+
+    def make(self) -> None:
+        """Makes the folder itself, durably, where the filesystem has folders, and a file in it, which goes again. Raises
+        `OSError` or `ConfigError`, saying what is wrong, where that cannot be."""
+        probe = temporary_name("probe")
+        self.create(probe, b"")
+        self.delete([probe])
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> None:
@@ -164,6 +174,10 @@ class LocalFolder(Folder):
         """The path of a name."""
         return os.path.join(self.url, name)
 
+    def make(self) -> None:
+        super().make()
+        _sync_parents(self.url)
+
     def create(self, name: str, data: bytes) -> None:
         path, temporary = self.path_of(name), self.path_of(temporary_name(name))
         with _opened(temporary, "xb") as file:
@@ -181,7 +195,7 @@ class LocalFolder(Folder):
                 ) from error
             finally:
                 os.unlink(temporary)
-        _sync_folder(os.path.dirname(path))
+        _sync_above(path, self.url)
 
     def read(self, name: str) -> bytes:
         with open(self.path_of(name), "rb") as file:
@@ -231,9 +245,9 @@ class LocalFolder(Folder):
 
     def rename(self, name: str, to: str) -> None:
         path, new = self.path_of(name), self.path_of(to)
-        _make_folder(os.path.dirname(new))
+        make_folder(os.path.dirname(new))
         os.replace(path, new)
-        _sync_folder(os.path.dirname(new))
+        _sync_above(new, self.url)
         if os.path.dirname(path) != os.path.dirname(new):
             _sync_folder(os.path.dirname(path))
 
@@ -252,7 +266,7 @@ class _LocalWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        _sync_folder(os.path.dirname(self._folder.path_of(self._name)))
+        _sync_above(self._folder.path_of(self._name), self._folder.url)
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):  # what could not be written is not wanted any more
@@ -262,27 +276,68 @@ class _LocalWriter:
 
 def _opened(path: str, mode: str) -> IO[bytes]:
     """A new file, in a folder that somebody else may remove for being empty at any time."""
-    while True:
-        _make_folder(os.path.dirname(path))
+    for _ in range(_TRIES):
+        make_folder(os.path.dirname(path))
         try:
             return open(path, mode, buffering=1 << 20)
-        except FileNotFoundError:
-            continue
+        except FileNotFoundError as error:
+            lost = error
+    raise lost
 
 
-def _make_folder(path: str) -> None:
-    """Makes a folder and those above it, durably."""
-    while not os.path.isdir(path):
+def make_folder(path: str) -> None:
+    """Makes a folder of this machine and those above it, durably. Raises `OSError`, with the path that is at fault, where
+    that cannot be: it is tried again only where somebody else has removed a folder for being empty meanwhile."""
+    lost: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    for _ in range(_TRIES):
+        if os.path.isdir(path):
+            return
         above = os.path.dirname(path)
-        _make_folder(above)
+        make_folder(above)
         try:
             os.mkdir(path)
-        except FileNotFoundError:
-            continue  # the one above was removed meanwhile
+        except FileNotFoundError as error:
+            lost = error  # the one above was removed meanwhile; or it is one in which nothing can be made
+            continue
         except FileExistsError:
-            if os.path.isfile(path):  # one look: a folder may come and go between two
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+            obstacle = _obstacle(path)
+            if obstacle is not None:
+                raise obstacle from None
         _sync_folder(above)
+    raise lost
+
+
+def _obstacle(path: str) -> OSError | None:
+    """What is in the way of a folder; None where it is a folder, or nothing, by now."""
+    try:
+        kind = os.lstat(path).st_mode  # one look: a folder may come and go between two
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(kind) or (stat.S_ISLNK(kind) and os.path.isdir(path)):
+        return None
+    if stat.S_ISLNK(kind):
+        reason = f"is a link to {os.path.realpath(path)}, where there is no folder (is a disk not mounted?)"
+        return NotADirectoryError(errno.ENOTDIR, reason, path)
+    return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+
+
+def _sync_above(path: str, top: str) -> None:
+    """The names of a new file and of the folders around it are durable, up to those in `top`: whoever has made one of the
+    folders may have died before it was synced."""
+    folder = os.path.dirname(path)
+    _sync_folder(folder)
+    while len(folder) > len(top):
+        folder = os.path.dirname(folder)
+        _sync_folder(folder)
+
+
+def _sync_parents(path: str) -> None:
+    """The same for a folder that was there before: who has made it, or one above it, may have died before it was synced.
+    One above that cannot be synced is not of our making."""
+    while path != os.path.dirname(path):
+        path = os.path.dirname(path)
+        with contextlib.suppress(OSError):
+            _sync_folder(path)
 
 
 def _sync_folder(path: str) -> None:

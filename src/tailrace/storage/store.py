@@ -35,6 +35,10 @@ from tailrace.state.manifest import Manifest, decode_manifest, published_mark
 from tailrace.storage.filesystem import TEMPORARY, Folder, LocalFolder, Writer, absolute, open_folder
 from tailrace.storage.processes import Owner, Process, this_process
 
+_CLAIMS = 100
+"""So many starts of a job may come before one that claims at the same time."""
+_SEALS = 1000
+"""So many commits of an earlier driver may come before its seal."""
 _SEAL = b"tailrace-seal "
 _MANIFEST = re.compile(r"(\d+)\.manifest")
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
@@ -95,6 +99,17 @@ class Store:
         """The job's folder as a path of this machine, where it is one."""
         return self.url if isinstance(self.folder, LocalFolder) else None
 
+    def make(self) -> None:
+        """Makes the job's folder, where folders are made. Raises `ConfigError` where nothing can be kept in it."""
+        try:
+            self.folder.make()
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename not in (None, self.url) else ""
+            raise ConfigError(
+                f"checkpoints cannot be kept in {self.url}: {where}{error.strerror or error}; choose another folder, "
+                "CheckpointConfig(dir=...), or put that right"
+            ) from error
+
     # Incarnations.
 
     def incarnations(self) -> list[int]:
@@ -122,12 +137,17 @@ class Store:
         process = self._me()
         data = msgspec.json.encode(Owner(self.job, owner, process.host, process.pid, process.started, self._nonce()))
         incarnation = 0
-        while True:
+        for _ in range(_CLAIMS):
             incarnations = self.incarnations()
             self._check_may_claim(owner, incarnations, takeover)
             incarnation = max(incarnation, *incarnations[-1:], 0) + 1
             if self._take(incarnation, data):
                 break
+        else:
+            raise OSError(
+                f"{self.url}: {_CLAIMS} incarnations in a row up to {incarnation} were taken by others when they were "
+                "claimed; does the store refuse every conditional write?"
+            )
         first, self._run_id = not self._held, owner
         self._held.append(incarnation)
         try:
@@ -227,13 +247,17 @@ class Store:
             self.folder.create(f"{incarnation}/ready", b"ready\n")
 
     def _seal(self, incarnation: int, by: int) -> None:
-        """Takes the next manifest slot. Done when the last slot that is taken is a seal's."""
-        while True:
+        """Takes the next manifest slot. Done when the last slot that is taken is a seal's: an old manifest may be deleted
+        meanwhile, and its slot is no end. Each try is behind the one before, whatever is listed."""
+        number = -1
+        for _ in range(_SEALS):
             numbers = self._numbers(incarnation)
             if numbers and self._is_seal(_slot(incarnation, numbers[-1])):
                 return
+            number = max([number, *numbers[-1:]]) + 1
             with contextlib.suppress(FileExistsError):  # a commit came first: the next slot, then
-                self.folder.create(_slot(incarnation, numbers[-1] + 1 if numbers else 0), _SEAL + b"by %d\n" % by)
+                self.folder.create(_slot(incarnation, number), _SEAL + b"by %d\n" % by)
+        raise OSError(f"{self.url_of(str(incarnation))}: no seal is the last one after {_SEALS} tries")
 
     def _numbers(self, incarnation: int) -> list[int]:
         return _numbers(self.folder, incarnation)
