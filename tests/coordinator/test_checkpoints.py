@@ -311,6 +311,44 @@ def test_one_under_way_may_build_on_what_was_completed_since_it_began() -> None:
     assert b.books.surplus() == files(2)
 
 
+def test_what_an_ack_refers_to_stays_while_its_checkpoint_is_pending() -> None:
+    """Worker 1 has not heard that 2 and 3 are complete when it encodes 4, and builds on what it wrote for 1. It wrote 3 as a
+    whole, so no complete checkpoint names that file any more once 2 is out of sight: it was deleted, and then 4 became
+    complete, which nobody could restore."""
+    b = Books(keep=1, max_concurrent=2)
+    b.complete()
+    b.trigger(), b.trigger()
+    b.ack(2)
+    b.books.ack(1, Ack(3, file(3, 1), 100))
+    b.commit(2)
+    assert b.books.surplus() == [], "3 may yet refer to what 1 has"
+    assert b.trigger() == 4
+    late = Ack(4, file(4, 1), 100, [file(1, 1)])
+    assert b.books.gone(late) == []
+    b.books.ack(1, late)
+    b.books.ack(0, Ack(3, file(3), 100, [file(2)]))
+    b.commit(3)
+    assert file(1, 1) not in b.books.surplus()
+    b.books.ack(0, Ack(4, file(4), 100, [file(2)]))
+    b.commit(4)
+    assert file(1, 1) not in b.books.surplus() and file(1, 1) in b.books.needed
+    b.complete()
+    assert file(1, 1) in b.books.surplus()
+
+
+def test_what_an_aborted_checkpoint_referred_to_goes_with_it() -> None:
+    b = Books(keep=1, max_concurrent=3)
+    b.complete()
+    b.trigger()
+    b.ack(2)
+    b.commit(2)
+    assert b.trigger() == 3
+    b.books.ack(1, Ack(3, file(3, 1), 100, [file(1, 1)]))
+    assert file(1, 1) not in b.books.surplus()
+    b.books.abort(3, 0)
+    assert b.books.surplus() == [file(1, 1)]
+
+
 def test_what_builds_on_a_deleted_file_is_noticed() -> None:
     b = Books(keep=1)
     b.complete()

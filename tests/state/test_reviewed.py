@@ -64,7 +64,7 @@ class Job:
         if done:
             name = f"{number:06}"
             self.files[name] = written
-            self.taken[number] = self.chains.extend(number, name, *self.backend.groups(number), written)
+            self.taken[number], _ = self.chains.extend(number, name, *self.backend.groups(number), written)
             self.going = None
         return done
 

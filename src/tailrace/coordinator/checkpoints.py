@@ -43,11 +43,16 @@ class PendingCheckpoint:
     waiting: list[Any]
     """Who asked for it, as the driver knows them."""
     base: set[str]
-    """Files that it may refer to."""
+    """Files that it may refer to: those of the newest complete checkpoint when it was triggered, and of all since."""
     acks: dict[int, Ack] = field(default_factory=dict)
     committing: bool = False
     fresh: list[Prepared] = field(default_factory=list)
     """Of what is prepared in its manifest, what earlier ones do not have."""
+
+    def needs(self) -> set[str]:
+        """Files that it may refer to, or does refer to: a worker that had not yet heard of a newer complete checkpoint has
+        built on files of an older one than `base` knows of."""
+        return self.base.union(*(ack.older for ack in self.acks.values()))
 
 
 @dataclass(frozen=True)
@@ -85,8 +90,9 @@ class Checkpoints:
     """The bookkeeping; what follows from it is for the coordinator to do.
 
     Invariant P1: a manifest is made only when every worker has acked, and for one checkpoint at a time.
-    Invariant P2: what a kept manifest names, or a pending checkpoint may refer to, is not among what may be deleted; nor
-    is what this run has not written. A checkpoint that refers to something else all the same is aborted (`gone`).
+    Invariant P2: what a kept manifest names, or a pending checkpoint may refer to, or refers to in what its workers have
+    acked, is not among what may be deleted; nor is what this run has not written. A checkpoint that refers to something
+    that was deleted before the ack came is aborted (`gone`).
     """
 
     def __init__(self, settings: CheckpointSettings, job: str, run_id: str, slots: int, max_parallelism: int) -> None:
@@ -243,7 +249,7 @@ class Checkpoints:
     def _unneeded(self) -> list[str]:
         needed = {name for kept in self._kept for name in kept.names}
         for pending in self.pending.values():
-            needed |= pending.base
+            needed |= pending.needs()
         names = sorted(name for name in self._sizes if name not in needed)
         for name in names:
             del self._sizes[name]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
+
+from tailrace.errors import InternalError
 
 Chain = tuple[str, ...]
 
@@ -12,6 +14,8 @@ class GroupChains:
     the first holds the whole group.
 
     Invariant H1: `confirmed` names only files of complete checkpoints, so whatever refers to it can be restored.
+    Invariant H2: the file in which a chain begins is said to hold the group as a whole: it was written so, or nothing of
+    the group was in the checkpoint that it builds on, so that what changed since is all there is of it.
     """
 
     __slots__ = ("_pending", "confirmed")
@@ -22,20 +26,37 @@ class GroupChains:
 
     def extend(
         self, checkpoint: int, file: str, full: Iterable[int], changed: Iterable[int], written: Container[int]
-    ) -> dict[int, Chain]:
-        """The chains of a checkpoint whose own file holds some groups as a whole and of others what changed since the last
-        complete checkpoint. `written` are the groups that the file has blocks of: one that was written as a whole and has
-        none is empty."""
+    ) -> tuple[dict[int, Chain], list[int]]:
+        """A checkpoint whose own file holds some groups as a whole and of others what changed since the last complete
+        checkpoint: (its chains, the groups that its file is to say it holds as a whole). `written` are the groups that the
+        file has blocks of: one that was written as a whole and has none is empty."""
         chains = dict(self.confirmed)
+        whole = set(full)
         for group in changed:
-            chains[group] = (*chains.get(group, ()), file)
+            before = chains.get(group, ())
+            if (
+                not before
+            ):  # the backend knew a chain, and a checkpoint that is complete since then found the group empty
+                whole.add(group)
+            chains[group] = (*before, file)
         for group in full:
             if group in written:
                 chains[group] = (file,)
             else:
                 chains.pop(group, None)
         self._pending[checkpoint] = chains
-        return chains
+        return chains, sorted(whole)
+
+    def check(self, file: str, chains: Mapping[int, Chain], whole: Container[int], written: Container[int]) -> None:
+        """H1 and H2 of what `extend` gave, for debug runs."""
+        for group, chain in chains.items():
+            before = self.confirmed.get(group, ())
+            if chain == before:
+                continue
+            if chain[-1] != file or group not in written:
+                raise InternalError(f"the chain of key group {group} is {chain}, and {file} has nothing of it")
+            if chain[:-1] not in ((), before) or (len(chain) == 1 and group not in whole):
+                raise InternalError(f"the chain {chain} of key group {group} does not begin with the whole group")
 
     def confirm(self, checkpoint: int) -> None:
         """The checkpoint is complete."""

@@ -105,8 +105,11 @@ class WorkerCheckpoints:
                 continue
             full, changed = operator.backend.groups(snapshot.checkpoint)
             written = {block.group for block in part.blocks}
-            chains = operator.chains.extend(snapshot.checkpoint, pending.builder.name, full, changed, written)
-            pending.builder.close_part(part, full, chains)
+            name = pending.builder.name
+            chains, whole = operator.chains.extend(snapshot.checkpoint, name, full, changed, written)
+            if self._services.debug:
+                operator.chains.check(name, chains, whole, written)
+            pending.builder.close_part(part, whole, chains)
         pending.acks.append(snapshot.ack(task.vertex.id, self._slot))
         pending.prepared.extend(snapshot.prepared)
         pending.waiting.discard(task.vertex.id)

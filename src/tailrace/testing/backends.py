@@ -14,6 +14,7 @@ from typing import Any
 from tailrace.elements.keys import NAN, key_group
 from tailrace.state.backend import Backend
 from tailrace.state.format import TableInfo
+from tailrace.task.chains import GroupChains
 
 Make = Callable[[], Backend]
 GROUPS = 128
@@ -40,7 +41,7 @@ class Files:
 
     def __init__(self) -> None:
         self.snapshots: dict[int, Snapshot] = {}
-        self.confirmed: dict[int, list[int]] = {}
+        self.chains = GroupChains()
 
     def take(self, backend: Backend, checkpoint: int, limit: Callable[[], int] = lambda: 1_000) -> Snapshot:
         """A whole checkpoint, but for its outcome."""
@@ -65,18 +66,26 @@ class Files:
         return done
 
     def _chain(self, made: Snapshot) -> None:
-        chains = {group: list(chain) for group, chain in self.confirmed.items()}
-        for group in made.delta:
-            chains.setdefault(group, []).append(made.checkpoint)
-        for group in made.full:
-            chains[group] = [made.checkpoint]
-        made.chains = chains
+        name = str(made.checkpoint)
+        chains, whole = self.chains.extend(made.checkpoint, name, made.full, made.delta, made.blocks)
+        self.chains.check(name, chains, whole, made.blocks)
+        made.chains = {group: [int(one) for one in chain] for group, chain in chains.items()}
         self.snapshots[made.checkpoint] = made
 
     def confirm(self, backend: Backend, checkpoint: int) -> None:
         """The checkpoint is complete."""
         backend.confirm(checkpoint)
-        self.confirmed = self.snapshots[checkpoint].chains
+        self.chains.confirm(checkpoint)
+
+    @property
+    def confirmed(self) -> dict[int, list[int]]:
+        """The chains of the newest complete checkpoint, as numbers of checkpoints."""
+        return {group: [int(one) for one in chain] for group, chain in self.chains.confirmed.items()}
+
+    @confirmed.setter
+    def confirmed(self, chains: dict[int, list[int]]) -> None:
+        self.chains = GroupChains()
+        self.chains.confirmed = {group: tuple(map(str, chain)) for group, chain in chains.items()}
 
     def restore(self, backend: Backend, checkpoint: int, own: bool, groups: Container[int] = range(GROUPS)) -> None:
         """Puts these groups of a checkpoint into a backend, whose tables are declared."""
