@@ -44,13 +44,22 @@ class SlotsError(GraphError, ConfigError):
 class UserCodeError(TailraceError):
     """The user's own function raised, or returned what it must not.
 
-    Attributes: `operator`, `subtask`, `record` (a shortened repr, or None), `user_traceback` (text).
+    Attributes: `operator`, `subtask`, `record` (a shortened repr, or None), `user_traceback` (text), `permanent` (whether the
+    program itself must change: the same would happen after every restart, so there is none).
     """
 
     def __init__(
-        self, message: str, *, operator: str, subtask: int, record: str | None = None, user_traceback: str = ""
+        self,
+        message: str,
+        *,
+        operator: str,
+        subtask: int,
+        record: str | None = None,
+        user_traceback: str = "",
+        permanent: bool = False,
     ) -> None:
         super().__init__(message)
+        self.permanent = permanent
         self.operator = operator
         self.subtask = subtask
         self.record = record
@@ -63,11 +72,15 @@ class UserCodeError(TailraceError):
         return f"{where}{record}: {self.args[0]}{trace}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_user_code_error, (self.args[0], self.operator, self.subtask, self.record, self.user_traceback))
+        return (_user_code_error, (*self.args, self.operator, self.subtask, self.record, self.user_traceback, self.permanent))
 
 
-def _user_code_error(message: str, operator: str, subtask: int, record: str | None, trace: str) -> UserCodeError:
-    return UserCodeError(message, operator=operator, subtask=subtask, record=record, user_traceback=trace)
+def _user_code_error(
+    message: str, operator: str, subtask: int, record: str | None, trace: str, permanent: bool
+) -> UserCodeError:
+    return UserCodeError(
+        message, operator=operator, subtask=subtask, record=record, user_traceback=trace, permanent=permanent
+    )
 
 
 class JobFailed(TailraceError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import runpy
 import shlex
 import sys
 import traceback
@@ -13,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from tailrace.api.environment import Environment
+from tailrace.cli.program import load_as_main, run_as_main
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import GraphError, JobFailed, TailraceError
 from tailrace.runtime.job import JOBS
@@ -51,7 +51,7 @@ def run_file(
             if outcome is not None:
                 return outcome
         else:
-            runpy.run_path(path, run_name="__main__")
+            run_as_main(path)
         return _await_all()
     except KeyboardInterrupt:
         return _cancel_all()
@@ -78,7 +78,7 @@ def _settings(master: str | None, parallelism: int | None, conf: dict[str, str],
 
 def _call(path: str, name: str, args: list[str]) -> Outcome | None:
     """Calls the function; what it built and did not run is executed."""
-    function = runpy.run_path(path, run_name="tailrace_run").get(name)
+    function = load_as_main(path).get(name)
     if not callable(function):
         print(f"tailrace run: {path!r} has no function {name!r}", file=sys.stderr)
         return Outcome.USAGE

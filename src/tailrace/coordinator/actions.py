@@ -140,5 +140,5 @@ Action = (
     | Restarting
 )
 
-FATAL = frozenset({"import", "slots", "state", "fenced", "silent", "internal"})
+FATAL = frozenset({"program", "import", "slots", "state", "fenced", "silent", "internal"})
 """Kinds of failure that a restart does not mend."""

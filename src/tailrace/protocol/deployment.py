@@ -185,6 +185,8 @@ class FailureKind(Enum):
 
     USER = "user"
     """The user's code or data."""
+    PROGRAM = "program"
+    """The user's code, in a way that stays the same after every restart: its records cannot be pickled, say."""
     PEER = "peer"
     """Another worker: its link was lost, or it broke the protocol."""
     IMPORT = "import"

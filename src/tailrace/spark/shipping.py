@@ -12,6 +12,7 @@ from pyspark import cloudpickle
 from tailrace.errors import GraphError
 from tailrace.graph.graph import Node
 from tailrace.runtime.link import CONTROL, LIMITS
+from tailrace.spark import program
 from tailrace.task.worker import JobSpec
 
 _MARGIN = 1 << 20
@@ -22,7 +23,7 @@ def dump_job(spec: JobSpec) -> bytes:
     """Pickles a job with the places where this process finds its modules. Raises `GraphError` naming the operator whose
     function cannot be pickled."""
     try:
-        body = cloudpickle.dumps(spec)
+        body = program.dump(spec)
     except Exception as error:
         raise _named(spec, error) from error
     places = [os.path.abspath(place) for place in sys.path if not place or os.path.exists(place)]
@@ -49,7 +50,7 @@ def load_job(data: bytes) -> JobSpec:
     for place in places:
         if place not in sys.path and os.path.exists(place):
             sys.path.append(place)
-    spec: JobSpec = pickle.loads(body)
+    spec: JobSpec = program.load(body)
     return spec
 
 

@@ -19,6 +19,7 @@ from itertools import chain, islice
 from typing import Any
 
 from tailrace.elements.keys import KeyGroups, UnsupportedKey, plain_key
+from tailrace.elements.pickling import advice
 from tailrace.errors import IncompatibleState, InternalError, TailraceError, UserCodeError, shortened
 from tailrace.state.backend import Block
 from tailrace.state.codecs import Codec, Entries, codec_for, decoder, immutable, pack, pickled, type_name, unpack
@@ -437,17 +438,19 @@ class LayeredBackend:
             return table.codec.encode(value)
         except Exception as error:
             what = f"the value of state {table.name!r} for key {shortened(key, 80)} cannot be saved"
-            raise self._user_error(f"{what} ({type(error).__name__}: {error}); it is {shortened(value)}") from error
+            raise self._user_error(
+                f"{what} ({type(error).__name__}: {error}); it is {shortened(value)}; {advice(error)}"
+            ) from error
 
     def _check_key(self, table: Table, key: Any) -> None:
         try:
             pickled(key)
         except Exception as error:
             what = f"the key {shortened(key, 80)} of state {table.name!r} cannot be saved"
-            raise self._user_error(f"{what} ({type(error).__name__}: {error})") from error
+            raise self._user_error(f"{what} ({type(error).__name__}: {error}); {advice(error)}") from error
 
     def _user_error(self, what: str) -> UserCodeError:
-        return UserCodeError(what, operator=self.operator, subtask=self.subtask)
+        return UserCodeError(what, operator=self.operator, subtask=self.subtask, permanent=True)
 
     def _group_of(self, table: Table, key: Any) -> int:
         try:

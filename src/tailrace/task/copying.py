@@ -8,6 +8,7 @@ from typing import Any
 import xxhash
 
 from tailrace.elements.batches import Rows
+from tailrace.elements.pickling import advice
 from tailrace.errors import UserCodeError
 from tailrace.task.usercode import user_error
 
@@ -30,12 +31,11 @@ def unpicklable(values: list[Any], error: Exception, operator: str, subtask: int
         try:
             pickle.dumps(value, 5)
         except Exception as again:
-            what = (
-                f"it gave a record of type {type(value).__name__} that cannot be pickled to {why} ({again}); give plain "
-                f"data, or a class of your own with __getstate__"
-            )
-            return user_error(again, operator, subtask, value, what=what)
-    return user_error(error, operator, subtask, what=f"it gave records that cannot be pickled to {why}: {error}")
+            kind = type(value).__name__
+            what = f"it gave a record of type {kind} that cannot be pickled to {why} ({again}); {advice(again)}"
+            return user_error(again, operator, subtask, value, what=what, permanent=True)
+    what = f"it gave records that cannot be pickled to {why} ({error}); {advice(error)}"
+    return user_error(error, operator, subtask, what=what, permanent=True)
 
 
 def fingerprint(batch: Any) -> list[int] | None:

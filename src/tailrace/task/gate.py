@@ -190,9 +190,10 @@ def decoded(ident: ChannelId, element: Any) -> Any:
     except Exception as error:
         raise UserCodeError(
             f"records of channel {ident} cannot be unpickled: {type(error).__name__}: {error}; their classes must be "
-            f"importable in every worker",
+            f"at the top level of the program, or of a module that every worker can import",
             operator=str(ident),
             subtask=ident.target,
+            permanent=True,
         ) from error
 
 

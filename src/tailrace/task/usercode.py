@@ -6,7 +6,7 @@ import traceback
 from types import TracebackType
 from typing import Any
 
-from tailrace.errors import OWN_FOLDER, UserCodeError, shortened
+from tailrace.errors import OWN_FOLDER, CheckpointError, TailraceError, UserCodeError, shortened
 
 _NOTHING: Any = object()
 FUSED = "<tailrace fused functions>"
@@ -14,13 +14,27 @@ FUSED = "<tailrace fused functions>"
 
 
 def user_error(
-    error: BaseException, operator: str, subtask: int, record: Any = _NOTHING, *, what: str | None = None
+    error: BaseException,
+    operator: str,
+    subtask: int,
+    record: Any = _NOTHING,
+    *,
+    what: str | None = None,
+    permanent: bool = False,
 ) -> UserCodeError:
-    """A `UserCodeError` for `error`; `record` is the record at hand, where there was one."""
+    """A `UserCodeError` for `error`; `record` is the record at hand, where there was one. It is permanent where the caller
+    says so, and where we have refused something ourselves, say state that was used outside of a keyed call: we would refuse
+    it after every restart."""
     message = what if what is not None else f"{type(error).__name__}: {error}"
     shown = None if record is _NOTHING else shortened(record)
+    refused = isinstance(error, TailraceError) and not isinstance(error, CheckpointError)
     return UserCodeError(
-        message, operator=operator, subtask=subtask, record=shown, user_traceback=user_traceback(error)
+        message,
+        operator=operator,
+        subtask=subtask,
+        record=shown,
+        user_traceback=user_traceback(error),
+        permanent=permanent or refused,
     )
 
 

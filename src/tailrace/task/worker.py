@@ -503,7 +503,7 @@ class Worker:
         """Sorts what was raised by whose fault it is. `operator` is what ran, where an error does not say it itself."""
         if isinstance(error, UserCodeError):
             where = {"operator": error.operator, "subtask": error.subtask, "record": error.record}
-            self._fail(FailureKind.USER, str(error), **where)
+            self._fail(FailureKind.PROGRAM if error.permanent else FailureKind.USER, str(error), **where)
         elif isinstance(error, CheckpointError):
             self._fail(FailureKind.STATE, str(error))
         elif isinstance(error, InternalError | ProtocolViolation):
