@@ -44,8 +44,8 @@ class SlotsError(GraphError, ConfigError):
 class UserCodeError(TailraceError):
     """The user's own function raised, or returned what it must not.
 
-    Attributes: `operator`, `subtask`, `record` (a shortened repr, or None), `user_traceback` (text), `permanent` (whether the
-    program itself must change: the same would happen after every restart, so there is none).
+    Attributes: `operator`, `subtask`, `record` (a shortened repr, or None), `user_traceback` (text), `permanent` (whether
+    the program itself must change: the same would happen after every restart, so there is none).
     """
 
     def __init__(
@@ -72,7 +72,10 @@ class UserCodeError(TailraceError):
         return f"{where}{record}: {self.args[0]}{trace}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_user_code_error, (*self.args, self.operator, self.subtask, self.record, self.user_traceback, self.permanent))
+        return (
+            _user_code_error,
+            (*self.args, self.operator, self.subtask, self.record, self.user_traceback, self.permanent),
+        )
 
 
 def _user_code_error(

@@ -108,7 +108,9 @@ def counts(folder: Path) -> list[int]:
 
 
 @pytest.mark.spark
-def test_classes_of_a_script_are_records_keys_feedback_and_state_and_its_next_version_reads_them(tmp_path: Path) -> None:
+def test_classes_of_a_script_are_records_keys_feedback_and_state_and_its_next_version_reads_them(
+    tmp_path: Path,
+) -> None:
     """The job refers to the classes of the script by value; records and state hold their names. The next version of the
     script has another field in the class of a state, and goes on from the checkpoint."""
     (tmp_path / "shop.py").write_text(SCRIPT)

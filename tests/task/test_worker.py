@@ -488,7 +488,7 @@ def test_without_checkpoints_or_before_it_has_its_part_a_worker_passes_over_them
         assert not any(isinstance(action, WriteState) for action in d.actions())
 
 
-def test_state_that_cannot_be_encoded_is_a_fault_of_the_user() -> None:
+def test_state_that_cannot_be_encoded_is_a_fault_of_the_program() -> None:
     class Keeps(tr.KeyedProcessFunction):
         it = tr.ValueState(object)
 
@@ -504,7 +504,7 @@ def test_state_that_cannot_be_encoded_is_a_fault_of_the_user() -> None:
     d.machine.control(Trigger(1))
     d.steps()
     [failed] = [action.message for action in encoded(d) if isinstance(action, ToCoordinator)]
-    assert (failed.kind, failed.operator) == ("user", "keeps")
+    assert (failed.kind, failed.operator) == ("program", "keeps")
     assert not d.machine.encoding
 
 

@@ -125,3 +125,19 @@ def test_an_environment_may_run_in_pieces() -> None:
     second = stream.map(str).sink_to(tr.sinks.Collect())
     tr.testing.run(env)
     assert (first.result(), second.result()) == ([0, 2, 4], ["0", "2", "4"])
+
+
+def test_records_of_a_class_that_pickle_cannot_find_fail_the_job_at_once() -> None:
+    """A class inside of a function has no name by which pickle would find it again. No restart mends that, so there is
+    none, and the error says where the class must be."""
+
+    class Hidden:
+        pass
+
+    env = tr.Environment(parallelism=2, restart=tr.FixedDelay(attempts=3, delay=0.0))
+    made = env.from_source(tr.sources.Sequence(0, 4), parallelism=1).map(lambda n: Hidden(), name="make")
+    made.rebalance().filter(lambda r: True).sink_to(tr.sinks.Collect())
+    job = tr.testing.simulate(env)
+    assert job.status is tr.JobStatus.FAILED
+    assert "move it out of the function, to the top level of the program or a module" in str(job.exception())
+    assert job.trace and not any("RESTARTING" in line for line in job.trace)

@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 _UNDER_WAY = "tailrace_run"
-"""The `__name__` of a file of which only a function is wanted: what stands under `if __name__ == "__main__":` is left out."""
+"""The `__name__` of a file of which only a function is wanted, not what stands under `if __name__ == "__main__":`."""
 
 
 def run_as_main(path: str) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 
 def advice(error: Exception) -> str:
-    """What the user can do, from what pickle said. Python versions word it differently, so this looks for what they share."""
+    """What the user can do, from what pickle said. This looks for what the wordings of all Python versions share."""
     said = str(error)
     if "<locals>" in said or "local object" in said:
         return (
-            "pickle finds a class by its name: move the class out of the function, to the top level of the program or of a module"
+            "pickle finds a class by its name: move it out of the function, to the top level of the program or a module"
         )
     if "not the same object" in said:
         return "its class was defined again after this value was made (a cell that was run again?): make the value anew"
     if "attribute lookup" in said or "not found as" in said:
-        return "pickle finds a class by its name: it must be at the top level of the program or of a module"
+        return "pickle finds a class by its name: it must be at the top level of the program or a module"
     return "give plain data, or say what pickle is to keep of it (__getstate__)"
