@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -129,3 +131,15 @@ def test_a_worker_that_cannot_reach_the_driver_says_so(jobs: Any, monkeypatch: p
     env.from_collection([1]).sink_to(tr.sinks.Print())
     with pytest.raises(tr.JobFailed, match=r"worker \d.*127\.0\.0\.1:1: nobody listens at this port"):
         jobs.start(env).await_termination(30)
+
+
+def test_what_a_killed_worker_had_on_disk_is_removed_by_who_comes_next(jobs: Any) -> None:
+    """State on disk has a folder of its own, and a worker that is killed cannot remove it."""
+    program = "from tailrace.storage.scratch import Scratch; print(Scratch().path)\nimport os; os.abort()"
+    done = subprocess.run([sys.executable, "-c", program], stdout=-1, stderr=-1, text=True, check=False)
+    left = Path(done.stdout.strip())
+    assert done.returncode != 0
+    env = jobs.env(parallelism=1)
+    env.from_collection([1]).sink_to(tr.sinks.Collect())
+    assert env.execute("next").await_termination(60)
+    assert left.name.startswith("tailrace-scratch-") and not left.exists()

@@ -47,6 +47,7 @@ from tailrace.runtime.loop import Loop
 from tailrace.runtime.slots import SlotProvider
 from tailrace.runtime.storing import StorageThread
 from tailrace.runtime.worker import WorkerConfig
+from tailrace.storage.scratch import remove_abandoned
 
 PROGRESS_SECONDS = 1.0
 OUTLIVE_SECONDS = 6.0
@@ -224,6 +225,7 @@ class JobRunner(threading.Thread):
         self._listener.close()
         self._door.close()
         self._provider.close(timeout=5.0)
+        remove_abandoned()  # of workers that were killed on this machine
         kept = self._end_storage()
         self._loop.close()
         self.machine.plan = b""  # it may be large, and the handle of the job may be kept

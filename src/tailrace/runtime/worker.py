@@ -14,11 +14,9 @@ import os
 import random
 import resource
 import selectors
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -35,6 +33,7 @@ from tailrace.runtime.loop import Loop
 from tailrace.runtime.storing import WorkerStorage
 from tailrace.state.backend import Backend
 from tailrace.state.memory import MemoryBackend
+from tailrace.storage.scratch import Scratch, remove_abandoned
 from tailrace.storage.spill import SpillFiles
 from tailrace.storage.store import Store
 from tailrace.task.checkpoints import DropState, WriteState
@@ -114,7 +113,7 @@ class WorkerProcess:
 
     def __init__(self, config: WorkerConfig, load: Callable[[bytes], JobSpec]) -> None:
         self.config = config
-        self.scratch: str | None = None
+        self.scratch: Scratch | None = None
         """A folder of this process for state on disk, once there is any."""
         self.machine = Worker(config.slot, load, random.Random, self._make_backend, SpillFiles)
         self.exit_reason: str | None = None
@@ -147,6 +146,7 @@ class WorkerProcess:
         """Joins the job, works, leaves. Returns why it left."""
         heart = threading.Thread(target=self._beat, name="tailrace-heartbeat", daemon=True)
         heart.start()
+        threading.Thread(target=remove_abandoned, name="tailrace-scratch", daemon=True).start()
         try:
             self._register(self.control, self._control_ready)
             host, port = self.listener.address
@@ -324,9 +324,9 @@ class WorkerProcess:
         from tailrace.storage.disk import DiskBackend
 
         if self.scratch is None:
-            self.scratch = tempfile.mkdtemp(prefix=f"tailrace-{self.config.slot}-")
+            self.scratch = Scratch()
         self._backends += 1
-        folder = os.path.join(self.scratch, str(self._backends))
+        folder = os.path.join(self.scratch.path, str(self._backends))
         return DiskBackend(folder, uid=uid, subtask=subtask, max_parallelism=groups, allow_dropped=allowed)
 
     def _close_peers(self) -> None:
@@ -556,7 +556,7 @@ class WorkerProcess:
         if self._storage is not None:
             self._storage.close()
         if self.scratch is not None:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+            self.scratch.close()
         self.listener.close()
         for link in [self.control, *self._links]:
             self._forget(link)

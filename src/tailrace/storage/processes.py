@@ -51,14 +51,15 @@ def started(pid: int) -> str | None:
         except OSError:
             return None
         fields = text[text.rindex(")") + 2 :].split()  # the name before may hold anything
-        return None if fields[0] in "ZX" else f"{fields[19]} {_boot()}"
+        return None if fields[0] in "ZX" else f"{fields[19]} {boot()}"
     done = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, since = done.stdout.strip().partition(" ")
     return None if not state or state.startswith("Z") else since.strip()
 
 
 @cache
-def _boot() -> str:
+def boot() -> str:
+    """What tells this start of the machine from every other, for all containers on it; nothing where it does not say."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
