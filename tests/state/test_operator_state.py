@@ -94,11 +94,42 @@ def test_lists_are_dealt_out_anew() -> None:
     assert got == [["0a", "0b", "0c", "1a"], ["1b", "1c", "2a", "2b", "2c"]]
 
 
-def test_what_a_finished_subtask_held_is_not_dealt_out() -> None:
-    parts = [saved(Parts(), i, 2, parts=[i], finished=i == 0) for i in range(2)]
-    function = Parts()
-    OperatorStates(function, where()).restore(parts)
-    assert function.parts.value == [1]
+def dealt(parts: list[MetaPart], parallelism: int, over: bool = False) -> list[Any]:
+    got = []
+    for i in range(parallelism):
+        function = Parts()
+        OperatorStates(function, where(i, parallelism)).restore(parts, over)
+        got.append(function.parts.value)
+    return got
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 4])
+def test_what_a_finished_subtask_held_is_not_dealt_out_to_those_that_go_on(parallelism: int) -> None:
+    parts = [saved(Parts(), i, 2, parts=[f"{i}a", f"{i}b"], finished=i == 0) for i in range(2)]
+    assert [item for share in dealt(parts, parallelism) for item in share] == ["1a", "1b"]
+
+
+def test_one_that_goes_on_and_holds_nothing_is_one_that_goes_on() -> None:
+    parts = [saved(Parts(), 0, 2, parts=["0a"], finished=True), saved(Parts(), 1, 2)]
+    assert parts[1].data is None
+    assert dealt(parts, 3) == [[], [], []]
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_once_all_have_finished_all_lists_are_dealt_out(over: bool) -> None:
+    """They were dropped: a dataflow that fed the operator anew, at another parallelism, found nothing, without a word."""
+    parts = [saved(Parts(), i, 2, parts=[f"{i}a", f"{i}b"], finished=True) for i in range(2)]
+    assert dealt(parts, 3, over) == [["0a"], ["0b"], ["1a", "1b"]]
+
+
+def test_what_is_no_list_may_stay_behind_where_the_operator_is_over() -> None:
+    """The job only publishes and finishes; it is fed anew that needs the state."""
+    parts = [saved(Numbering(), i, 2, given=i, seen=[i], finished=True) for i in range(2)]
+    function = Numbering()
+    OperatorStates(function, where(0, 1)).restore(parts, over=True)
+    assert (function.given.value, function.seen.value) == (0, [0, 1])
+    with pytest.raises(IncompatibleState, match=r"'given' \(int\) was saved at parallelism 2.*keep parallelism=2"):
+        OperatorStates(Numbering(), where(0, 1)).restore(parts)
 
 
 def test_anything_else_needs_the_same_parallelism() -> None:

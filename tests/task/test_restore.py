@@ -239,6 +239,83 @@ def test_a_checkpoint_of_a_job_whose_workers_have_finished_restores_as_finished(
         assert all(worker.slice is not None and worker.slice.finished for worker in new.workers)
 
 
+class Unequal(tr.Source):
+    """Two splits, of which one ends long before the other."""
+
+    def splits(self, parallelism: int) -> list[range]:
+        return [range(5), range(5, 90)]
+
+    def reader(self, split: range, position: Any = None) -> tr.Reader:
+        return Counting(split if position is None else range(position, split.stop))
+
+
+class Counting(tr.Reader):
+    def __init__(self, left: range) -> None:
+        self.left = left
+
+    def read(self, limit: int, now: float) -> Any:
+        if not self.left:
+            return None
+        found, self.left = self.left[:1], self.left[1:]
+        return list(found)
+
+    @property
+    def position(self) -> int:
+        return self.left.start
+
+
+class Gathered(tr.ProcessFunction):
+    """Says at the end what it has seen."""
+
+    seen = tr.OperatorState(list, default=[])
+
+    def process(self, value: Any, ctx: tr.Context) -> Any:
+        self.seen.value.append(value)
+
+    def finish(self, ctx: tr.Context) -> Any:
+        yield from self.seen.value
+
+
+def gathered(env: tr.Environment, sink: tr.Sink) -> None:
+    env.from_source(Unequal(), uid="numbers").process(Gathered(), uid="gathered").sink_to(sink, uid="out")
+
+
+def fed_anew(env: tr.Environment, sink: tr.Sink) -> None:
+    numbers = env.from_source(Unequal(), uid="numbers").union(env.from_collection([100, 101], uid="more"))
+    numbers.process(Gathered(), uid="gathered").sink_to(sink, uid="out")
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 4])
+def test_what_a_finished_subtask_held_is_said_once_however_many_go_on(parallelism: int) -> None:
+    """Of two subtasks one has finished at the cut: its last words are out, and what it held is nobody's any more."""
+    old = Crew(gathered, 2).deploy()
+    while not old.out:
+        old.run(10)
+    manifest = old.checkpoint()
+    [record] = [one for one in manifest.operators if one.uid == "gathered"]
+    assert sorted(record.finished) == [False, True]
+    said = list(old.out)
+    new = Crew(gathered, parallelism, old.disk).deploy(manifest, incarnation=2, own=False)
+    new.run()
+    assert sorted(said + new.out) == list(range(90))
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_what_all_held_that_had_finished_is_there_when_they_are_fed_anew(parallelism: int) -> None:
+    old = Crew(gathered, 2).deploy()
+    old.run()
+    assert sorted(old.out) == list(range(90))
+    over = old.checkpoint()
+    # By way of a start that only finishes, at yet another parallelism.
+    between = Crew(gathered, 3, old.disk).deploy(over, incarnation=2, own=False)
+    between.run()
+    assert between.out == []
+    between.number = 1
+    new = Crew(fed_anew, parallelism, old.disk).deploy(between.checkpoint(), incarnation=3, own=False)
+    new.run()
+    assert sorted(new.out) == [*range(90), 100, 101]
+
+
 def test_an_aborted_checkpoint_leaves_no_file_and_its_changes_go_with_the_next() -> None:
     crew = Crew(counted, 2).deploy()
     crew.run(20)

@@ -28,7 +28,8 @@ class OperatorState:
     `seen = tr.OperatorState(int, default=0)` on the class. It needs no key, and may be used from `open` to `finish`.
 
     After a restore at another parallelism a list is dealt out anew: those of all old subtasks one behind the other, in
-    even shares. Anything else can be restored at the same parallelism only.
+    even shares; where some had finished and others not, those of the others, because `finish` was called with what the
+    finished ones held, and would be again. Anything else can be restored at the same parallelism only.
     """
 
     def __init__(self, type: Any = object, default: Any = None, *, encoding: str | None = None) -> None:
@@ -158,8 +159,9 @@ class OperatorStates:
             ) from error
         return _Saved(state._codec.name, type_name(state.type), isinstance(state.value, list), data)
 
-    def restore(self, parts: list[MetaPart]) -> None:
-        """Takes this subtask's share of what the old subtasks saved."""
+    def restore(self, parts: list[MetaPart], over: bool = False) -> None:
+        """Takes this subtask's share of what the old subtasks saved. `over`: the operator has finished, so that nobody uses
+        its state unless a later start feeds it anew."""
         where = self._where
         saved = [(part, self._wanted(part.data)) for part in sorted(parts, key=lambda p: p.subtask) if part.data]
         if all(part.parallelism == where.parallelism for part, _ in saved):
@@ -168,20 +170,22 @@ class OperatorStates:
                     for name, one in states.items():
                         self._declared(name)._value = self._read(name, one)
             return
-        going = [states for part, states in saved if not part.finished]
+        some = not all(part.finished for part in parts)
+        going = [states for part, states in saved if not (some and part.finished)]
         for name in dict.fromkeys(name for states in going for name in states):
             old = [states[name] for states in going if name in states]
-            if not all(one.listed for one in old):
+            if all(one.listed for one in old):
+                items = [item for one in old for item in self._read(name, one)]
+                first = len(items) * where.subtask // where.parallelism
+                last = len(items) * (where.subtask + 1) // where.parallelism
+                self._declared(name)._value = items[first:last]
+            elif not over:
                 was = saved[0][0].parallelism
                 raise IncompatibleState(
                     f"operator {where.name!r} (uid {where.uid!r}): operator state {name!r} ({old[0].type}) was saved at "
                     f"parallelism {was} and cannot be dealt out to {where.parallelism} subtasks, because it is no list; "
                     f"keep parallelism={was}, or hold a list in it"
                 )
-            items = [item for one in old for item in self._read(name, one)]
-            first = len(items) * where.subtask // where.parallelism
-            last = len(items) * (where.subtask + 1) // where.parallelism
-            self._declared(name)._value = items[first:last]
 
     def _wanted(self, data: bytes) -> dict[str, _Saved]:
         states = _decoder.decode(data)

@@ -65,10 +65,10 @@ class Restorer:
         for task in self.tasks:
             for i, operator in enumerate(task.chain.operators):
                 metas = sorted(self._metas.get(operator.ctx.uid, []), key=lambda meta: meta.subtask)
-                if metas:
-                    self._restore(task, i, operator, metas)
                 uid = operator.ctx.uid
                 operator.finished = uid in self._known and self._over(operator, self._finished[uid])
+                if metas:
+                    self._restore(task, i, operator, metas)
                 if operator.backend is not None:
                     operator.backend.restored(self.own and bool(metas))
                 if isinstance(operator, HeadTask):

@@ -369,12 +369,11 @@ class SinkTask(OperatorTask):
 
     def open(self) -> None:
         self.writer = self.call_user(self.sink.writer, self.ctx, what="opening the sink")
-        saved = [part for part in self._restored if part.data]
-        if saved or declared_operator_states(self.writer):
+        if any(part.data for part in self._restored) or declared_operator_states(self.writer):
             allowed = self.ctx.services.allow_dropped_state
             dropped = allowed if isinstance(allowed, bool) else self.ctx.uid in allowed
             self._state = OperatorStates(self.writer, self.ctx, dropped)
-            self._state.restore(saved)
+            self._state.restore(self._restored, self.finished)
         self._restored = []
 
     def restore(self, parts: list[MetaPart]) -> None:

@@ -86,7 +86,7 @@ class FunctionTask(OperatorTask):
         return self.own_state.snapshot()
 
     def restore(self, parts: list[MetaPart]) -> None:
-        self.own_state.restore(parts)
+        self.own_state.restore(parts, self.finished)
 
     def state_entries(self) -> int:
         return self.backend.entries()

@@ -152,7 +152,7 @@ class BatchesTask(OperatorTask):
 
     def restore(self, parts: list[MetaPart]) -> None:
         if self.own_state is not None:
-            self.own_state.restore(parts)
+            self.own_state.restore(parts, self.finished)
 
     def open(self) -> None:
         if isinstance(self.fn, Function):
