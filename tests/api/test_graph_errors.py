@@ -606,6 +606,37 @@ def test_how_a_job_is_started_is_checked_before_it_is(wanted: dict[str, Any], se
         env.execute(**wanted)
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        (5, "a job's name is a text, not 5"),
+        ("a\ud800", "the name of the job, 'a\\ud800', is no valid text: there is half a surrogate pair in it"),
+        ("a\0b", "the name of the job, 'a\\x00b', has control characters or line breaks in it; give it another one"),
+        ("two\nlines", "has control characters or line breaks in it"),
+        ("two\u2028lines", "has control characters or line breaks in it"),
+        ("..", "the name of the job, '..', says nothing"),
+        ("  ", "says nothing"),
+        ("../../etc", "the name of the job, '../../etc', has a path separator in it"),
+        ("a\\b", "has a path separator in it"),
+        ("n" * 201, "has 201 characters, and may have 200"),
+    ],
+)
+def test_a_name_that_is_no_name_is_refused_before_anything_starts(name: Any, sentence: str) -> None:
+    env = tr.Environment(parallelism=1)
+    ROWS(env).sink_to(tr.sinks.Print())
+    for start in (env.execute, lambda name: tr.testing.run(env, name)):
+        with pytest.raises(tr.ConfigError, match=re.escape(sentence)):
+            start(name)
+
+
+@pytest.mark.parametrize("name", ["Straße\u00a07", "日本", "👩‍👩‍👧 family", "a.b:c", "n" * 200, "...", "-"])
+def test_any_other_text_is_a_name(name: str) -> None:
+    env = tr.Environment(parallelism=1)
+    result = ROWS(env).sink_to(tr.sinks.Collect())
+    assert tr.testing.run(env, name).name == name
+    assert result.result()
+
+
 CHECKPOINT_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"dir": ""}, "dir is a folder or a URL, not ''"),
     ({"dir": 5}, "dir is a folder or a URL, not 5"),

@@ -117,6 +117,16 @@ def test_after_a_failure_nothing_is_left_in_the_folders_of_sinks(tmp_path: Path)
     assert [name for _, _, names in os.walk(tmp_path) for name in names] == []
 
 
+@pytest.mark.parametrize("how", [tr.testing.run, tr.testing.simulate])
+def test_each_run_adds_files_of_its_own_to_a_folder(how: Any, tmp_path: Path) -> None:
+    """Names of files have the run in them. Two runs of one seed were one run for them: the second replaced the first's."""
+    for values in ([1, 2, 3], [4]):
+        env = tr.Environment(parallelism=1)
+        env.from_collection(values).sink_to(tr.sinks.TextFiles(str(tmp_path)))
+        how(env)
+    assert sorted(line for file in tmp_path.iterdir() for line in file.read_text().split()) == ["1", "2", "3", "4"]
+
+
 def test_an_environment_may_run_in_pieces() -> None:
     env = tr.Environment(parallelism=1)
     stream = doubled(env, 3)

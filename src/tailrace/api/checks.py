@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import unicodedata
 from typing import Any
 
 from tailrace.api.functions import (
@@ -14,9 +15,31 @@ from tailrace.api.functions import (
     MapBatchesFunction,
     ProcessFunction,
 )
-from tailrace.errors import GraphError
+from tailrace.errors import ConfigError, GraphError, shortened
 from tailrace.graph.operators import Selector
 from tailrace.state.handles import declared
+
+MAX_NAME = 200
+"""Characters of the name of a job."""
+
+
+def check_job_name(name: Any) -> None:
+    """Raises `ConfigError` for what cannot be the name of a job, which is part of paths, messages and texts."""
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"a job's name is a text, not {shortened(name)}")
+    if len(name) > MAX_NAME:
+        what = f"has {len(name)} characters, and may have {MAX_NAME}"
+    elif name.strip() in ("", ".", ".."):
+        what = "says nothing"
+    elif "Cs" in (kinds := {unicodedata.category(one) for one in name}):
+        what = "is no valid text: there is half a surrogate pair in it (bytes that were decoded as what they are not?)"
+    elif kinds & {"Cc", "Zl", "Zp"}:
+        what = "has control characters or line breaks in it"
+    elif "/" in name or "\\" in name:
+        what = "has a path separator in it: checkpoints of a job are in a folder of its name"
+    else:
+        return
+    raise ConfigError(f"the name of the job, {shortened(name, 80)}, {what}; give it another one: execute(name)")
 
 
 def check_callable(fn: Any, arguments: int, verb: str, kind: type[Function] | None = None) -> None:

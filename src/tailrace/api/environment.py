@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.api.checks import check_object
+from tailrace.api.checks import check_job_name, check_object
 from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.launch import JobHandle, launcher
@@ -140,8 +140,7 @@ class Environment:
             raise ConfigError(f"from_checkpoint is a path, a URL or 'latest', not {from_checkpoint!r}")
         if not isinstance(allow_dropped_state, bool):
             allow_dropped_state = tuple(allow_dropped_state)
-        if not isinstance(name, str) or not name:
-            raise ConfigError(f"a job's name is a text, not {name!r}")
+        check_job_name(name)
         sinks = self._pending()
         plan = self._plan(sinks)
         job = launcher().submit(self, plan, name, from_checkpoint, allow_dropped_state)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tailrace.api.checks import check_job_name
 from tailrace.api.environment import Environment
 from tailrace.api.launch import launcher
 from tailrace.connectors.sinks import Result, remove_unfinished
@@ -62,6 +64,7 @@ def _simulate(
     faults: Sequence[Fault] = (),
     files: MemoryFiles | None = None,
 ) -> SimulatedJob:
+    check_job_name(name)
     sinks = env._pending()
     simulation = prepared_simulation(
         env,
@@ -103,7 +106,8 @@ def prepared_simulation(
         if isinstance(node.operator, Sink) and isinstance(node.operator.sink, Result):
             node.operator.sink.bind(_folder_of(node.operator.sink))
     config = env.checkpoint
-    run_id = options.setdefault("run_id", f"seed{seed}")
+    # Of each run its own, as with a real job: names of files have it, and several runs may write into one folder.
+    run_id = options.setdefault("run_id", uuid.uuid4().hex[:8])
     options.setdefault("checkpoints", None if config is None else settings_of(config))
     options.setdefault("restarts", lambda: strategy_of(env.restart))
     spec = JobSpec(
