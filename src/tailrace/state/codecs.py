@@ -22,6 +22,7 @@ from uuid import UUID
 import msgspec
 
 from tailrace.errors import CheckpointCorrupt, ConfigError
+from tailrace.state.roundtrip import check_came_back
 
 VERSION = 1
 _HEAD = struct.Struct("<BxxxII")
@@ -75,9 +76,9 @@ def decoder(encoding: str, kind: str, type_: Any, name: str) -> Decode:
 
 
 def msgspec_codec(kind: str, type_: Any, encoding: str | None, name: str) -> Codec:
-    """The codec by msgpack of msgspec. What is declared as a struct must be exactly that: it would come back as that. And
-    whatever is encoded must fit its declared type: msgspec looks at types only when it decodes, which would be when a
-    checkpoint is restored that holds it already."""
+    """The codec by msgpack of msgspec. Whatever is encoded is decoded at once, and must be what it was: msgspec looks at the
+    declared type only when it decodes, which would be when a checkpoint is restored that holds something else already. A
+    declared type alone cannot promise that: under `str` a `Decimal` is taken as well, and comes back as text."""
     whole: Any = _plain(type_)
     if kind == "list":
         whole = list[whole]
@@ -97,7 +98,7 @@ def msgspec_codec(kind: str, type_: Any, encoding: str | None, name: str) -> Cod
         if check is not None:
             check(value)
         data = plain(value)
-        decode(data)
+        check_came_back(value, decode(data))
         return data
 
     return Codec("msgspec", encode, decode)
