@@ -63,7 +63,7 @@ def covered(place: str) -> int:
         folder = folders.S3Folder(place)
         return len(list(folder._uploads()))
     fs, path = fsspec.core.url_to_fs(place)
-    return sum(name.rpartition("/")[2].startswith(".") for name in fs.find(path)) if fs.exists(path) else 0
+    return sum(name.endswith(".inprogress") for name in fs.find(path)) if fs.exists(path) else 0
 
 
 def lines(place: str) -> list[str]:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tailrace as tr
+from tailrace.connectors import folders
 from tailrace.connectors.sinks import remove_unfinished
 from tailrace.elements.batches import Rows
 from tailrace.graph.operators import Sink as SinkNode
@@ -49,7 +50,9 @@ def bound(sink: Any, folder: str) -> Any:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(os.listdir(folder)) if folder.is_dir() else []
+    """Without traces (`tests/connectors/test_publishing.py`)."""
+    there = os.listdir(folder) if folder.is_dir() else []
+    return sorted(name for name in there if not name.endswith(folders.TRACE))
 
 
 def plain(folder: Path) -> list[str]:
@@ -87,9 +90,11 @@ def test_publishing_twice_does_no_harm(kind: str, tmp_path: Path) -> None:
     sink.publish(prepared)
     sink.publish(prepared)
     assert len(plain(tmp_path)) == 3 == len(names(tmp_path))
-    with pytest.raises(FileNotFoundError):
-        os.unlink(tmp_path / plain(tmp_path)[0])
-        sink.publish(prepared)
+    os.unlink(tmp_path / plain(tmp_path)[0])  # a reader has taken it
+    sink.publish(prepared)
+    assert len(plain(tmp_path)) == 2
+    sink.settled(prepared)
+    assert len(os.listdir(tmp_path)) == 2, "no trace is left"
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -261,25 +266,37 @@ def sink_task(sink: tr.Sink, checkpointing: bool) -> SinkTask:
     return task
 
 
+def prepared(task: SinkTask, checkpoint: int) -> list[bytes]:
+    return [data for _, data in task.prepared(checkpoint)]
+
+
 def test_what_was_prepared_is_in_every_checkpoint_until_one_is_complete() -> None:
     task = sink_task(Noted(), checkpointing=True)
     task.process(Rows([1]), 0)
     assert task.snapshot(1) is None
     task.process(Rows([2]), 0)
     task.snapshot(2)
-    assert task.prepared(1) == [b"[1]"] and task.prepared(2) == [b"[1]", b"[2]"]
+    assert prepared(task, 1) == [b"[1]"] and prepared(task, 2) == [b"[1]", b"[2]"]
     task.abort(1)
     task.snapshot(3)  # nothing was written since
-    assert task.prepared(2) == task.prepared(3) == [b"[1]", b"[2]"]
+    assert prepared(task, 2) == prepared(task, 3) == [b"[1]", b"[2]"]
     task.process(Rows([3]), 0)
     task.snapshot(4)
     task.confirm(3)
-    assert task.prepared(4) == [b"[3]"]
+    assert prepared(task, 4) == [b"[3]"]
     task.confirm(2)  # late
-    assert task.prepared(4) == [b"[3]"]
+    assert prepared(task, 4) == [b"[3]"]
     task.confirm(4)
     task.snapshot(5)
-    assert task.prepared(5) == [] == task.final_prepared
+    assert prepared(task, 5) == [] == task.final_prepared
+
+
+def test_what_was_prepared_says_which_checkpoint_had_it_first() -> None:
+    task = sink_task(Noted(), checkpointing=True)
+    for n in (1, 2):
+        task.process(Rows([n]), 0)
+        task.snapshot(n)
+    assert task.prepared(2) == [(1, b"[1]"), (2, b"[2]")]
 
 
 def test_the_last_checkpoint_has_what_was_written_to_the_end() -> None:
@@ -289,10 +306,10 @@ def test_the_last_checkpoint_has_what_was_written_to_the_end() -> None:
     task.finish()
     assert task.final_prepared == []
     task.snapshot(8)
-    assert task.prepared(8) == [b"[1]"]
+    assert prepared(task, 8) == [b"[1]"]
     task.abort(8)
     task.snapshot(9)
-    assert task.prepared(9) == [b"[1]"]
+    assert prepared(task, 9) == [b"[1]"]
     assert sink.told == [("prepare", [1])], "nothing is asked of a writer that has ended"
 
 
@@ -321,16 +338,16 @@ def test_any_sequence_of_cuts_confirmations_and_aborts_publishes_each_record(tmp
             elif what == "cut":
                 checkpoint += 1
                 task.snapshot(checkpoint)
-                pending.append((checkpoint, task.prepared(checkpoint)))
+                pending.append((checkpoint, prepared(task, checkpoint)))
             elif pending and what == "complete":
-                n, prepared = pending.pop(rng.randrange(len(pending)))
-                sink.publish(prepared)
+                n, ready = pending.pop(rng.randrange(len(pending)))
+                sink.publish(ready)
                 task.confirm(n)
             elif pending:
                 task.abort(pending.pop(rng.randrange(len(pending)))[0])
         task.finish()
         task.snapshot(checkpoint + 1)
-        sink.publish(task.prepared(checkpoint + 1))
+        sink.publish(prepared(task, checkpoint + 1))
         task.close()
         assert sorted(map(int, lines_of(folder))) == list(range(written)), seed
         assert names(folder) == plain(folder)

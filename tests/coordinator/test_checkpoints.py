@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace.coordinator.checkpoints import HISTORY, Checkpoints, CheckpointSettings
-from tailrace.protocol.snapshot import Ack, OperatorAck, SubtaskAck
+from tailrace.protocol.snapshot import Ack, OperatorAck, SubtaskAck, Transaction
 from tailrace.state.format import TableInfo
 from tailrace.state.manifest import Prepared
 
@@ -26,7 +26,7 @@ class Books:
 
     def ack(self, number: int, older: list[str] | None = None, prepared: tuple[bytes, ...] = ()) -> None:
         for slot in range(self.slots):
-            said = [("sink", one) for one in prepared] if slot == 0 else []
+            said = [Transaction("sink", one) for one in prepared] if slot == 0 else []
             self.books.ack(slot, Ack(number, file(number, slot), 100, older or [], [], said))
 
     def commit(self, number: int, now: int = 0) -> Any:
@@ -189,7 +189,8 @@ def test_the_manifest_says_what_there_is() -> None:
         ]
         done = SubtaskAck(0, slot, 10 * (slot + 1), 20, 30, 400, operators)
         b.books.ack(
-            slot, Ack(number, file(number, slot), 500 + slot, ["x", f"y{slot}"], [done], [("sink", b"%d" % slot)])
+            slot,
+            Ack(number, file(number, slot), 500 + slot, ["x", f"y{slot}"], [done], [Transaction("sink", b"%d" % slot)]),
         )
     ready = b.books.ready()
     assert ready is not None

@@ -35,12 +35,13 @@ from tailrace.protocol.deployment import (
     Progress,
     Publish,
     Published,
+    Settled,
     Start,
     SubtasksFinished,
     Welcome,
 )
 from tailrace.protocol.recovery import Reset, WasReset
-from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
+from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Transaction, Trigger
 from tailrace.state.manifest import Manifest, Prepared, StateFile, decode_manifest
 
 S = JobStatus
@@ -59,6 +60,7 @@ class Job:
         restarts: Strategy | None = None,
         start_from: Manifest | None = None,
         folder: str = "",
+        path: str = "",
         **settings: Any,
     ) -> None:
         self.machine = Coordinator(
@@ -72,9 +74,11 @@ class Job:
             restarts=restarts if restarts is not None else Fixed(3, PAUSE * SECOND),
             origin=start_from,
             origin_folder=folder,
+            origin_path=path,
         )
         self.now = 100 * SECOND
         self.epochs = [0, 0]
+        self.path = "1/0.manifest"
         self.disk: list[Manifest] = []
         """What was committed, the newest last."""
 
@@ -136,14 +140,14 @@ class Job:
 
     def ack(self, slot: int, number: int, *prepared: bytes, older: tuple[str, ...] = ()) -> None:
         name = f"1/chk-{number}/w{slot}-{self.epochs[slot]}.state"
-        self.says(slot, Ack(number, name, 10, list(older), [], [("sink", one) for one in prepared]))
+        self.says(slot, Ack(number, name, 10, list(older), [], [Transaction("sink", one) for one in prepared]))
 
     def commit(self, commit: Commit | None = None) -> None:
         """The storage has created the manifest."""
         if commit is None:
             [commit] = self.actions(Commit)
         self.disk.append(decode_manifest(commit.data, "it"))
-        path = f"{commit.incarnation}/{commit.number}.manifest"
+        self.path = path = f"{commit.incarnation}/{commit.number}.manifest"
         self.machine.committed(commit.checkpoint, path, f"url/{path}", self.now)
 
     def complete(self, *prepared: bytes) -> int:
@@ -157,7 +161,7 @@ class Job:
     def claimed(self, incarnation: int = 2) -> None:
         """The storage has given us an incarnation, and found what there is."""
         newest = self.disk[-1] if self.disk else None
-        path = "" if newest is None else f"{newest.incarnation}/x.manifest"
+        path = "" if newest is None else self.path
         self.machine.claimed(incarnation, newest, path, self.now)
 
     def restart(self) -> Job:
@@ -197,6 +201,97 @@ def test_a_checkpoint_from_its_trigger_to_its_publication() -> None:
     job.says(0, Published(1))
     assert job.actions() == [MarkPublished("1/0.manifest"), WasPublished()]
     assert job.machine.checkpoints is not None and job.machine.checkpoints.unpublished == []
+
+
+def test_what_a_complete_checkpoint_has_is_not_published_again_with_a_later_one() -> None:
+    """Two checkpoints are under way. At its cut for the second a sink does not know yet that the first is complete, and
+    prepares again what it had for that. The coordinator knows, and has only what is new published with the second, also
+    where that is the last of the job."""
+    job = Job(max_concurrent=2).run()
+    first, second = job.trigger(), job.trigger()
+    job.ack(0, first, b"a")
+    job.ack(1, first)
+    job.says(
+        0, Ack(second, "1/chk-2/w0-1.state", 10, prepared=[Transaction("sink", b"a", 1), Transaction("sink", b"b", 2)])
+    )
+    job.says(1, Ack(second, "1/chk-2/w1-1.state", 10))
+    job.commit()
+    said = job.actions()
+    assert [a.message for a in said if isinstance(a, Send)][2:] == [Publish([("sink", [b"a"])], 1)]
+    job.commit(said[-1])
+    assert [one.data for one in job.disk[-1].prepared] == [b"a", b"b"], "a is not known to be visible"
+    assert job.sent(Publish) == [(0, Publish([("sink", [b"b"])], 2))]
+
+
+def test_what_an_aborted_checkpoint_had_is_published_with_the_next_one() -> None:
+    job = Job(max_concurrent=2).run()
+    first, second = job.trigger(), job.trigger()
+    job.says(1, Declined(first, "full"))
+    job.says(
+        0, Ack(second, "1/chk-2/w0-1.state", 10, prepared=[Transaction("sink", b"a", 1), Transaction("sink", b"b", 2)])
+    )
+    job.says(1, Ack(second, "1/chk-2/w1-1.state", 10))
+    job.commit()
+    assert job.sent(Publish) == [(0, Publish([("sink", [b"a", b"b"])], 2))]
+
+
+def test_a_manifest_whose_output_is_visible_is_marked_whichever_checkpoint_it_was_published_with() -> None:
+    """The second checkpoint has nothing new for its sinks, and in its manifest what the first one prepared, which was not
+    visible when the manifest was made. Once it is, both are marked: a restart from the second would ask for it again."""
+    job = Job(keep=2).run()
+    job.complete(b"a")
+    job.complete()
+    assert [one.data for one in job.disk[-1].prepared] == [b"a"] and job.actions(MarkPublished) == []
+    job.says(0, Published(1))
+    assert [action.path for action in job.actions(MarkPublished)] == ["1/0.manifest", "1/1.manifest"]
+
+
+def test_sinks_forget_what_they_published_once_every_manifest_that_has_it_is_marked() -> None:
+    """And not before a later commit has succeeded. Until then another driver may have read the manifest before its mark,
+    and will have it published again."""
+    job = Job(keep=2).run()
+    job.complete(b"a")
+    job.complete()
+    job.says(0, Published(1))
+    job.machine.marked("1/1.manifest", job.now)
+    job.complete()
+    assert job.sent(Settled) == [], "who starts from the first one asks for it"
+    job.machine.marked("1/0.manifest", job.now)
+    assert job.sent(Settled) == [], "there may be another driver"
+    number = job.trigger()
+    job.ack(0, number, b"b")
+    job.ack(1, number)
+    assert job.sent(Settled) == []
+    job.machine.committed(number, "1/3.manifest", "url", job.now)
+    assert job.sent(Settled) == [(0, Settled(3))]
+
+
+def test_what_the_restored_checkpoint_had_is_forgotten_when_that_one_is_marked() -> None:
+    job = Job().run()
+    job.complete(b"a")
+    job.restart()
+    job.all_say(Deployed())
+    job.says(0, Published(0))
+    job.machine.marked("1/0.manifest", job.now)
+    assert job.sent(Settled) == []
+    job.complete()
+    assert job.sent(Settled) == [(0, Settled(1, True))]
+
+
+def test_a_checkpoint_of_another_run_is_marked_when_its_output_is_visible() -> None:
+    origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")])
+    for path in ("7/3.manifest", ""):  # in the job's own folder, and elsewhere
+        job = Job(start_from=origin, path=path)
+        job.machine.start(job.now)
+        job.hello(0)
+        job.hello(1)
+        job.all_say(Deployed())
+        job.says(0, Published(0))
+        marks = job.actions(MarkPublished)
+        assert marks == ([MarkPublished(path)] if path else [])
+        job.machine.marked(path, job.now)
+        job.complete()
+        assert job.sent(Settled) == ([(0, Settled(0, True))] if path else [])
 
 
 def test_manifests_are_numbered_without_a_gap() -> None:
@@ -399,7 +494,7 @@ def test_a_job_that_starts_from_a_checkpoint_publishes_what_it_holds_before_anyt
     assert decode_manifest(deploy.manifest, "it") == origin
     assert (deploy.own, deploy.folder) == (False, folder)
     job.all_say(Deployed())
-    assert job.sent() == [(0, Publish([("sink", [b"a"])], 0, ["before"] if ours else []))]
+    assert job.sent() == [(0, Publish([("sink", [b"a"])], 0, ["before"] if ours else [], folder=folder))]
     job.says(0, Published(0))
     assert job.status is S.RUNNING
     assert job.trigger() == 42
@@ -624,7 +719,7 @@ def test_a_commit_that_failed_or_may_have_is_settled_by_a_restart() -> None:
     job.claimed()
     actions = job.actions()
     assert [a.needed for a in actions if isinstance(a, Sweep)] == [
-        ["1/chk-1/w0-1.state", "1/chk-1/w1-1.state", "1/x.manifest"]
+        ["1/0.manifest", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"]
     ]
     deploy = next(a.message for a in actions if isinstance(a, Send))
     assert deploy.own and decode_manifest(deploy.manifest, "it") == job.disk[-1]

@@ -16,7 +16,7 @@ from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.restarts import Fixed
 from tailrace.protocol.deployment import Deployed, Failed, Hello, Publish, Published, SubtasksFinished
-from tailrace.protocol.snapshot import Ack
+from tailrace.protocol.snapshot import Ack, Transaction
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.worker import WorkerConfig
 from tailrace.state.manifest import Manifest, Prepared
@@ -71,7 +71,9 @@ class Job:
         return max(self.machine.checkpoints.pending)
 
     def ack(self, slot: int, number: int, *prepared: tuple[str, bytes]) -> None:
-        self.says(slot, Ack(number, f"1/chk-{number}/w{slot}-1.state", 10, prepared=list(prepared)))
+        self.says(
+            slot, Ack(number, f"1/chk-{number}/w{slot}-1.state", 10, prepared=[Transaction(*one) for one in prepared])
+        )
 
     def commit(self) -> Commit:
         """A checkpoint that all have acked: its manifest is on its way."""

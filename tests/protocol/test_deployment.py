@@ -24,6 +24,7 @@ from tailrace.protocol.deployment import (
     Progress,
     Publish,
     Published,
+    Settled,
     Start,
     SubtaskReport,
     SubtasksFinished,
@@ -32,7 +33,7 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.message import Message
 from tailrace.protocol.recovery import Reset, WasReset
-from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, OperatorAck, SubtaskAck, Trigger
+from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, OperatorAck, SubtaskAck, Transaction, Trigger
 from tailrace.protocol.termination import (
     Advance,
     CallFinish,
@@ -49,7 +50,7 @@ from tailrace.protocol.termination import (
     WaveReport,
 )
 from tailrace.protocol.wire import AnyMessage, decode, encode
-from tailrace.state.format import TableInfo
+from tailrace.state.format import Placed, TableInfo
 
 SAID: list[Any] = [
     Hello(1, "host", 4711, 99, "job", 1, 2),
@@ -63,7 +64,8 @@ SAID: list[Any] = [
     Welcome(7),
     Deploy(b"plan", [Peer(0, "host", 1, 2)], 3, 1, b"manifest", "s3a://bucket/other", True),
     Start(),
-    Publish([("files", [b"a", b"b"])], 4, ["run", "run-before"]),
+    Publish([("files", [b"a", Placed("1/chk-5/w0-1.state", 8, 9, 10)])], 4, ["run", "run-before"], True, "s3://b/job"),
+    Settled(4, True),
     Leave("the job has finished"),
     PeerHello(1, 2, 3, "job"),
     Trigger(5, True),
@@ -73,7 +75,7 @@ SAID: list[Any] = [
         1234,
         ["1/chk-4/w0-1.state"],
         [SubtaskAck(0, 1, 10, 20, 30, 1000, [OperatorAck("uid", "name", 2, True, True, [TableInfo("counts")])])],
-        [("files", b"\x00prepared")],
+        [Transaction("files", b"\x00prepared", 4), Transaction("rows", Placed("1/chk-5/w0-1.state", 8, 70_000, 2**63))],
         77,
     ),
     Declined(5, "the disk is full"),

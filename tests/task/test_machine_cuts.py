@@ -484,7 +484,7 @@ def test_a_sink_prepares_at_each_cut_and_for_the_last_time_at_the_end() -> None:
     def prepared() -> list[bytes]:
         one.run(encode=True)
         assert one.taken is not None
-        return [data for _, data in one.taken.prepared]
+        return [data for _, data, _ in one.taken.prepared]
 
     one = One(program)
     one.arrive(0, 1).barrier(0, 1).barrier(1, 1)

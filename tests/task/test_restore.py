@@ -157,7 +157,7 @@ class Crew:
             records.append(OperatorRecord(uid, first.name, first.parallelism, ends, first.tables))
         files = [StateFile(i, ack.file, ack.size) for i, ack in enumerate(acks)]
         older = sorted({name for ack in acks for name in ack.older})
-        prepared = [Prepared(uid, data) for ack in acks for uid, data in ack.prepared]
+        prepared = [Prepared(one.uid, one.data) for ack in acks for one in ack.prepared]
         return Manifest("job", "run", self.incarnation, number, 0, 16, len(acks), files, older, records, prepared)
 
     def reset(self, attempt: int) -> None:

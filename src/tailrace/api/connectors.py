@@ -131,7 +131,12 @@ class Sink:
 
     def publish(self, prepared: Sequence[bytes]) -> None:
         """Makes prepared writes visible; called in a task once the checkpoint that has them is complete, or, without
-        checkpoints, once every subtask has prepared. Publishing twice must be harmless, whole or in part."""
+        checkpoints, once every subtask has prepared. Publishing twice must be harmless, whole or in part, also where what
+        was visible has been taken away since: after a failure nobody knows how far the one before has come."""
+
+    def settled(self, prepared: Sequence[bytes]) -> None:
+        """Called in a task: these were published, and no checkpoint will ask for them again. What `publish` keeps to know
+        that it has published them can go. After a failure this call may never come."""
 
     def recover(self, run_ids: Sequence[str], incarnation: int, uid: str) -> None:
         """After a restart, and after publishing what the checkpoint had prepared: removes what writers of this sink

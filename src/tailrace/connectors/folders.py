@@ -8,7 +8,8 @@
 | other stores (`gs:`, `abfs:`, …) | a name that starts with `.` | copy and delete |
 
 What `finish` gives is all that `publish` needs, in whatever process: a small text. Publishing twice is harmless: names
-never repeat, so a plain name that is there was published before.
+never repeat, so a plain name that is there was published before; and of what was published and taken away there is a trace
+(`connectors.publishing`), an empty file whose name starts with `.`, until nobody will ask for it any more.
 """
 
 from __future__ import annotations
@@ -19,18 +20,24 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from tailrace.connectors.publishing import Finished, make_visible, one_by_one, settle
 from tailrace.errors import ConfigError
 from tailrace.storage.filesystem import make_folder
 
 PART_BYTES = 8 << 20
 """A multipart upload goes out in parts of this size. S3 takes 5 MiB at least, and 10,000 parts at most."""
+_REQUESTS = 8
+"""So many requests of one publication go to a remote store at once."""
 _RENAMING = {"hdfs", "webhdfs"}
 _S3 = {"s3", "s3a", "s3n"}
+COVER, TRACE = ".inprogress", ".publishing"
+"""How the name of a file under cover ends, and that of a trace. Both start with `.`."""
 _NAME = re.compile(r"part-\d+-(.+)-(\d+)-([0-9a-f]{8})-\d+\.\w+")
 
 
@@ -101,7 +108,8 @@ class Folder:
         raise NotImplementedError
 
     def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
-        """Removes files under cover of these origins, but for those with a cover in `keep` (see `cover_of`)."""
+        """Removes files under cover, and traces, of these origins, but for those with a plain name in `keep` (see
+        `plain_name`)."""
         raise NotImplementedError
 
 
@@ -129,25 +137,57 @@ def normal(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(text) if protocol_of(text) is None else text.rstrip("/")
 
 
-def cover_of(token: bytes) -> str:
-    """Under which cover a finished file is: a hidden name, or the id of an upload."""
+def plain_name(token: bytes) -> str:
+    """The name that a finished file gets when it is published."""
     made = _tokens.decode(token)
-    return made.hidden if isinstance(made, Moved) else made.upload
+    return made.final if isinstance(made, Moved) else made.url
 
 
 def publish_files(prepared: Sequence[bytes]) -> None:
-    """Gives finished files their plain names. Raises `FileNotFoundError` for one that is neither under cover nor there."""
+    """Gives finished files their plain names. Raises `FileNotFoundError` for one that is lost."""
+    for files, each in _in_places(prepared):
+        make_visible(files, each)
+
+
+def settle_files(prepared: Sequence[bytes]) -> None:
+    """Nobody will ask again for these to be published: what was kept to know that they were goes."""
+    for files, each in _in_places(prepared):
+        settle(files, each)
+
+
+def _in_places(prepared: Sequence[bytes]) -> Iterator[tuple[list[Finished], Any]]:
+    """What is local one after the other; what is remote several at once, since each request takes its time."""
+    local: list[Finished] = []
+    remote: list[Finished] = []
     for one in prepared:
         made = _tokens.decode(one)
         if isinstance(made, Uploaded):
-            _complete(made)
+            remote.append(FinishedUpload(made))
         elif protocol_of(made.final) is None:
-            _rename(made)
+            local.append(FinishedLocal(made))
         else:
-            _move(made)
+            remote.append(FinishedRemote(made))
+    if local:
+        yield local, one_by_one
+    if remote:
+        yield remote, _at_once
+
+
+def _at_once(do: Callable[[Finished], object], files: Sequence[Finished]) -> None:
+    if len(files) == 1:
+        do(files[0])
+        return
+    with ThreadPoolExecutor(min(_REQUESTS, max(1, len(files)))) as pool:
+        for done in [pool.submit(do, one) for one in files]:
+            done.result()
 
 
 # Local.
+
+
+def _trace_of(final: str) -> str:
+    folder, slash, name = final.rpartition("/")
+    return f"{folder}{slash}.{name}{TRACE}"
 
 
 class LocalFolder(Folder):
@@ -156,24 +196,24 @@ class LocalFolder(Folder):
 
     def create(self, name: str) -> Hidden:
         make_folder(self.path)
-        return LocalHidden(os.path.join(self.path, f".{name}.inprogress"), os.path.join(self.path, name))
+        return LocalHidden(os.path.join(self.path, f".{name}{COVER}"), os.path.join(self.path, name))
 
     def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
         with contextlib.suppress(FileNotFoundError):
-            for name in _covered(os.listdir(self.path), wanted):
-                path = os.path.join(self.path, name)
-                if path not in keep:
+            for name, plain in _covered(os.listdir(self.path), wanted):
+                if os.path.join(self.path, plain) not in keep:
                     with contextlib.suppress(OSError):
-                        os.unlink(path)
+                        os.unlink(os.path.join(self.path, name))
 
 
-def _covered(names: list[str], wanted: Callable[[Origin], bool]) -> Iterator[str]:
-    """The names under cover of wanted origins."""
+def _covered(names: list[str], wanted: Callable[[Origin], bool]) -> Iterator[tuple[str, str]]:
+    """The names under cover, and of traces, of wanted origins, each with the plain name that it is for."""
     for name in names:
-        if name.startswith(".") and name.endswith(".inprogress"):
-            origin = origin_of(name[1:].removesuffix(".inprogress"))
+        plain = name[1:].removesuffix(COVER) if name.endswith(COVER) else name[1:].removesuffix(TRACE)
+        if name.startswith(".") and name.endswith((COVER, TRACE)):
+            origin = origin_of(plain)
             if origin is not None and wanted(origin):
-                yield name
+                yield name, plain
 
 
 class LocalHidden(Hidden):
@@ -194,13 +234,32 @@ class LocalHidden(Hidden):
             os.unlink(self.hidden)
 
 
-def _rename(made: Moved) -> None:
-    try:
-        os.replace(made.hidden, made.final)
-    except FileNotFoundError:
-        if not os.path.exists(made.final):
-            raise
-    _sync(os.path.dirname(made.final))
+class FinishedLocal(Finished):
+    def __init__(self, made: Moved) -> None:
+        self.hidden, self.name, self.trace = made.hidden, made.final, _trace_of(made.final)
+
+    def covered(self) -> bool:
+        return os.path.exists(self.hidden)
+
+    def visible(self) -> bool:
+        return os.path.exists(self.name)
+
+    def traced(self) -> bool:
+        return os.path.exists(self.trace)
+
+    def leave_trace(self) -> None:
+        os.close(os.open(self.trace, os.O_CREAT | os.O_WRONLY, 0o644))
+
+    def uncover(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(self.hidden, self.name)
+
+    def remove_trace(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.trace)
+
+    def sync(self) -> None:
+        _sync(os.path.dirname(self.name))
 
 
 def _sync(folder: str) -> None:
@@ -245,17 +304,16 @@ class RemoteFolder(Folder):
     def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
         with contextlib.suppress(FileNotFoundError):
             names = [path.rpartition("/")[2] for path in self.fs.ls(self.url, detail=False, refresh=True)]
-            for name in _covered(names, wanted):
-                url = f"{self.url}/{name}"
-                if url not in keep:
+            for name, plain in _covered(names, wanted):
+                if f"{self.url}/{plain}" not in keep:
                     with contextlib.suppress(OSError):
-                        self.fs.rm_file(url)
+                        self.fs.rm_file(f"{self.url}/{name}")
 
 
 class RemoteHidden(Hidden):
     def __init__(self, fs: Any, folder: str, name: str) -> None:
         self.fs = fs
-        self.hidden, self.final = f"{folder}/.{name}.inprogress", f"{folder}/{name}"
+        self.hidden, self.final = f"{folder}/.{name}{COVER}", f"{folder}/{name}"
         if protocol_of(folder) in _RENAMING:
             fs.makedirs(folder, exist_ok=True)
         self.stream = fs.open(self.hidden, "wb")
@@ -271,21 +329,40 @@ class RemoteHidden(Hidden):
             self.fs.rm_file(self.hidden)
 
 
-def _move(made: Moved) -> None:
-    fs = filesystem(made.final)
-    fs.invalidate_cache()
-    renames = protocol_of(made.final) in _RENAMING
-    try:
-        if renames:
-            fs.mv(made.hidden, made.final)
-        else:
-            # Never deleted before it is whole under its plain name; copying again after a crash in between is harmless.
-            fs.cp_file(made.hidden, made.final)
-            with contextlib.suppress(FileNotFoundError):
-                fs.rm_file(made.hidden)
-    except Exception as error:
-        if not fs.exists(made.final) or fs.exists(made.hidden):
-            raise FileNotFoundError(f"{made.hidden} cannot become {made.final}: {error}") from error
+class FinishedRemote(Finished):
+    def __init__(self, made: Moved) -> None:
+        self.hidden, self.name, self.trace = made.hidden, made.final, _trace_of(made.final)
+        self.fs = filesystem(made.final)
+        self.fs.invalidate_cache()
+
+    def covered(self) -> bool:
+        return bool(self.fs.exists(self.hidden))
+
+    def visible(self) -> bool:
+        return bool(self.fs.exists(self.name))
+
+    def traced(self) -> bool:
+        return bool(self.fs.exists(self.trace))
+
+    def leave_trace(self) -> None:
+        self.fs.pipe_file(self.trace, b"")
+
+    def uncover(self) -> None:
+        try:
+            if protocol_of(self.name) in _RENAMING:
+                self.fs.mv(self.hidden, self.name)
+            else:
+                # Never deleted before it is whole under its plain name.
+                self.fs.cp_file(self.hidden, self.name)
+                with contextlib.suppress(FileNotFoundError):
+                    self.fs.rm_file(self.hidden)
+        except Exception:
+            if self.covered():
+                raise
+
+    def remove_trace(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.fs.rm_file(self.trace)
 
 
 # S3.
@@ -303,9 +380,24 @@ class S3Folder(Folder):
     def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
         for key, upload in list(self._uploads()):
             origin = origin_of(key.removeprefix(self.prefix))
-            if origin is not None and wanted(origin) and upload not in keep:
+            if origin is not None and wanted(origin) and f"s3://{self.bucket}/{key}" not in keep:
                 with contextlib.suppress(OSError):
                     self.fs.call_s3("abort_multipart_upload", Bucket=self.bucket, Key=key, UploadId=upload)
+        keys = list(self._traces())
+        for name, plain in _covered([key.removeprefix(self.prefix) for key in keys], wanted):
+            if f"s3://{self.bucket}/{self.prefix}{plain}" not in keep:
+                with contextlib.suppress(OSError):
+                    self.fs.call_s3("delete_object", Bucket=self.bucket, Key=f"{self.prefix}{name}")
+
+    def _traces(self) -> Iterator[str]:
+        at: dict[str, str] = {}
+        while True:
+            page = self.fs.call_s3("list_objects_v2", Bucket=self.bucket, Prefix=f"{self.prefix}.part-", **at)
+            for one in page.get("Contents", ()):
+                yield one["Key"]
+            if not page.get("IsTruncated"):
+                return
+            at = {"ContinuationToken": page["NextContinuationToken"]}
 
     def _uploads(self) -> Iterator[tuple[str, str]]:
         at: dict[str, str] = {}
@@ -365,20 +457,48 @@ class Upload(Hidden, io.RawIOBase):
             self.fs.call_s3("abort_multipart_upload", Bucket=self.bucket, Key=self.key, UploadId=self.upload)
 
 
-def _complete(made: Uploaded) -> None:
-    fs = filesystem(made.url)
-    bucket, _, key = made.url.partition("://")[2].partition("/")
-    parts = [{"PartNumber": number, "ETag": etag} for number, etag in made.parts]
-    try:
-        fs.call_s3(
-            "complete_multipart_upload",
-            Bucket=bucket,
-            Key=key,
-            UploadId=made.upload,
-            MultipartUpload={"Parts": parts},
-        )
-    except Exception as error:
-        try:  # the upload is gone where it was completed before; the object is there then, and its name is nobody else's
-            fs.call_s3("head_object", Bucket=bucket, Key=key)
+class FinishedUpload(Finished):
+    def __init__(self, made: Uploaded) -> None:
+        self.made = made
+        self.name, self.trace = made.url, _trace_of(made.url)
+        self.fs = filesystem(made.url)
+        self.bucket, _, self.key = made.url.partition("://")[2].partition("/")
+
+    def covered(self) -> bool:
+        try:
+            self.fs.call_s3("list_parts", Bucket=self.bucket, Key=self.key, UploadId=self.made.upload, MaxParts=1)
         except FileNotFoundError:
-            raise FileNotFoundError(f"{made.url} cannot be completed: {error}") from error
+            return False
+        return True
+
+    def visible(self) -> bool:
+        return self._there(self.key)
+
+    def traced(self) -> bool:
+        return self._there(self.trace.partition("://")[2].partition("/")[2])
+
+    def _there(self, key: str) -> bool:
+        try:
+            self.fs.call_s3("head_object", Bucket=self.bucket, Key=key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def leave_trace(self) -> None:
+        key = self.trace.partition("://")[2].partition("/")[2]
+        self.fs.call_s3("put_object", Bucket=self.bucket, Key=key, Body=b"")
+
+    def uncover(self) -> None:
+        parts = [{"PartNumber": number, "ETag": etag} for number, etag in self.made.parts]
+        with contextlib.suppress(FileNotFoundError):  # another publisher was quicker
+            self.fs.call_s3(
+                "complete_multipart_upload",
+                Bucket=self.bucket,
+                Key=self.key,
+                UploadId=self.made.upload,
+                MultipartUpload={"Parts": parts},
+            )
+
+    def remove_trace(self) -> None:
+        key = self.trace.partition("://")[2].partition("/")[2]
+        self.fs.call_s3("delete_object", Bucket=self.bucket, Key=key)

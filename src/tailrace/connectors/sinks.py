@@ -63,23 +63,34 @@ class _FileSink(Sink):
 
     path: str | None = None
     """The folder, a path or URL; None until it is known."""
+    _unsettled: frozenset[bytes] = frozenset()
+    """What this object has published and may be asked for again: its traces stay."""
 
     def publish(self, prepared: Sequence[bytes]) -> None:
         folders.publish_files(prepared)
+        self._unsettled |= frozenset(prepared)
+
+    def settled(self, prepared: Sequence[bytes]) -> None:
+        folders.settle_files(prepared)
+        self._unsettled -= frozenset(prepared)
 
     def recover(self, run_ids: Sequence[str], incarnation: int, uid: str) -> None:
         whose = folders.whose(uid)
-        self._sweep(lambda of: of.run_id in run_ids and of.incarnation < incarnation and of.whose == whose)
+        self._sweep(
+            lambda of: of.run_id in run_ids and of.incarnation < incarnation and of.whose == whose,
+            list(self._unsettled),
+        )
 
     def _sweep(self, wanted: Callable[[Origin], bool], keep: Sequence[bytes] = ()) -> None:
         if self.path is not None:
-            folders.folder_at(self.path).sweep(wanted, {folders.cover_of(one) for one in keep})
+            folders.folder_at(self.path).sweep(wanted, {folders.plain_name(one) for one in keep})
 
 
 def remove_unfinished(sink: Sink, run_id: str, uid: str | None = None, keep: Sequence[bytes] = ()) -> None:
     """Removes what a run that has ended left under cover: the files of workers that were killed, and what was prepared and
-    will never be published. `keep` is what sinks prepared for a checkpoint that stays: a later start publishes it. Without
-    a `uid` the files of all sinks of the run in that folder are meant."""
+    will never be published; and the traces of what it has published. `keep` is what sinks prepared for a checkpoint that
+    stays: a later start publishes it, or needs to know that it was. Without a `uid` the files of all sinks of the run in
+    that folder are meant."""
     if isinstance(sink, _FileSink):
         whose = None if uid is None else folders.whose(uid)
         sink._sweep(lambda of: of.run_id == run_id and whose in (None, of.whose), keep)
@@ -215,6 +226,11 @@ class Result(_FileSink):
     def bind(self, directory: str) -> None:
         """The launcher says where; called once before the job starts."""
         self.path = directory
+
+    def publish(self, prepared: Sequence[bytes]) -> None:
+        """What an earlier run prepared lies in its folder, and is no part of this run's result."""
+        here = f"{self._bound()}{os.sep}"
+        super().publish([one for one in prepared if folders.plain_name(one).startswith(here)])
 
     @property
     def directory(self) -> str | None:

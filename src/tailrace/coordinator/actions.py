@@ -96,7 +96,8 @@ class Sweep:
 
 @dataclass(frozen=True)
 class MarkPublished:
-    """An action: all that this manifest has prepared was published, and need not be published again."""
+    """An action: all that this manifest has prepared was published, and need not be published again. `marked`, when that is
+    written down."""
 
     path: str
 

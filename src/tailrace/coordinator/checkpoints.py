@@ -47,7 +47,8 @@ class PendingCheckpoint:
     acks: dict[int, Ack] = field(default_factory=dict)
     committing: bool = False
     fresh: list[Prepared] = field(default_factory=list)
-    """Of what is prepared in its manifest, what earlier ones do not have."""
+    """Of what is prepared in its manifest, what no earlier manifest has. What sinks prepared for a checkpoint that is
+    complete is in that one's, and is told to be published with it."""
 
     def needs(self) -> set[str]:
         """Files that it may refer to, or does refer to: a worker that had not yet heard of a newer complete checkpoint has
@@ -76,7 +77,7 @@ class CheckpointStats:
     inflight: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Kept:
     checkpoint: int
     path: str
@@ -84,6 +85,10 @@ class _Kept:
     names: frozenset[str]
     prepared: bool
     """Whether it has anything to publish."""
+    visible: bool = False
+    """Whether all that it has prepared is published, as far as we know."""
+    marked: bool = False
+    """Whether it is marked as published."""
 
 
 class Checkpoints:
@@ -111,6 +116,8 @@ class Checkpoints:
         """In a row."""
         self.unpublished: list[tuple[int, Prepared]] = []
         """What complete checkpoints have prepared and nobody has said to be published, with their numbers."""
+        self.newest = 0
+        """The newest complete checkpoint of this run."""
         self._next_at: int | None = None
         self._ended_at: int | None = None
         """When the last checkpoint was complete or aborted."""
@@ -179,7 +186,9 @@ class Checkpoints:
     def manifest(self, pending: PendingCheckpoint, incarnation: int) -> Manifest:
         """The manifest of a checkpoint that all have acked."""
         acks = [pending.acks[slot] for slot in sorted(pending.acks)]
-        pending.fresh = [Prepared(uid, data) for ack in acks for uid, data in ack.prepared]
+        pending.fresh = [
+            Prepared(one.uid, one.data) for ack in acks for one in ack.prepared if not 0 < one.first <= self.newest
+        ]
         return Manifest(
             job=self.job,
             run_id=self.run_id,
@@ -213,6 +222,7 @@ class Checkpoints:
 
     def adopt(self, manifest: Manifest, path: str) -> None:
         """A complete checkpoint of this run counts among those that are kept."""
+        self.newest = max(self.newest, manifest.checkpoint)
         if any(kept.checkpoint == manifest.checkpoint for kept in self._kept):
             return
         own = [path, published_mark(path)] if manifest.prepared else [path]
@@ -225,10 +235,29 @@ class Checkpoints:
         for pending in self.pending.values():
             pending.base |= names
 
-    def published(self, number: int) -> str | None:
-        """Everything of this checkpoint and those before it is visible. Its manifest, where that is to be marked."""
+    def published(self, number: int) -> list[str]:
+        """Everything of this checkpoint and those before it is visible. The manifests that are to be marked."""
         self.unpublished = [(n, one) for n, one in self.unpublished if n > number]
-        return next((kept.path for kept in self._kept if kept.checkpoint == number and kept.prepared), None)
+        fresh = [kept for kept in self._kept if kept.checkpoint <= number and kept.prepared and not kept.visible]
+        for kept in fresh:
+            kept.visible = True
+        return [kept.path for kept in fresh]
+
+    def attempt_over(self) -> None:
+        """What was on its way to be published is published by the next attempt, from its manifest; what was to be marked
+        may not have been, and is asked for again."""
+        self.unpublished = []
+        for kept in self._kept:
+            kept.visible = kept.marked
+
+    def marked(self, path: str) -> None:
+        """A manifest is marked as published."""
+        for kept in self._kept:
+            kept.marked = kept.marked or kept.path == path
+
+    def settled(self, number: int) -> int:
+        """Of the checkpoints up to this one, whose output is visible: up to which one no manifest asks for it again."""
+        return min([number, *(kept.checkpoint - 1 for kept in self._kept if kept.prepared and not kept.marked)])
 
     def abort(self, number: int, now: int) -> PendingCheckpoint | None:
         """A pending checkpoint will never be complete."""
@@ -260,6 +289,11 @@ class Checkpoints:
         self._kept = []
         self.pending = {}
         return self._unneeded()
+
+    @property
+    def kept_paths(self) -> list[str]:
+        """The manifests that are kept, the oldest first."""
+        return [kept.path for kept in self._kept]
 
     @property
     def needed(self) -> list[str]:

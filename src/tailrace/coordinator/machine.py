@@ -33,6 +33,7 @@ from tailrace.coordinator.actions import (
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.lifecycle import ENDS, JobStatus, moved
 from tailrace.coordinator.loops import FROM_WORKER, FromWorker, Nests, NestSpec, Sent
+from tailrace.coordinator.publishing import Publications
 from tailrace.coordinator.restarts import Never, Strategy
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.errors import InternalError, ProtocolViolation
@@ -44,7 +45,6 @@ from tailrace.protocol.deployment import (
     Leave,
     OperatorEvent,
     Progress,
-    Publish,
     Published,
     Start,
     SubtasksFinished,
@@ -100,6 +100,7 @@ class Coordinator:
         restarts: Strategy | None = None,
         origin: Manifest | None = None,
         origin_folder: str = "",
+        origin_path: str = "",
         nests: Sequence[NestSpec] = (),
     ) -> None:
         self.job = job
@@ -125,6 +126,7 @@ class Coordinator:
         """Why it was restarted last."""
         self._origin = origin
         self._origin_folder = origin_folder
+        self._origin_path = origin_path
         self._restore: Manifest | None = origin
         """What the next deployment restores."""
         self._story: deque[str] = deque(maxlen=64)
@@ -144,8 +146,9 @@ class Coordinator:
         """When the storage was asked for what it has not answered."""
         self._resume_at: int | None = None
         """While restarting: not before this time."""
-        self._to_publish: set[int] = set()
-        """Numbers of `Publish` that were said and not answered."""
+        self._publications = Publications()
+        self._restored_path = origin_path
+        """The manifest that the attempt began from, where it is ours to mark; empty where it is not."""
         self._beginning = False
         """All have deployed, and what the restored checkpoint had prepared is being published before the start."""
         self._committing: Manifest | None = None
@@ -284,10 +287,11 @@ class Coordinator:
             return
         self.incarnation = incarnation
         self._used = False
-        self._restore = self._origin
+        self._restore, self._restored_path = self._origin, self._origin_path
         if manifest is not None and manifest.run_id == self.run_id and self.checkpoints is not None:
-            self._restore = manifest
+            self._restored_path = path
             self.checkpoints.adopt(manifest, path)
+            self._restore = manifest
             self.checkpoints.next_id = max(self.checkpoints.next_id, manifest.checkpoint + 1)
         if self.checkpoints is not None:
             self.checkpoints.commits = 0
@@ -315,6 +319,7 @@ class Coordinator:
         for slot in self.roster.connected:
             self._send(slot, Complete(checkpoint))
         self._publish(checkpoint, pending.fresh)
+        self._settle()
         surplus = checkpoints.surplus()
         if surplus:
             self.actions.append(Delete(surplus))
@@ -511,7 +516,7 @@ class Coordinator:
         return manifest.run_id == self.run_id or here
 
     def _maybe_start(self, now: int) -> None:
-        if self._beginning and self._filling and not self._to_publish:  # it may be ending meanwhile
+        if self._beginning and self._filling and not self._publications.open:  # it may be ending meanwhile
             self._beginning = False
             self._move(JobStatus.RUNNING)
             self.nests.begin()
@@ -558,6 +563,7 @@ class Coordinator:
         ready.committing = True
         self._commit_asked_at = now
         self._committing = checkpoints.manifest(ready, self.incarnation)
+        self._publications.before_commit(checkpoints.settled(self._publications.visible_through(checkpoints.newest)))
         self.actions.append(Commit(ready.id, self.incarnation, checkpoints.commits, encode_manifest(self._committing)))
 
     def _abort(self, number: int, reason: str, now: int, failure: bool = True) -> None:
@@ -592,37 +598,53 @@ class Coordinator:
             self.actions.append(CheckpointEnded(pending.id, tuple(pending.waiting), None, reason))
             if pending.acks and not pending.committing:  # whoever has acked thinks no more of its file
                 self.actions.append(Delete([ack.file for ack in pending.acks.values()]))
-        checkpoints.unpublished = []
+        checkpoints.attempt_over()
 
     def _publish(self, number: int, prepared: list[Prepared], recover: list[str] | None = None) -> None:
         """Has one worker make visible what sinks prepared."""
-        by_sink: dict[str, list[bytes]] = {}
-        for one in prepared:
-            by_sink.setdefault(one.uid, []).append(one.data)
-        if by_sink or recover:
-            self._to_publish.add(number)
-            self._send(self.roster.slots[0], Publish(sorted(by_sink.items()), number, recover or []))
-        elif self.checkpoints is not None:
-            self._settle_published(number)
+        if prepared or recover:
+            for message in self._publications.tell(number, prepared, recover or [], self._folder_of_restored(number)):
+                self._send(self.roster.slots[0], message)
+        else:
+            self._mark_published()
 
-    def _settle_published(self, number: int) -> None:
-        """Nothing of this checkpoint, nor of those before it, waits to be published."""
-        if self.checkpoints is not None and not any(one < number for one in self._to_publish):
-            path = self.checkpoints.published(number or self._restored_number)
-            if path is not None:
-                self.actions.append(MarkPublished(path))
+    def _folder_of_restored(self, number: int) -> str:
+        """Where the files of a checkpoint are: of the restored one, which has number 0, maybe elsewhere."""
+        own = self._restore is None or self._restore.run_id == self.run_id
+        return "" if own or number else self._origin_folder
 
-    @property
-    def _restored_number(self) -> int:
-        """The checkpoint of this run that the attempt began from, or 0."""
-        restored = self._restore
-        return restored.checkpoint if restored is not None and restored.run_id == self.run_id else 0
+    def _mark_published(self) -> None:
+        """Has every manifest marked whose output is visible, and that is not marked."""
+        if self.checkpoints is None:
+            return
+        for path in self.checkpoints.published(self._publications.visible_through(self.checkpoints.newest)):
+            self.actions.append(MarkPublished(path))
+
+    def _mark_origin(self, origin: Manifest) -> None:
+        """The run starts from a manifest of another one, whose output is visible now."""
+        if origin.prepared and self._origin_path:
+            self.actions.append(MarkPublished(self._origin_path))
+
+    def marked(self, path: str, now: int) -> None:
+        """It is written down that all that a manifest has prepared is published."""
+        if self.checkpoints is not None:
+            self.checkpoints.marked(path)
+        if path and path == self._restored_path:
+            self._publications.restored_marked = True
+
+    def _settle(self) -> None:
+        """A commit has succeeded: sinks may forget what was marked as published before it was asked for. No other driver
+        has read a manifest without its mark, for whoever claims reads after our commit, and finds a later one."""
+        slot, settled = self.roster.slots[0], self._publications.settle()
+        if settled is not None and slot.connected:
+            self._send(slot, settled)
 
     def _was_published(self, number: int, now: int) -> None:
-        if number not in self._to_publish:
+        if not self._publications.answered(number):
             return
-        self._to_publish.discard(number)
-        self._settle_published(number)
+        if number == 0 and self._restore is not None and self._restore is self._origin:
+            self._mark_origin(self._restore)
+        self._mark_published()
         self.actions.append(WasPublished())
         self._maybe_start(now)
         self._maybe_finish(now)
@@ -661,7 +683,7 @@ class Coordinator:
             self._trigger(now, True)
 
     def _maybe_finish(self, now: int) -> None:
-        if self._published or self.status is not JobStatus.FINISHING or self._to_publish:
+        if self._published or self.status is not JobStatus.FINISHING or self._publications.open:
             return
         self._published = True
         self._leave("the job has finished", now)
@@ -695,7 +717,7 @@ class Coordinator:
         self._resume_at = now + delay
         self._started_at = now + delay
         self._deployed = self._beginning = False
-        self._to_publish.clear()
+        self._publications = Publications()
         for slot in self.roster.slots:
             slot.anew()
             if slot.connected:

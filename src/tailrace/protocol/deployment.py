@@ -10,6 +10,7 @@
     SubtasksFinished          ->                            all tasks of the slice ended; what its sinks prepared
                               <-    Publish(prepared)       when all slices have ended; to one worker
     Published                 ->
+                              <-    Settled(number)         with checkpoints: nobody will ask for it again
                               <-    Leave                   at the end, and whenever the job is over for another reason
     (closes)
 
@@ -25,6 +26,7 @@ import msgspec
 
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.message import Message
+from tailrace.state.format import Placed
 
 # From a worker.
 
@@ -159,10 +161,24 @@ class Start(Message, frozen=True):
 class Publish(Message, frozen=True):
     """Make these visible: (uid of the sink, what its subtasks prepared)."""
 
-    prepared: list[tuple[str, list[bytes]]]
+    prepared: list[tuple[str, list[bytes | Placed]]]
     number: int = 0
+    """That of the checkpoint; 0 for what the restored one had prepared, and where there are no checkpoints."""
     recover: list[str] = []
     """After a restart: the runs whose unpublished leftovers are to be removed; empty where nothing is."""
+    more: bool = False
+    """Whether this is a part, and others of the same number follow: only the last one is answered."""
+    folder: str = ""
+    """The URL of the job's folder in which the bytes are that are not here; empty for this job's own."""
+
+
+class Settled(Message, frozen=True):
+    """What was published with numbers from 1 to this one will never be asked for again: every checkpoint that has it is
+    marked as published, or gone."""
+
+    number: int
+    restored: bool = False
+    """Whether this goes for number 0 as well."""
 
 
 class Leave(Message, frozen=True):
@@ -217,6 +233,9 @@ AFTER: dict[tuple[Phase, type[Message]], Phase] = {
     (Phase.DEPLOYED, Publish): Phase.DEPLOYED,
     (Phase.RUNNING, Publish): Phase.RUNNING,
     (Phase.FINISHED, Publish): Phase.FINISHED,
+    (Phase.DEPLOYED, Settled): Phase.DEPLOYED,
+    (Phase.RUNNING, Settled): Phase.RUNNING,
+    (Phase.FINISHED, Settled): Phase.FINISHED,
     (Phase.DEPLOYED, OperatorEvent): Phase.DEPLOYED,
     (Phase.RUNNING, OperatorEvent): Phase.RUNNING,
     (Phase.FINISHED, OperatorEvent): Phase.FINISHED,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.protocol.message import Message
-from tailrace.state.format import TableInfo
+from tailrace.state.format import Placed, TableInfo
 
 
 class Trigger(Message, frozen=True):
@@ -55,6 +55,16 @@ class SubtaskAck(msgspec.Struct, frozen=True, omit_defaults=True):
     operators: list[OperatorAck] = []
 
 
+class Transaction(msgspec.Struct, frozen=True, array_like=True):
+    """What a sink has prepared in one subtask."""
+
+    uid: str
+    data: bytes | Placed
+    """The bytes, or where they are in the worker's file."""
+    first: int = 0
+    """The checkpoint that had it first: every complete one from there on has it, too. 0 where that is this one."""
+
+
 class Ack(Message, frozen=True):
     """All subtasks of the worker have cut, and their state is durable."""
 
@@ -64,8 +74,8 @@ class Ack(Message, frozen=True):
     older: list[str] = []
     """Files of earlier checkpoints that this one refers to."""
     subtasks: list[SubtaskAck] = []
-    prepared: list[tuple[str, bytes]] = []
-    """What sinks have prepared: (uid, bytes)."""
+    prepared: list[Transaction] = []
+    """What sinks have prepared, and is in no checkpoint that the worker knows to be complete."""
     write_micros: int = 0
     """From the last block to a durable file."""
     inflight: int = 0

@@ -18,6 +18,7 @@ from tailrace.protocol.deployment import (
     Progress,
     Publish,
     Published,
+    Settled,
     Start,
     SubtasksFinished,
     Welcome,
@@ -50,6 +51,7 @@ AnyMessage = (
     | Deploy
     | Start
     | Publish
+    | Settled
     | Leave
     | PeerHello
     | OperatorEvent

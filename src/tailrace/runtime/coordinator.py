@@ -277,16 +277,23 @@ class JobRunner(threading.Thread):
         return True
 
     def _prepared(self) -> dict[str, list[bytes]] | None:
-        """In the thread of the storage, when no commit is on its way any more: what the newest checkpoint has prepared, ours
-        or that of who has taken over. Whoever starts from it publishes it. None where it cannot be read."""
+        """In the thread of the storage, when no commit is on its way any more: what the checkpoints that stay have prepared.
+        Whoever starts from one of them publishes it, or needs to know that it was. None where that cannot be read, or where
+        another run has taken over: it may have read our checkpoint before it was marked as published."""
+        checkpoints = self.machine.checkpoints
+        assert checkpoints is not None
         try:
+            owner = self._store.owner(max(self._store.incarnations(), default=0))
+            if owner is not None and owner.run_id != self.run_id:
+                return None
             newest = self._store.latest()
+            stay = [self._store.manifest(path) for path in checkpoints.kept_paths]
+            kept: dict[str, list[bytes]] = {}
+            for one in [one for each in [*stay, *([] if newest is None else newest[1:])] for one in each.prepared]:
+                kept.setdefault(one.uid, []).append(one.data)
         except Exception:
             _log.warning("job %r: its last checkpoint cannot be read; nothing is removed", self.job_name, exc_info=True)
             return None
-        kept: dict[str, list[bytes]] = {}
-        for one in [] if newest is None else newest[1].prepared:
-            kept.setdefault(one.uid, []).append(one.data)
         return kept
 
     def _release(self) -> None:
@@ -408,10 +415,13 @@ class JobRunner(threading.Thread):
             )
 
     def _mark(self, path: str) -> None:
+        machine = self.machine
         try:
             self._store.mark_published(path)
         except Exception:
             _log.warning("job %r: could not mark what was published", self.job_name, exc_info=True)
+            return
+        self._tell(lambda: machine.marked(path, _now()))
 
     def _sweep(self, action: Sweep) -> None:
         try:

@@ -127,6 +127,7 @@ def submit(
             restarts=strategy_of(env.restart),
             origin=None if origin is None else origin.manifest,
             origin_folder="" if origin is None else origin.folder,
+            origin_path=_own_path(origin, store),
             nests=nests_of(plan),
         )
         tidy, published = _tidier(plan, spec.run_id), _publisher(plan)
@@ -151,6 +152,8 @@ class Origin:
     manifest: Manifest
     folder: str
     """The URL of the job's folder that it lies in."""
+    path: str
+    """Its name there."""
 
 
 def find_origin(
@@ -172,7 +175,12 @@ def find_origin(
     manifest = store.manifest(path)
     groups = (manifest.max_parallelism, plan.graph.max_parallelism)
     check(manifest.operators, plan.graph.nodes, allow, max_parallelism=groups, prepared=manifest.prepared)
-    return Origin(manifest, store.url)
+    return Origin(manifest, store.url, path)
+
+
+def _own_path(origin: Origin | None, store: Store | None) -> str:
+    """The name of the checkpoint that a job starts from, where it lies in the job's own folder."""
+    return origin.path if origin is not None and store is not None and origin.folder == store.url else ""
 
 
 def _warn_of_lost_output(origin: Origin | None, plan: Plan) -> None:

@@ -53,6 +53,16 @@ class BlockRef(msgspec.Struct, frozen=True, array_like=True):
     """How many entries it holds, deletions included."""
 
 
+class Placed(msgspec.Struct, frozen=True, array_like=True):
+    """Where bytes that a sink has prepared are, where they are too many for the manifest: in a state file."""
+
+    file: str
+    """Relative to the checkpoint folder of the job."""
+    offset: int
+    length: int
+    checksum: int
+
+
 class OperatorPart(msgspec.Struct, omit_defaults=True):
     """What one operator in one subtask has in this file."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.errors import CheckpointCorrupt
-from tailrace.state.format import TableInfo, checksum
+from tailrace.state.format import Placed, TableInfo, checksum
 
 VERSION = 1
 _MAGIC = "tailrace-manifest"
@@ -41,7 +41,8 @@ class Prepared(msgspec.Struct, frozen=True):
     """What the sink `uid` has prepared in one subtask and is to be published. Opaque."""
 
     uid: str
-    data: bytes
+    data: bytes | Placed
+    """The bytes, or where they are."""
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tailrace.protocol.snapshot import Ack, SubtaskAck
+from tailrace.protocol.snapshot import Ack, SubtaskAck, Transaction
 from tailrace.state.format import Index, OperatorPart
 from tailrace.task.machine import Task
 from tailrace.task.operators.loops import HeadTask
@@ -43,7 +43,7 @@ class _Pending:
     """Vertices whose task has not delivered everything."""
     acks: list[SubtaskAck] = field(default_factory=list)
     froze: dict[int, int] = field(default_factory=dict)
-    prepared: list[tuple[str, bytes]] = field(default_factory=list)
+    prepared: list[Transaction] = field(default_factory=list)
     logs: list[tuple[HeadTask, OperatorPart]] = field(default_factory=list)
     """Heads of loops whose log of the checkpoint is not in the file yet."""
     inflight: int = 0
@@ -111,7 +111,7 @@ class WorkerCheckpoints:
                 operator.chains.check(name, chains, whole, written)
             pending.builder.close_part(part, whole, chains)
         pending.acks.append(snapshot.ack(task.vertex.id, self._slot))
-        pending.prepared.extend(snapshot.prepared)
+        pending.prepared.extend(Transaction(uid, data, first) for uid, data, first in snapshot.prepared)
         pending.waiting.discard(task.vertex.id)
         task.snapshot = None
 

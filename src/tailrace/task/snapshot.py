@@ -52,7 +52,8 @@ class TaskSnapshot:
         self.blocks: list[tuple[OperatorPart, Block]] = []
         """Encoded, and not yet taken by the worker."""
         self.parts: list[OperatorPart] = []
-        self.prepared: list[tuple[str, bytes]] = []
+        self.prepared: list[tuple[str, bytes, int]] = []
+        """What sinks have prepared: (uid, bytes, the checkpoint that had it first)."""
         self._rested, self._round = rested, round
         self._acks: list[OperatorAck] = []
         self._todo: deque[tuple[OperatorTask, OperatorPart]] = deque()
@@ -87,7 +88,7 @@ class TaskSnapshot:
                     each.uid, each.name, each.parallelism, operator.finished, own and stateful, tables if own else []
                 )
             )
-        self.prepared.extend((ctx.uid, one) for one in operator.prepared(self.checkpoint))
+        self.prepared.extend((ctx.uid, one, first) for first, one in operator.prepared(self.checkpoint))
 
     def encode(self, limit: int) -> None:
         """Encodes about `limit` more entries."""

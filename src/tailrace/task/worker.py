@@ -12,14 +12,11 @@ from typing import Any
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.errors import (
     CheckpointError,
-    IncompatibleState,
     InternalError,
     ProtocolViolation,
     TailraceError,
     UserCodeError,
 )
-from tailrace.graph.graph import Node
-from tailrace.graph.operators import Sink
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
@@ -32,6 +29,7 @@ from tailrace.protocol.deployment import (
     Progress,
     Publish,
     Published,
+    Settled,
     Start,
     SubtasksFinished,
     Welcome,
@@ -50,7 +48,6 @@ from tailrace.protocol.termination import (
 )
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.backend import Backend
-from tailrace.state.compat import may_be_dropped
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
 from tailrace.task.checkpoints import DropState, WorkerCheckpoints, WriteState
@@ -58,6 +55,7 @@ from tailrace.task.functions import with_own_functions
 from tailrace.task.idle import Idle, Reason
 from tailrace.task.looping import Command
 from tailrace.task.machine import Task
+from tailrace.task.publishing import Publisher
 from tailrace.task.restore import Restorer
 from tailrace.task.services import RandomFactory, Services
 from tailrace.task.slice import Slice, ToPeer
@@ -158,6 +156,7 @@ class Worker:
         self._make_spill = make_spill
         self._checkpoints: WorkerCheckpoints | None = None
         self._restorer: Restorer | None = None
+        self._publisher: Publisher | None = None
         self._asked_first = 0
         """Which task is asked first what it has to do."""
         self._reading = 0
@@ -191,6 +190,8 @@ class Worker:
             pass  # from here on the driver steps the tasks
         elif isinstance(message, Publish):
             self._guarded(lambda: self._publish(message))
+        elif isinstance(message, Settled):
+            self._guarded(lambda: self._settled(message))
         elif isinstance(message, OperatorEvent):
             self._guarded(lambda: self._operator_event(message))
         elif isinstance(message, Leave):
@@ -393,6 +394,7 @@ class Worker:
         )
         plan = with_own_functions(spec.plan, keep_first=True)
         self.slice = Slice(plan, self.slot, message.attempt, services, spec.memory)
+        self._publisher = Publisher(self.slot, message.incarnation, spec.plan, spec.allow_dropped_state)
         self._peers = message.peers
         if spec.checkpointing:
             self._checkpoints = WorkerCheckpoints(self.slot, self.epoch, services, self.slice.tasks)
@@ -444,38 +446,20 @@ class Worker:
         if self._checkpoints is not None:
             self.actions.extend(self._checkpoints.drop_all())
         self.actions.append(ClosePeers())
-        self.slice = self.spec = self._checkpoints = self._restorer = None
+        self.slice = self.spec = self._checkpoints = self._restorer = self._publisher = None
         self.failed = self._closed = False
         self.phase = Phase.JOINED
         self._say(WasReset(attempt))
 
     def _publish(self, message: Publish) -> None:
-        assert self.spec is not None and self.slice is not None
-        sinks = {n.uid: n for n in self.spec.plan.graph.nodes if isinstance(n.operator, Sink)}
-        for uid, prepared in message.prepared:
-            if uid in sinks:
-                self._of_sink(sinks[uid], "publish", prepared)
-            elif not may_be_dropped(uid, self.spec.allow_dropped_state):
-                raise IncompatibleState(
-                    f"a sink with the uid {uid!r} has prepared output that is to be published, and the dataflow has no such "
-                    f"sink: give the sink uid={uid!r}, or give its output up: allow_dropped_state=[{uid!r}]"
-                )
-        if message.recover:
-            for uid, node in sinks.items():
-                self._of_sink(node, "recover", message.recover, self.slice.incarnation, uid)
-        self._say(Published(message.number))
+        assert self._publisher is not None
+        self._publisher.publish(message)
+        if not message.more:
+            self._say(Published(message.number))
 
-    def _of_sink(self, node: Node, what: str, *args: Any) -> None:
-        assert isinstance(node.operator, Sink)
-        try:
-            getattr(node.operator.sink, what)(*args)
-        except Exception as error:
-            raise UserCodeError(
-                f"{_DOING[what]} raised {type(error).__name__}: {error}",
-                operator=node.name,
-                subtask=self.slot,
-                user_traceback=user_traceback(error),
-            ) from error
+    def _settled(self, message: Settled) -> None:
+        if self._publisher is not None:
+            self._publisher.settled(message)
 
     def _finish(self) -> None:
         assert self.slice is not None
@@ -551,9 +535,6 @@ class Worker:
                 task.declined.clear()
             if task.snapshot is not None and self._checkpoints is not None:
                 self.actions.extend(self._checkpoints.collect(task, now))
-
-
-_DOING = {"publish": "publishing", "recover": "removing what was not published"}
 
 
 def sendable(text: str, limit: int = 20_000) -> str:

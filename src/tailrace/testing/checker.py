@@ -30,6 +30,8 @@ class Book:
     published: dict[bytes, list[Any]] = field(default_factory=dict)
     """In the order of publishing."""
     removed: set[bytes] = field(default_factory=set)
+    settled: set[bytes] = field(default_factory=set)
+    """Transactions that nobody is to ask for again."""
     committed: set[bytes] | None = None
     """Transactions that a committed manifest has; None where there are no checkpoints."""
     wrong: list[str] = field(default_factory=list)
@@ -51,6 +53,8 @@ class Ledger(Sink):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._published: set[bytes] = set()
+        """What this copy has published: that of one worker, in one attempt."""
 
     @property
     def book(self) -> Book:
@@ -65,6 +69,11 @@ class Ledger(Sink):
         for token in prepared:
             if book.committed is not None and token not in book.committed:
                 book.wrong.append(f"{token!r} was published, and no committed checkpoint has it")
+            if token in self._published:
+                book.wrong.append(f"{token!r} was published twice, and nothing had failed")
+            if token in book.settled:
+                book.wrong.append(f"{token!r} is to be published, and was to be forgotten before")
+            self._published.add(token)
             if token in book.published:
                 book.counts["published again"] += 1
             elif token in book.prepared:
@@ -73,6 +82,14 @@ class Ledger(Sink):
             else:
                 what = "was removed as a leftover before" if token in book.removed else "was never prepared"
                 book.wrong.append(f"{token!r} is to be published, and {what}")
+
+    def settled(self, prepared: Sequence[bytes]) -> None:
+        book = self.book
+        for token in prepared:
+            if token not in book.published:
+                book.wrong.append(f"{token!r} is to be forgotten, and was not published")
+            book.settled.add(token)
+            book.counts["settled"] += 1
 
     def recover(self, run_ids: Sequence[str], incarnation: int, uid: str) -> None:
         book = self.book
@@ -145,7 +162,7 @@ class WatchedFiles(MemoryFiles):
         self._all_there(name, manifest)
         for book in self.books:
             assert book.committed is not None
-            book.committed.update(one.data for one in manifest.prepared)
+            book.committed.update(one.data for one in manifest.prepared if isinstance(one.data, bytes))
 
     def _all_there(self, name: str, manifest: Manifest) -> None:
         sizes = {file.name: file.size for file in manifest.files}

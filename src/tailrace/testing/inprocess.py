@@ -13,7 +13,6 @@ from tailrace.api.checks import check_job_name
 from tailrace.api.environment import Environment
 from tailrace.api.launch import launcher
 from tailrace.connectors.sinks import Result, remove_unfinished
-from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import GraphError
 from tailrace.graph.operators import Sink, Source
 from tailrace.runtime.settings import settings_of, strategy_of
@@ -76,11 +75,10 @@ def _simulate(
         faults=faults,
         files=files,
     )
-    status = simulation.run()
-    if status is not JobStatus.FINISHED:
-        for node in simulation.plan.graph.nodes:
-            if isinstance(node.operator, Sink):
-                remove_unfinished(node.operator.sink, simulation.driver.run_id, node.uid)
+    simulation.run()
+    for node in simulation.plan.graph.nodes:
+        if isinstance(node.operator, Sink):
+            remove_unfinished(node.operator.sink, simulation.driver.run_id, node.uid)
     env._executed |= sinks
     return SimulatedJob(simulation)
 

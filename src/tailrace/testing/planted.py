@@ -12,6 +12,7 @@ from unittest import mock
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.roster import Roster, Slot
+from tailrace.protocol.deployment import Settled
 from tailrace.state.layers import LayeredBackend
 from tailrace.storage.store import Store
 from tailrace.task.checkpoints import WriteState
@@ -110,6 +111,73 @@ def _publish_before_commit() -> Patches:
     return [method(Coordinator, "_commit_next", make)]
 
 
+def _publish_with_every_checkpoint() -> Patches:
+    """What a complete checkpoint has had published is published with the next one as well."""
+
+    def make(manifest: Any) -> Any:
+        def forgetful(self: Checkpoints, pending: Any, incarnation: int) -> Any:
+            newest, self.newest = self.newest, 0
+            try:
+                return manifest(self, pending, incarnation)
+            finally:
+                self.newest = newest
+
+        return forgetful
+
+    return [method(Checkpoints, "manifest", make)]
+
+
+def _forget_before_the_mark() -> Patches:
+    """Sinks forget what they have published as soon as it is visible, and the mark may never be made."""
+
+    def make(was_published: Any) -> Any:
+        def early(self: Coordinator, number: int, now: int) -> None:
+            was_published(self, number, now)
+            if self.roster.slots[0].connected:
+                self._send(self.roster.slots[0], Settled(number, number == 0))
+
+        return early
+
+    return [method(Coordinator, "_was_published", make)]
+
+
+def _forget_before_a_commit() -> Patches:
+    """Sinks forget what they have published as soon as that is marked. Another driver may have read the manifest before."""
+
+    def make(marked: Any) -> Any:
+        def early(self: Coordinator, path: str, now: int) -> None:
+            marked(self, path, now)
+            through = self._publications.visible_through(self.checkpoints.newest) if self.checkpoints is not None else 0
+            if self.checkpoints is not None and self.roster.slots[0].connected:
+                self._publications.before_commit(self.checkpoints.settled(through))
+                self._settle()
+
+        return early
+
+    return [method(Coordinator, "marked", make)]
+
+
+def _overlapping(made: Scenario) -> Scenario:
+    """Several checkpoints are under way, on slow links."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=3, keep=1)
+    return replace(made, network="uneven", rate=12_000, checkpoints=settings)
+
+
+def _crashes_at_publications(made: Scenario) -> Scenario:
+    """The driver dies now and then when something has become visible."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1)
+    faults = [Fault(made.seed % 4, "crash-driver", after="Published"), Fault(1, "crash-driver", after="commit 9 done")]
+    return replace(made, rate=12_000, checkpoints=settings, faults=tuple(faults))
+
+
+def _sleeping_drivers(made: Scenario) -> Scenario:
+    """The driver falls asleep when something has become visible, another one takes over, and it wakes up."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=2, keep=1)
+    faults = [Fault(made.seed % 4, "freeze-driver", duration=(1 + made.seed % 3) * MS, after="Publish")]
+    faults.append(Fault(made.seed % 5, "freeze-driver", duration=2 * MS, after="commit 9 done"))
+    return replace(made, network="slow", rate=12_000, checkpoints=settings, faults=tuple(faults))
+
+
 def _ack_before_durable() -> Patches:
     def make(collect: Any) -> Any:
         def early(self: Worker, now: int = 0) -> None:
@@ -194,6 +262,24 @@ BUGS: dict[str, Bug] = {
         Bug("what was said before a reset counts", "finished", _old_attempts_heard, _late_words),
         Bug("frames of an older attempt are read", "counted", _old_frames_read, _late_frames),
         Bug("sinks publish before the commit", "counted", _publish_before_commit),
+        Bug(
+            "what is complete is published with every checkpoint",
+            "counted",
+            _publish_with_every_checkpoint,
+            _overlapping,
+        ),
+        Bug(
+            "sinks forget what they published before it is marked",
+            "counted",
+            _forget_before_the_mark,
+            _crashes_at_publications,
+        ),
+        Bug(
+            "sinks forget what they published before a later commit",
+            "counted",
+            _forget_before_a_commit,
+            _sleeping_drivers,
+        ),
         Bug("a worker acks before its file is durable", "counted", _ack_before_durable),
         Bug("a restart does not look for the newest checkpoint", "counted", _stale_restore),
         Bug("a timer is forgotten at the snapshot", "in_event_time", _forgotten_timer),

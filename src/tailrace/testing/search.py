@@ -36,6 +36,7 @@ FIGURES = (
     "leftovers removed",
     "published",
     "published again",
+    "settled",
     "began a wave",
     "let event time leave a loop",
     "brought event time in a loop to its end",

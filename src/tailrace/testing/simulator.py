@@ -149,6 +149,7 @@ class Simulation:
             checkpoints=self.settings,
             restarts=self.restarts() if self.restarts is not None else None,
             origin=None if found is None else found[1],
+            origin_path="" if found is None or store is None else found[0],
             nests=nests_of(self.plan),
         )
         self._parties += 1

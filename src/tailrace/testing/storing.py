@@ -160,6 +160,11 @@ def of_driver(world: Simulation, driver: Driver, action: Claim | Commit | Delete
     elif isinstance(action, Delete):
         ask(world, party, "delete", lambda: store.delete(action.names))
     elif isinstance(action, MarkPublished):
-        ask(world, party, "mark", lambda: store.mark_published(action.path))
+
+        def marked(_: Any, error: Exception | None) -> None:
+            if error is None:
+                coordinator.marked(action.path, world.now)
+
+        ask(world, party, "mark", lambda: store.mark_published(action.path), marked)
     else:
         ask(world, party, "sweep", lambda: store.sweep(action.incarnation, action.needed))

@@ -121,8 +121,9 @@ class OperatorTask:
     def restore(self, parts: list[MetaPart]) -> None:
         """Before `open`: what `snapshot` gave in every old subtask of this operator, at whatever parallelism."""
 
-    def prepared(self, checkpoint: int) -> list[bytes]:
-        """After `snapshot(checkpoint)`: what is to be published once that checkpoint is complete (sinks only)."""
+    def prepared(self, checkpoint: int) -> list[tuple[int, bytes]]:
+        """After `snapshot(checkpoint)`: what is to be published once that checkpoint is complete (sinks only), each with
+        the checkpoint that had it first."""
         return []
 
     def confirm(self, checkpoint: int) -> None:

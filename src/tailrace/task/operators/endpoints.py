@@ -346,8 +346,9 @@ class SinkTask(OperatorTask):
     """Hands batches to the writer, and has it prepare what is to be published.
 
     With checkpoints it prepares at each cut. What was prepared belongs to that checkpoint and to every later one, until
-    one of them is known to be complete: after an abort the next one publishes it. Publishing twice is harmless. Without
-    checkpoints it prepares at the end, and all is published once the job has succeeded.
+    one of them is known to be complete: after an abort the next one publishes it. It says with each which checkpoint had it
+    first: the coordinator knows sooner which are complete, and has nothing published twice. Without checkpoints it prepares
+    at the end, and all is published once the job has succeeded.
     """
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
@@ -422,8 +423,8 @@ class SinkTask(OperatorTask):
         self.unconfirmed += [(checkpoint, one) for one in prepared]
         return None if self._state is None else self._state.snapshot()
 
-    def prepared(self, checkpoint: int) -> list[bytes]:
-        return [one for first, one in self.unconfirmed if first <= checkpoint]
+    def prepared(self, checkpoint: int) -> list[tuple[int, bytes]]:
+        return [(first, one) for first, one in self.unconfirmed if first <= checkpoint]
 
     def confirm(self, checkpoint: int) -> None:
         self.unconfirmed = [(first, one) for first, one in self.unconfirmed if first > checkpoint]

@@ -1,0 +1,81 @@
+"""One worker's part in making visible what sinks have prepared: the publisher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tailrace.errors import IncompatibleState, InternalError, UserCodeError
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import Sink
+from tailrace.graph.plan import Plan
+from tailrace.protocol.deployment import Publish, Settled
+from tailrace.state.compat import may_be_dropped
+from tailrace.state.format import Placed
+from tailrace.task.usercode import user_traceback
+
+_DOING = {
+    "publish": "publishing",
+    "settled": "forgetting what it had published",
+    "recover": "removing what was not published",
+}
+
+
+class Publisher:
+    """Publishes, in order, what the coordinator says, and remembers it until nobody will ask for it again."""
+
+    def __init__(self, slot: int, incarnation: int, plan: Plan, allow_dropped_state: bool | tuple[str, ...]) -> None:
+        self._slot = slot
+        self._incarnation = incarnation
+        self._sinks: dict[str, Node] = {n.uid: n for n in plan.graph.nodes if isinstance(n.operator, Sink)}
+        self._allowed = allow_dropped_state
+        self._unsettled: dict[int, list[tuple[str, list[bytes]]]] = {}
+        """By the number of the publication."""
+
+    def publish(self, message: Publish) -> None:
+        """Makes a part of a publication visible, and with the last part removes what was never published."""
+        for uid, prepared in message.prepared:
+            self._publish(message.number, uid, _whole(prepared))
+        if message.recover:
+            for uid, node in self._sinks.items():
+                self._call(node, "recover", message.recover, self._incarnation, uid)
+
+    def _publish(self, number: int, uid: str, prepared: list[bytes]) -> None:
+        if uid in self._sinks:
+            self._call(self._sinks[uid], "publish", prepared)
+            self._unsettled.setdefault(number, []).append((uid, prepared))
+        elif not may_be_dropped(uid, self._allowed):
+            raise IncompatibleState(
+                f"a sink with the uid {uid!r} has prepared output that is to be published, and the dataflow has no such "
+                f"sink: give the sink uid={uid!r}, or give its output up: allow_dropped_state=[{uid!r}]"
+            )
+
+    def settled(self, message: Settled) -> None:
+        """Nobody will ask for these any more."""
+        done = [n for n in self._unsettled if 0 < n <= message.number or (n == 0 and message.restored)]
+        by_uid: dict[str, list[bytes]] = {}
+        for uid, prepared in [one for number in done for one in self._unsettled.pop(number)]:
+            by_uid.setdefault(uid, []).extend(prepared)
+        for uid, prepared in by_uid.items():
+            self._call(self._sinks[uid], "settled", prepared)
+
+    def _call(self, node: Node, what: str, *args: Any) -> None:
+        assert isinstance(node.operator, Sink)
+        call: Callable[..., object] = getattr(node.operator.sink, what)
+        try:
+            call(*args)
+        except Exception as error:
+            raise UserCodeError(
+                f"{_DOING[what]} raised {type(error).__name__}: {error}",
+                operator=node.name,
+                subtask=self._slot,
+                user_traceback=user_traceback(error),
+            ) from error
+
+
+def _whole(prepared: Sequence[bytes | Placed]) -> list[bytes]:
+    """The bytes, which have been read by now."""
+    found = [one for one in prepared if isinstance(one, bytes)]
+    if len(found) != len(prepared):
+        raise InternalError("what a sink prepared is to be published and was not read before")
+    return found
