@@ -10,17 +10,23 @@ from unittest import mock
 from tailrace.testing.scenarios import Scenario
 
 Patches = list[Any]
+RANDOM = "random"
+"""Stands for the search through random flows, where a bug has no golden program that shows it."""
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug: what it is called, and the program that shows it soonest."""
+    """A bug: what it is called, and the program that shows it soonest; or `RANDOM`."""
 
     name: str
     program: str
     patches: Callable[[], Patches]
     tune: Callable[[Scenario], Scenario] = lambda made: made
     """What makes scenarios show it sooner, where it takes a rare coincidence."""
+    seed: int = 0
+    """A seed that is known to show it: the search begins there."""
+    wants: Callable[[Any], bool] = lambda run: True
+    """In random flows (a `random_flows.drawing.Run` is given): what a run must have to show it. Others are left out."""
 
 
 def method(owner: type, name: str, make: Callable[[Any], Any]) -> Any:

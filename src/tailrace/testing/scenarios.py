@@ -121,7 +121,7 @@ def scenario(seed: int, program: str | None = None, faults: bool = True) -> Scen
         max_parallelism=rng.choice([4, 16, 128]),
         network=network,
         rate=rng.choice([None, n / 0.01, n / 0.02, n / 0.04]),
-        checkpoints=_settings(rng, interval, network) if checkpointing else None,
+        checkpoints=drawn_settings(rng, interval, network) if checkpointing else None,
         restarts=(rng.choice(["fixed", "exponential"]), rng.choice([0, 1 * MS, 15 * MS])),
         window=rng.choice([None, None, 1, 400, 3_000]),
         small=rng.choice([None, 0, 10, 40]),
@@ -129,7 +129,7 @@ def scenario(seed: int, program: str | None = None, faults: bool = True) -> Scen
         debug=rng.random() < 0.1,
         copies=rng.random() < 0.1,
     )
-    return _with_loops(replace(made, faults=_faults(rng, checkpointing)) if faults else made)
+    return _with_loops(replace(made, faults=drawn_faults(rng, checkpointing)) if faults else made)
 
 
 def _with_loops(made: Scenario) -> Scenario:
@@ -153,7 +153,8 @@ def _with_loops(made: Scenario) -> Scenario:
     return replace(made, faults=tuple(faults))
 
 
-def _settings(rng: random.Random, interval: int, network: str) -> CheckpointSettings:
+def drawn_settings(rng: random.Random, interval: int, network: str) -> CheckpointSettings:
+    """Settings of checkpoints."""
     short = {"fast": 2 * MS, "in small steps": 12 * MS, "uneven": 30 * MS, "slow": 50 * MS}[network]
     timeout = rng.choice([600_000_000, 50 * short, short])
     return CheckpointSettings(
@@ -207,7 +208,8 @@ LOOP_ANCHORS = (
 """Such moments in the life of a loop."""
 
 
-def _faults(rng: random.Random, checkpointing: bool) -> tuple[Fault, ...]:
+def drawn_faults(rng: random.Random, checkpointing: bool) -> tuple[Fault, ...]:
+    """What befalls a job."""
     kinds = [kind for kind in WEIGHTS if checkpointing or kind not in ("crash-driver", "freeze-driver", "storage")]
     found: list[Fault] = []
     turn = 0
@@ -271,7 +273,7 @@ def run_scenario(what: Scenario, *, keep_trace: bool = False) -> Verdict:
     if what.checkpoints is None:
         book.committed = None
     try:
-        with _switches(what):
+        with switches(what):
             world = build(what, program, Ledger(name), files, keep_trace)
             watch = LoopWatch(world, files)
             with counting_feedback(world.covered):
@@ -305,21 +307,22 @@ def build(
         limits=LIMITS,
         keep_trace=keep_trace,
         checkpoints=what.checkpoints,
-        restarts=lambda: _strategy(what.restarts),
+        restarts=lambda: strategy(what.restarts),
         files=files,
         faults=what.faults,
         **options,
     )
 
 
-def _strategy(restarts: tuple[str, int]) -> Strategy:
+def strategy(restarts: tuple[str, int]) -> Strategy:
+    """A restart strategy without an end to its attempts."""
     kind, pause = restarts
     return Fixed(100_000, pause) if kind == "fixed" else Exponential(pause, 20 * MS, 2.0, 100 * MS)
 
 
 @contextlib.contextmanager
-def _switches(what: Scenario) -> Iterator[None]:
-    """What is constant in production."""
+def switches(what: Scenario) -> Iterator[None]:
+    """What is constant in production, as a scenario wants it."""
     with contextlib.ExitStack() as stack:
         for place, value in (
             ("tailrace.task.slice.MIN_WINDOW", what.window),
@@ -375,19 +378,25 @@ def _judge(world: Simulation, program: Program, book: Book, files: LoopFiles, ve
     covered["a checkpoint that refers to others"] += files.incremental
     verdict.wrong += files.wrong
     verdict.wrong += check_records(book, program.expected(verdict.scenario.n), program.order, partly=verdict.gave_up)
+    if not verdict.wrong:
+        verdict.wrong += judge_files(world, files)
+
+
+def judge_files(world: Simulation, files: LoopFiles) -> Iterator[str]:
+    """What is wrong with what a job that is over leaves in the storage of checkpoints. It cleans up, so it comes last."""
     checkpoints, store = world.coordinator.checkpoints, world.driver.store
-    if verdict.wrong or checkpoints is None or store is None:
+    if checkpoints is None or store is None:
         return
     for name in checkpoints.needed:
         if name not in files.contents and not name.endswith(".published"):  # that one only spares work
-            verdict.wrong.append(f"a checkpoint that is kept needs {name}, which is gone")
+            yield f"a checkpoint that is kept needs {name}, which is gone"
     # What the runtime does at the end of a job whose checkpoints are not to outlive it.
     files.newest = None
     store.delete(checkpoints.give_up_all())
     store.sweep(world.coordinator.incarnation + 1)
     left = files.leftovers([i for i in store.incarnations() if _run_of(store, i) == world.driver.run_id], [])
     if left:
-        verdict.wrong.append(f"the job has left {left[:3]} behind")
+        yield f"the job has left {left[:3]} behind"
 
 
 def _run_of(store: Any, incarnation: int) -> str | None:

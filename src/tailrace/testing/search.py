@@ -1,4 +1,5 @@
-"""Searches for a seed under which a job is not exactly once: `python -m tailrace.testing.search --seeds 0:2000`."""
+"""Searches for a seed under which a job is not exactly once: `python -m tailrace.testing.search --seeds 0:2000` goes through
+the golden programs, with `--random` through random dataflows."""
 
 from __future__ import annotations
 
@@ -9,6 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from tailrace.testing.programs import PROGRAMS
+from tailrace.testing.random_flows.drawing import Run, drawn
+from tailrace.testing.random_flows.hunting import Hunt, hunt
+from tailrace.testing.random_flows.running import Outcome, carry_out, story
+from tailrace.testing.random_flows.shrinking import shrunk
 from tailrace.testing.scenarios import Scenario, Verdict, run_scenario, scenario
 
 FIGURES = (
@@ -54,12 +59,17 @@ def search(
     program: str | None = None,
     *,
     stop: bool = True,
+    seconds: float | None = None,
     tune: Callable[[Scenario], Scenario] = lambda made: made,
 ) -> tuple[Counter[str], list[Verdict]]:
-    """Runs the scenarios of these seeds, as `tune` has changed them: (what was covered, those that went wrong)."""
+    """Runs the scenarios of these seeds, as `tune` has changed them, for at most so many seconds: (what was covered, those
+    that went wrong)."""
     covered: Counter[str] = Counter()
     failed: list[Verdict] = []
+    until = None if seconds is None else time.monotonic() + seconds
     for seed in seeds:
+        if until is not None and time.monotonic() > until:
+            break
         verdict = run_scenario(tune(scenario(seed, program)))
         covered.update(verdict.covered)
         covered["runs"] += 1
@@ -83,21 +93,81 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tailrace.testing.search", description=__doc__)
     parser.add_argument("--seeds", default="0:200", help="first:last, the last one not included")
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="only this one")
+    parser.add_argument("--random", action="store_true", help="random dataflows in place of the golden programs")
+    parser.add_argument("--seconds", type=float, help="begins no other seed after so long")
+    parser.add_argument(
+        "--shrink", action="store_true", help="cuts a random dataflow that fails down as far as it goes"
+    )
     parser.add_argument("--all", action="store_true", help="goes on after a failure")
     parser.add_argument("--trace", action="store_true", help="prints the history of each seed")
     options = parser.parse_args(arguments)
     first, _, last = options.seeds.partition(":")
     seeds = range(int(first), int(last) if last else int(first) + 1)
+    if options.random and options.program:
+        parser.error("--program is a golden one, and --random takes none")
+    if not options.random and options.shrink:
+        parser.error("--shrink goes with --random: a golden program is as small as it is")
+    if options.random:
+        return _random_traced(seeds) if options.trace else _random(seeds, options)
     if options.trace:
         return _traced(seeds, options.program)
     started = time.monotonic()
-    covered, failed = search(seeds, options.program, stop=not options.all)
+    covered, failed = search(seeds, options.program, stop=not options.all, seconds=options.seconds)
     for verdict in failed:
         print(told(verdict), file=sys.stderr)
     print(f"{covered['runs']} runs, {covered['turns']} turns, {time.monotonic() - started:.0f} s")
     for what in FIGURES:
         print(f"{covered[what]:>9}  {what}")
     return 1 if failed else 0
+
+
+# Random dataflows.
+
+
+def _random(seeds: Iterable[int], options: argparse.Namespace) -> int:
+    started = time.monotonic()
+
+    def say(outcome: Outcome) -> None:
+        print(outcome.told, file=sys.stderr, flush=True)
+        if options.shrink:
+            print(_shortest(outcome.run), file=sys.stderr, flush=True)
+
+    found = hunt(seeds, stop=not options.all, seconds=options.seconds, told=say)
+    covered = found.covered
+    print(f"{covered['runs']} runs, {covered['turns']} turns, {time.monotonic() - started:.0f} s")
+    print("\n".join(covered_by(found)))
+    return 1 if found.failed else 0
+
+
+def covered_by(found: Hunt) -> Iterable[str]:
+    """What random dataflows have covered, line by line."""
+    for what in FIGURES:
+        yield f"{found.covered[what]:>9}  {what}"
+    for option, values in sorted(found.chosen.items()):
+        yield f"{option}: " + ", ".join(f"{value} {count}" for value, count in sorted(values.items(), key=str))
+    for option, missing in found.missing():
+        yield f"no run had {option}: {', '.join(map(str, missing))}"
+
+
+def _shortest(run: Run) -> str:
+    short = shrunk(run)
+    outcome = carry_out(short)
+    lines = [f"cut down, with seed {run.seed}:", *(f"  {wrong}" for wrong in outcome.wrong[:5])]
+    return "\n".join([*lines, *(f"    {line}" for line in outcome.idle), story(short)])
+
+
+def _random_traced(seeds: Iterable[int]) -> int:
+    worst = 0
+    for seed in seeds:
+        outcome = carry_out(drawn(seed), keep_trace=True)
+        print(story(outcome.run))
+        print("\n".join(outcome.trace))
+        print(outcome.told if outcome.wrong else "nothing went wrong", outcome.digest)
+        worst |= bool(outcome.wrong)
+    return worst
+
+
+# Golden programs.
 
 
 def _traced(seeds: Iterable[int], program: str | None) -> int:

@@ -118,6 +118,8 @@ class Simulation:
         self._parties = 0
         self._run_id = run_id
         self._quiet = False
+        self.backend: Callable[[JobSpec, str, int], Backend] = _in_memory
+        """Makes the state backend of an operator's subtask."""
         self.reports: list[Any] = []
         """The last figures of every subtask, taken when its worker left."""
         self.driver = self._new_driver(origin)
@@ -241,6 +243,16 @@ class Simulation:
     def workers(self) -> list[Worker]:
         """The machines of the workers that are there."""
         return [process.machine for process in self.processes.values()]
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether a fault is still to come at some turn, or lasts. One that waits for a line that never comes does not
+        count."""
+        if self._faults or self.turns < self.trouble[0]:
+            return True
+        thaws = [process.frozen_until for process in self.processes.values()]
+        thaws += [driver.frozen_until for driver in self._drivers.values()]
+        return any(thaw > self.now for thaw in thaws)
 
     # Choosing.
 
@@ -539,13 +551,10 @@ class Simulation:
         party = self._parties
         load = self._load
         make = lambda _: replace(load(), run_id=driver.run_id)  # noqa: E731 - what a real one unpickles
-        machine = Worker(slot, make, random.Random, self._backend if self.settings is not None else None)
+        machine = Worker(slot, make, random.Random, self.backend if self.settings is not None else None)
         self.processes[party] = Process(party, driver, slot, launch, machine)
         hello = Hello(slot, "simulated", party, party, self.name, driver.coordinator.incarnation, launch)
         self.send(party, driver.party, hello, self.chance.randint(*self.conditions.startup))
-
-    def _backend(self, spec: JobSpec, uid: str, subtask: int) -> Backend:
-        return MemoryBackend(uid=uid, subtask=subtask, max_parallelism=spec.plan.graph.max_parallelism)
 
     def _to_worker(self, driver: Driver, action: Send) -> None:
         if isinstance(action.message, Trigger) and action.slot == 0:
@@ -610,6 +619,10 @@ class Simulation:
             return "coordinator" if party == self.driver.party else "an old coordinator"
         process = self.processes.get(party)
         return f"worker {process.slot}" if process is not None else f"process {party}"
+
+
+def _in_memory(spec: JobSpec, uid: str, subtask: int) -> Backend:
+    return MemoryBackend(uid=uid, subtask=subtask, max_parallelism=spec.plan.graph.max_parallelism)
 
 
 class SimulatedJob:

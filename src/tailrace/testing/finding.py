@@ -1,0 +1,60 @@
+"""How soon the searches find a planted bug: the one through golden programs, or the one through random flows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tailrace.testing.planted import BUGS, planted
+from tailrace.testing.planting import RANDOM, Bug
+from tailrace.testing.random_flows.hunting import hunt
+from tailrace.testing.scenarios import Scenario
+from tailrace.testing.search import search
+
+TURNS = 20_000
+"""A golden program with a bug in it is taken for one that never ends after so many turns."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a bug was found."""
+
+    bug: str
+    search: str
+    """The golden program, or "random"."""
+    seed: int
+    wrong: tuple[str, ...]
+    seconds: float
+
+
+def find(name: str, seeds: int = 60, *, known: bool = True, anywhere: bool = False) -> Found | None:
+    """Looks for a planted bug: from the seed that is known to show it on (or from 0), through so many seeds. With
+    `anywhere`, in random flows whatever it says."""
+    bug = BUGS[name]
+    first = bug.seed if known and not anywhere else 0
+    starts = [range(first, first + seeds), range(min(first, seeds))]
+    begun = time.monotonic()
+    program = RANDOM if anywhere else bug.program
+    with planted(name):
+        for tried in starts:
+            found = _random(bug, tried) if program == RANDOM else _golden(bug, tried)
+            if found is not None:
+                return Found(name, program, found[0], tuple(found[1]), time.monotonic() - begun)
+    return None
+
+
+def _golden(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    def tuned(made: Scenario) -> Scenario:
+        return replace(bug.tune(made), max_turns=TURNS)
+
+    _, failed = search(seeds, bug.program, tune=tuned)
+    return (failed[0].scenario.seed, failed[0].wrong) if failed else None
+
+
+def _random(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    def tuned(run: Any) -> Any:
+        return replace(run, world=bug.tune(run.world)) if bug.wants(run) else None
+
+    failed = hunt(seeds, tune=tuned).failed
+    return (failed[0].run.seed, failed[0].wrong) if failed else None

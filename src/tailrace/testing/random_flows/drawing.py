@@ -1,0 +1,308 @@
+"""A random flow, and what it runs under, from a seed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tailrace.testing.faults import Fault
+from tailrace.testing.random_flows.description import (
+    LEVELS,
+    WAYS,
+    Do,
+    Events,
+    Flow,
+    Fork,
+    Kind,
+    Loop,
+    Step,
+    changed,
+)
+from tailrace.testing.scenarios import (
+    LOOP_ANCHORS,
+    MS,
+    NETWORKS,
+    Scenario,
+    drawn_faults,
+    drawn_settings,
+)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A run of a job: all but the last one are left alone after some turns, and the next one goes on from there."""
+
+    parallelism: int
+    turns: int | None = None
+    """None: to its end."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A flow and everything that it runs under."""
+
+    flow: Flow
+    world: Scenario
+    phases: tuple[Phase, ...]
+    disk: bool = False
+    """Whether keyed state is on disk."""
+
+    @property
+    def seed(self) -> int:
+        """What it was drawn from."""
+        return self.world.seed
+
+
+ALWAYS: tuple[Kind, ...] = ("map", "count", "bags", "reducing", "owner", "batches", "running", "running in columns")
+"""What may be anywhere."""
+TIMELESS: tuple[Kind, ...] = ("later", "join", "hoard", "last call")
+"""What gives records on at another time, or without one: no window has one right result behind it."""
+WINDOWS: tuple[Kind, ...] = ("tumbling", "sliding", "windows of columns", "tumbling", "sliding")
+
+
+LARGEST = 700
+"""The size of a flow, in records that operators get, is cut down to this."""
+
+
+@dataclass
+class _Drawing:
+    rng: random.Random
+    windows: bool
+    endless: bool
+    combine: bool
+    phases: int
+    numbers: Iterator[int]
+    more: int = 0
+    """How many sources have come in so far."""
+
+    def number(self) -> int:
+        return next(self.numbers)
+
+    def kinds(self, level: int, in_rounds: Loop | None) -> tuple[Kind, ...]:
+        """What may be drawn at a place."""
+        kinds: list[Kind] = [*ALWAYS, "held"]
+        if in_rounds is not None:
+            strict = in_rounds.rounds != "until dry"
+            ends: tuple[Kind, ...] = () if self.windows else ("to the round's end",) * 3
+            return tuple(kinds[:-1] if strict else kinds) + ends
+        kinds += WINDOWS if self.windows else TIMELESS
+        kinds += ["more"] if self.more < 2 else []
+        kinds += ["extra"] if self.phases > 1 else []
+        kinds += ["twin"] if not level else []
+        return tuple(kind for kind in kinds if not (self.endless and kind in ("hoard", "last call")))
+
+    def do(self, level: int, in_rounds: Loop | None) -> Do:
+        """One operator."""
+        rng = self.rng
+        kind = rng.choice(self.kinds(level, in_rounds))
+        number = self.number()
+        events: Events | None = None
+        phases: tuple[int, ...] = ()
+        if kind == "more":
+            self.more += 1
+            events = self.events(rng.choice([3, 8, 12]), 100 * self.more, endless=self.endless and rng.random() < 0.5)
+        if kind == "extra":
+            phases = tuple(sorted(rng.sample(range(self.phases), rng.randint(1, self.phases - 1))))
+        return Do(
+            kind,
+            number,
+            rng.choice(WAYS) if rng.random() < 0.6 and kind not in ("owner", "extra", "more") else "forward",
+            rng.choice([1, 2, 3]) if rng.random() < 0.15 else None,
+            events,
+            phases,
+        )
+
+    def distinct(self, n: int) -> int:
+        """How many of n records differ. What is combined has one timestamp of several: no window has one right result."""
+        if self.combine:
+            return n if self.windows else self.rng.choice([3, n // 2, n])
+        return self.rng.choice([n, n, max(1, n // 2)])
+
+    def events(self, n: int, first: int, endless: bool) -> Events:
+        """A source."""
+        rng = self.rng
+        splits = rng.choice([1, 1, 2, 3, 5])
+        return Events(
+            n,
+            distinct=self.distinct(n),
+            first=first,
+            splits=splits,
+            pace=rng.choice([0, 0, 300, 2_000]),
+            silence=rng.choice([0, 0, 0, 20 * MS]),
+            disorder=rng.choice([0, 2, 6]),
+            timed=endless or self.windows or rng.random() < 0.6,
+            endless=endless,
+            parallelism=rng.choice([None, None, 1, 3]),
+        )
+
+    def steps(self, least: int, most: int, level: int, in_rounds: Loop | None = None) -> tuple[Step, ...]:
+        """Some steps one after the other; `level` of a loop that would be among them."""
+        rng, found = self.rng, []
+        for _ in range(rng.randint(least, most)):
+            if level and rng.random() < 0.08:
+                found.append(
+                    Fork(self.number(), self.steps(0, 1, level, in_rounds), self.steps(0, 1, level, in_rounds))
+                )
+            else:
+                found.append(self.do(level, in_rounds))  # type: ignore[arg-type]
+        return tuple(found)
+
+    def loop(self, level: int) -> Loop:
+        """A loop, with others in it."""
+        rng = self.rng
+        made = Loop(
+            self.number(),
+            level,
+            (),
+            laps=rng.choice([1, 1, 2, 3] if level else [1, 2, 2, 4]),
+            feedback=rng.choice(
+                ["plain", "plain", "two", "rebalance", "partition_by", "shuffle", "rescale", "columns"]
+            ),
+            separate=rng.random() < 0.2,
+            combine=self.combine and rng.random() < 0.7,
+            spill=rng.choice([None, 0, 100, 2_000]),
+            priority=rng.choice(["adaptive", "feedback-first"]),
+            parallelism=rng.choice([None, None, None, 1, 2, 3]),
+        )
+        if made.combine and made.feedback == "columns":
+            made = replace(made, feedback="plain")
+        if not level and not self.endless and rng.random() < 0.25:
+            made = replace(made, rounds=rng.choice(["until dry", "at most", "until"]), limit=rng.randint(1, 3))
+            return replace(made, body=self.steps(1, 3, 1, made))
+        before = self.steps(0, 2, level + 1)
+        inside: tuple[Step, ...] = ()
+        if level < LEVELS - 1 and rng.random() < (0.3 if level else 0.45):
+            inside = tuple(self.loop(level + 1) for _ in range(rng.choice([1, 1, 1, 2])))
+        return replace(made, body=(*before, *inside, *self.steps(0, 2 if not before else 1, level + 1)))
+
+    def flow(self) -> Flow:
+        """A whole flow."""
+        rng = self.rng
+        n = rng.choice([6, 12, 20, 30])
+        source = self.events(n, 0, self.endless)
+        table = replace(self.events(5, 50, self.endless and rng.random() < 0.4), distinct=5, splits=rng.choice([1, 2]))
+        steps: list[Step] = []
+        for _ in range(rng.choice([0, 1, 1, 1, 1, 2])):
+            steps += [*self.steps(0, 1, 0), self.loop(0)]
+        steps += self.steps(0 if steps else 2, 2 if steps else 5, 0)
+        made = Flow(source, table, tuple(steps), rng.choice([None, None, 1, 2]))
+        while made.size > LARGEST and made.source.n > 3:
+            made = replace(made, source=_fewer(made.source), steps=changed(made.steps, _with_fewer))
+        return made
+
+
+def _fewer(events: Events) -> Events:
+    n = max(3, events.n // 2)
+    return replace(events, n=n, distinct=max(1, min(n, events.distinct)))
+
+
+def _with_fewer(step: Step) -> tuple[Step, ...]:
+    if isinstance(step, Loop):
+        return (replace(step, laps=max(1, step.laps - 1)),)
+    return (replace(step, events=_fewer(step.events)),) if isinstance(step, Do) and step.events is not None else (step,)
+
+
+def drawn_flow(seed: int, phases: int = 1, endless: bool | None = None) -> Flow:
+    """The flow of a seed."""
+    rng = random.Random(f"tailrace random flow {seed}")
+    never = rng.random() < 0.15
+    drawing = _Drawing(
+        rng,
+        windows=rng.random() < 0.45,
+        endless=never if endless is None else endless,
+        combine=rng.random() < 0.2,
+        phases=phases,
+        numbers=itertools.count(1),
+    )
+    return drawing.flow()
+
+
+def drawn(seed: int, faults: bool = True) -> Run:
+    """Everything that a seed says."""
+    rng = random.Random(f"tailrace random run {seed}")
+    network = rng.choice(sorted(NETWORKS))
+    checkpointing = rng.random() < 0.85
+    parallelism = rng.choice([1, 2, 2, 3])
+    phases = [Phase(parallelism)]
+    if checkpointing and rng.random() < 0.4:
+        for _ in range(rng.choice([1, 1, 2])):
+            phases[-1] = replace(phases[-1], turns=rng.choice([300, 1_000, 3_000, 6_000]) + rng.randint(0, 300))
+            phases.append(Phase(rng.choice([1, 2, 3, parallelism])))
+    flow = drawn_flow(seed, len(phases), None if checkpointing else False)
+    settings = drawn_settings(rng, rng.choice([1, 2, 4, 10]) * MS, network) if checkpointing else None
+    if (
+        settings is not None
+    ):  # barriers go around loops, and a program that is cut down should not fail for another reason
+        settings = replace(settings, timeout=6 * settings.timeout, tolerated_failures=10_000)
+        if flow.endless and settings.interval is not None:  # time must pass quickly until the last of it is published
+            settings = replace(settings, interval=10 * settings.interval)
+    struck = drawn_faults(rng, checkpointing) if faults else ()
+    struck = tuple(_in_loops(rng, fault) for fault in struck)
+    world = Scenario(
+        seed,
+        "random",
+        flow.source.n,
+        parallelism=parallelism,
+        max_parallelism=rng.choice([4, 16, 128]),
+        network=network,
+        checkpoints=settings,
+        restarts=(rng.choice(["fixed", "exponential"]), rng.choice([0, 0, 1 * MS])),
+        window=rng.choice([None, None, 1, 400, 3_000]),
+        small=rng.choice([None, 0, 10, 40]),
+        chunk=rng.choice([None, 1, 300]),
+        debug=rng.random() < 0.1,
+        copies=rng.random() < 0.1,
+        eager=rng.random() < 0.3,
+        faults=struck,
+    )
+    return Run(flow, world, tuple(phases), disk=checkpointing and rng.random() < 0.06)
+
+
+def _in_loops(rng: random.Random, fault: Fault) -> Fault:
+    moved = replace(fault, turn=rng.randint(0, 30), after=rng.choice(LOOP_ANCHORS))
+    return moved if rng.random() < 0.35 else fault
+
+
+def options(run: Run) -> dict[str, set[Any]]:
+    """What is chosen in a run, by option: to see that everything really occurs."""
+    flow, world = run.flow, run.world
+    found: dict[str, set[Any]] = {option: {value} for option, value in world.options().items()}
+    for name in ("rate", "paced", "program", "feedback in memory", "priority"):
+        found.pop(name, None)
+    found |= {
+        "operator": {step.kind for step in flow.operators()},
+        "partitioning": {step.way for step in flow.operators()},
+        "parallelism of an operator": {step.parallelism for step in flow.operators()},
+        "place of an operator": set(_places(flow.steps)),
+        "loops": {len(list(flow.loops()))},
+        "level": {loop.level for loop in flow.loops()},
+        "fork": {any(isinstance(step, Fork) for step in flow.all())},
+        "endless": {events.endless for events in flow.sources()},
+        "splits": {events.splits for events in flow.sources()},
+        "disorder": {events.disorder for events in flow.sources()},
+        "silence": {events.silence > 0 for events in flow.sources()},
+        "pace": {events.pace for events in flow.sources()},
+        "phases": {len(run.phases)},
+        "another parallelism": {len({phase.parallelism for phase in run.phases}) > 1},
+        "backend": {"disk" if run.disk else "memory"},
+        "sink": {flow.sink},
+        "fault": {fault.kind for fault in world.faults},
+        "storage": {fault.outcome for fault in world.faults if fault.kind == "storage"},
+    }
+    for name in ("laps", "feedback", "separate", "combine", "spill", "priority", "parallelism", "rounds"):
+        found[f"loop: {name}"] = {getattr(loop, name) for loop in flow.loops()}
+    return found
+
+
+def _places(steps: tuple[Step, ...], loops: int = 0) -> Iterator[tuple[str, str]]:
+    """Which operator is where."""
+    for step in steps:
+        if isinstance(step, Loop):
+            yield from _places(step.body, loops + 1)
+        elif isinstance(step, Fork):
+            yield from _places(step.left + step.right, loops)
+        else:
+            yield step.kind, "in loops" if loops > 1 else "in a loop" if loops else "outside"

@@ -1,0 +1,276 @@
+"""Runs a random flow in the simulator, phase by phase, and judges what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import tailrace as tr
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.errors import TailraceError
+from tailrace.storage.disk import DiskBackend
+from tailrace.testing.checker import BOOKS, Book, Ledger
+from tailrace.testing.inprocess import prepared_simulation
+from tailrace.testing.loop_watch import LoopFiles, LoopWatch, counting_feedback
+from tailrace.testing.random_flows.building import Building
+from tailrace.testing.random_flows.description import told
+from tailrace.testing.random_flows.drawing import Phase, Run
+from tailrace.testing.random_flows.interpreter import Result, expected, gathered
+from tailrace.testing.scenarios import (
+    BROKE,
+    EXPECTED_CAUSES,
+    LIMITS,
+    NETWORKS,
+    judge_files,
+    strategy,
+    switches,
+)
+from tailrace.testing.simulator import Simulation
+
+LEAST, EACH = 15_000, 15
+"""A run whose faults are over is taken for one that never ends after so many turns, and so many for each time that an
+operator gets a record: several times what the slowest of thousands of seeds took."""
+
+
+@dataclass
+class Outcome:
+    """What came of a run."""
+
+    run: Run
+    wrong: list[str] = field(default_factory=list)
+    covered: Counter[str] = field(default_factory=Counter)
+    turns: int = 0
+    digest: str = ""
+    trace: list[str] = field(default_factory=list)
+    idle: list[str] = field(default_factory=list)
+    """What each task does nothing for, where a run did not end."""
+
+    @property
+    def command(self) -> str:
+        """What repeats it."""
+        seed = self.run.seed
+        return f"python -m tailrace.testing.search --random --seeds {seed}:{seed + 1} --trace"
+
+    @property
+    def told(self) -> str:
+        """A failure, with its story and the command that repeats it."""
+        lines = [f"random seed {self.run.seed}:", *(f"  {wrong}" for wrong in self.wrong[:5])]
+        lines += [f"    {line}" for line in self.idle]
+        lines += [f"  {line}" for line in story(self.run).splitlines()]
+        return "\n".join([*lines, f"  again: {self.command}"])
+
+
+def story(run: Run) -> str:
+    """What is run, as text."""
+    world = replace(run.world, faults=())
+    lines = [told(run.flow), f"phases {told(run.phases)}", f"{world}", "on disk" if run.disk else "in memory"]
+    return "\n".join([*lines, *(f"{fault}" for fault in run.world.faults)])
+
+
+def carry_out(run: Run, *, keep_trace: bool = False) -> Outcome:
+    """Runs everything, and looks at all that it did."""
+    outcome = Outcome(run)
+    name = f"random {run.seed}"
+    book = BOOKS[name] = Book()
+    checkpointing = run.world.checkpoints is not None
+    files = LoopFiles([book] if checkpointing else [])
+    if not checkpointing:
+        book.committed = None
+    try:
+        with switches(run.world), contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory()) if run.disk else None
+            _Phases(run, outcome, name, book, files, folder, keep_trace).go()
+    finally:
+        del BOOKS[name]
+    return outcome
+
+
+@dataclass
+class _Phases:
+    """The phases of a run, one after the other."""
+
+    run: Run
+    outcome: Outcome
+    name: str
+    book: Book
+    files: LoopFiles
+    folder: str | None
+    keep_trace: bool
+
+    def __post_init__(self) -> None:
+        self.expected = expected(self.run.flow)
+        self.now: int | None = None
+
+    def go(self) -> None:
+        """Runs them, and judges the last one."""
+        wrong, world = self.outcome.wrong, None
+        for number, phase in enumerate(self.run.phases):
+            world = self.world(number, phase)
+            watch = LoopWatch(world, self.files)
+            if self.now is not None:
+                world.now = self.now
+            try:
+                with counting_feedback(world.covered):
+                    self.through(world, phase)
+            except TailraceError as error:
+                wrong.append(f"{type(error).__name__}: {error.args[0]}")
+                self.outcome.idle = list(idle_tasks(world))
+            self.gather(world)
+            wrong += watch.wrong
+            if wrong:
+                break
+            self.now = world.now
+        assert world is not None
+        self.judge(world)
+
+    def world(self, number: int, phase: Phase) -> Simulation:
+        """The simulation of a phase."""
+        made = self.run.world
+        env = tr.Environment(
+            parallelism=phase.parallelism,
+            max_parallelism=made.max_parallelism,
+            debug=made.debug,
+            copy_records=made.copies,
+            checkpoint=tr.CheckpointConfig(dir="memory") if made.checkpoints is not None else None,
+        )
+        counting = len({one.parallelism for one in self.run.phases}) == 1
+        stream = Building(self.run.flow, env, number, counting).everything()
+        stream.sink_to(Ledger(self.name), uid="ledger", parallelism=self.run.flow.sink)
+        world = prepared_simulation(
+            env,
+            name="random",
+            seed=made.seed * 8 + number,
+            conditions=NETWORKS[made.network],
+            limits=LIMITS,
+            keep_trace=self.keep_trace,
+            checkpoints=made.checkpoints,
+            restarts=lambda: strategy(made.restarts),
+            files=self.files,
+            faults=made.faults,
+            origin="latest" if number else None,
+            run_id=f"run{number}",
+        )
+        if self.folder is not None:
+            world.backend = _on_disk(Path(self.folder) / str(number), world)
+        return world
+
+    def through(self, world: Simulation, phase: Phase) -> None:
+        """Goes through a phase: to its end, or for so many turns."""
+        done = self._all_there() if self.run.flow.endless and phase.turns is None else lambda: False
+        limit = LEAST + EACH * self.run.flow.size
+        since = 0
+        world.start()
+        while not world.coordinator.status.final:
+            if phase.turns is not None and world.turns >= phase.turns:
+                return
+            if world.disturbed:
+                since = world.turns
+            if world.turns - since > limit:
+                raise TailraceError(f"it did not end within {limit} turns behind the last fault")
+            if world.turns % 32 == 0 and done():
+                world.coordinator.cancel(world.now)
+                world.coordinate(world.driver)
+                done = lambda: False  # noqa: E731
+            world.turn()
+        status, cause = world.coordinator.status, world.coordinator.cause
+        right = JobStatus.CANCELLED if self.run.flow.endless else JobStatus.FINISHED
+        if self._left_to_chance(world):
+            world.count("left to chance")
+        elif status is not right:
+            self.outcome.wrong.append(f"the job ended as {status}: {cause.message if cause else 'no cause'}")
+        elif world.coordinator.left_behind:
+            self.outcome.wrong.append(f"the job ended without its slots {world.coordinator.left_behind}")
+        world.drain()
+
+    def _all_there(self) -> Callable[[], bool]:
+        """Whether everything that is to come has been published."""
+        seen = -1
+
+        def asked() -> bool:
+            nonlocal seen
+            if len(self.book.published) == seen:
+                return False
+            seen = len(self.book.published)
+            return gathered(self.book.records()) == self.expected
+
+        return asked
+
+    def _left_to_chance(self, world: Simulation) -> bool:
+        cause = world.coordinator.cause
+        return world.settings is None and cause is not None and "a part or nothing is visible" in cause.message
+
+    def gather(self, world: Simulation) -> None:
+        """What happened in a phase."""
+        outcome = self.outcome
+        outcome.turns += world.turns
+        outcome.digest += world.digest
+        outcome.trace += world.trace
+        outcome.covered.update(world.covered)
+        for cause in world.causes:
+            if cause.kind not in EXPECTED_CAUSES or BROKE in cause.message:
+                outcome.wrong.append(f"the job was restarted because of {cause.kind}: {cause.message}")
+                break
+
+    def judge(self, world: Simulation) -> None:
+        """What is wrong with what was published, and with what there is in the storage."""
+        outcome, book, files = self.outcome, self.book, self.files
+        outcome.covered.update(book.counts)
+        held = [sum(heads.values()) for heads in files.feedback]
+        outcome.covered["committed"] += files.commits
+        outcome.covered["a checkpoint with feedback in it"] += sum(1 for records in held if records)
+        outcome.covered["records of feedback in checkpoints"] += sum(held)
+        outcome.covered["a checkpoint when some had finished"] += files.ended_early
+        outcome.covered["a checkpoint that refers to others"] += files.incremental
+        outcome.wrong += book.wrong + files.wrong
+        found = gathered(book.records())
+        if not outcome.covered["left to chance"]:
+            outcome.wrong += self.expected.differences(found)
+        outcome.wrong += self._order(found)
+        if not outcome.wrong:
+            outcome.wrong += judge_files(world, files)
+
+    def _order(self, found: Result) -> Iterator[str]:
+        """Of one key, what an operator tells comes in its order, where all have one parallelism."""
+        if not self.run.flow.uniform or any(loop.rounds for loop in self.run.flow.loops()):
+            return
+        last: Counter[Any] = Counter()
+        for record in self.book.records():
+            if record[0] == "visit":
+                _, number, key, place = record
+                if place <= last[number, key]:
+                    yield f"of operator {number} and key {key}, {place} was published after {last[number, key]}"
+                    return
+                last[number, key] = place
+
+
+def idle_tasks(world: Simulation) -> Iterator[str]:
+    """What each task of a simulation that does not end does nothing for."""
+    yield f"the job is {world.coordinator.status}"
+    for process in world.processes.values():
+        machine = process.machine
+        for task in machine.tasks() if machine.stepping else ():
+            operators = ", ".join(operator.node.name for operator in task.chain.operators)
+            try:
+                idle = machine.step(task, world.now, 1)
+                said = "has something to do" if idle is None else str(idle)
+            except Exception as error:
+                said = f"fails by {error!r}"
+            yield f"worker {process.slot}, {task.id} ({operators}): {said}"
+
+
+def _on_disk(folder: Path, world: Simulation) -> Any:
+    """Makes backends on disk, each in a folder of its own, that keep little in memory."""
+    made = iter(range(1_000_000))
+
+    def backend(spec: Any, uid: str, subtask: int) -> Any:
+        groups = spec.plan.graph.max_parallelism
+        place = folder / str(next(made))
+        world.covered["backends on disk"] += 1
+        return DiskBackend(place, groups, uid, subtask, top_entries=4, cache_entries=3)
+
+    return backend

@@ -1,0 +1,44 @@
+"""When a source has which record: plain data and plain Python, for the source that gives them and for the interpreter
+that says when event time may have come how far."""
+
+from __future__ import annotations
+
+from tailrace.testing.random_flows.description import Events
+
+START = 1_700_000_000_000_000
+"""Where the clock of a simulation begins (int64 microseconds)."""
+FLUSH = 100_000
+"""The timestamp of the record that ends what an endless source has to say."""
+
+
+def at(events: Events, i: int) -> int:
+    """The timestamp of record i, in seconds."""
+    if i >= events.n:
+        return FLUSH
+    return max(0, i - (i * 7919 + 3) % (events.disorder + 1))
+
+
+def given(events: Events, i: int) -> int:
+    """When record i can be read, in microseconds of the clock."""
+    silent = events.silence if i * 2 >= events.n else 0
+    return START + i * events.pace + silent
+
+
+def numbers(events: Events, split: int) -> list[int]:
+    """The records of a split, in order; the last one of an endless source is no record, but the end of what it says."""
+    found = list(range(split, events.n, events.splits))
+    return [*found, events.n + split] if events.endless else found
+
+
+def reached(events: Events, time: float) -> int:
+    """The first moment at which the event time of this source can have come to `time` (seconds)."""
+    moments = []
+    for split in range(events.splits):
+        mine = numbers(events, split)
+        if not mine:
+            continue
+        enough = [given(events, i) for i in mine if at(events, i) - events.disorder > time]
+        if not events.endless:  # where it has ended it holds nobody back
+            enough.append(given(events, mine[-1]))
+        moments.append(min(enough))
+    return max(moments, default=START)
