@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,3 +60,26 @@ def _random(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
 
     failed = hunt(seeds, tune=tuned).failed
     return (failed[0].run.seed, failed[0].wrong) if failed else None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command: which search finds which bug, and how soon."""
+    parser = argparse.ArgumentParser(prog="python -m tailrace.testing.finding", description=__doc__)
+    parser.add_argument("bugs", nargs="*", help="names of planted bugs, or parts of them; all, where none is given")
+    parser.add_argument("--seeds", type=int, default=500, help="how many are tried")
+    parser.add_argument("--random", action="store_true", help="looks through random flows only")
+    parser.add_argument("--known", action="store_true", help="begins where a bug is known to be found")
+    options = parser.parse_args(arguments)
+    missed = 0
+    for name in BUGS:
+        if options.bugs and not any(part in name for part in options.bugs):
+            continue
+        found = find(name, options.seeds, known=options.known, anywhere=options.random)
+        missed += found is None
+        said = "not found" if found is None else f"{found.search} {found.seed}, {found.seconds:.0f} s: {found.wrong[0]}"
+        print(f"{name}: {said}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -53,6 +53,9 @@ FIGURES = (
     "records of feedback spilled",
 )
 
+MANY = 1_000
+"""So many random dataflows must have had every value of every option."""
+
 
 def search(
     seeds: Iterable[int],
@@ -145,7 +148,7 @@ def covered_by(found: Hunt) -> Iterable[str]:
         yield f"{found.covered[what]:>9}  {what}"
     for option, values in sorted(found.chosen.items()):
         yield f"{option}: " + ", ".join(f"{value} {count}" for value, count in sorted(values.items(), key=str))
-    for option, missing in found.missing():
+    for option, missing in found.missing() if found.covered["runs"] >= MANY else ():
         yield f"no run had {option}: {', '.join(map(str, missing))}"
 
 

@@ -232,13 +232,11 @@ def drawn(seed: int, faults: bool = True) -> Run:
             phases[-1] = replace(phases[-1], turns=rng.choice([300, 1_000, 3_000, 6_000]) + rng.randint(0, 300))
             phases.append(Phase(rng.choice([1, 2, 3, parallelism])))
     flow = drawn_flow(seed, len(phases), None if checkpointing else False)
-    settings = drawn_settings(rng, rng.choice([1, 2, 4, 10]) * MS, network) if checkpointing else None
+    settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None
     ):  # barriers go around loops, and a program that is cut down should not fail for another reason
         settings = replace(settings, timeout=6 * settings.timeout, tolerated_failures=10_000)
-        if flow.endless and settings.interval is not None:  # time must pass quickly until the last of it is published
-            settings = replace(settings, interval=10 * settings.interval)
     struck = drawn_faults(rng, checkpointing) if faults else ()
     struck = tuple(_in_loops(rng, fault) for fault in struck)
     world = Scenario(
@@ -259,6 +257,14 @@ def drawn(seed: int, faults: bool = True) -> Run:
         faults=struck,
     )
     return Run(flow, world, tuple(phases), disk=checkpointing and rng.random() < 0.06)
+
+
+def _interval(rng: random.Random, flow: Flow, network: str) -> int:
+    """From one checkpoint to the next, in microseconds: a few times what it takes each task to have its turn. In an endless
+    flow time must pass quickly until the last of it is published."""
+    tasks = 8 + 4 * len(list(flow.operators())) + 10 * len(list(flow.loops()))
+    turn = sum(NETWORKS[network].step_cost) // 2
+    return int(max(1 * MS, tasks * turn * rng.choice([1, 2, 6])) * (5 if flow.endless else 1))
 
 
 def _in_loops(rng: random.Random, fault: Fault) -> Fault:

@@ -14,6 +14,7 @@ import tailrace as tr
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import TailraceError
 from tailrace.storage.disk import DiskBackend
+from tailrace.task.idle import Reason
 from tailrace.testing.checker import BOOKS, Book, Ledger
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.loop_watch import LoopFiles, LoopWatch, counting_feedback
@@ -31,6 +32,7 @@ from tailrace.testing.scenarios import (
     switches,
 )
 from tailrace.testing.simulator import Simulation
+from tailrace.testing.world import EPOCH
 
 LEAST, EACH = 15_000, 15
 """A run whose faults are over is taken for one that never ends after so many turns, and so many for each time that an
@@ -249,18 +251,31 @@ class _Phases:
 
 
 def idle_tasks(world: Simulation) -> Iterator[str]:
-    """What each task of a simulation that does not end does nothing for."""
-    yield f"the job is {world.coordinator.status}"
+    """What each task of a simulation that does not end does nothing for: those that merely have no input in one line."""
+    coordinator = world.coordinator
+    pending = sorted(coordinator.checkpoints.pending) if coordinator.checkpoints is not None else []
+    yield f"the job is {coordinator.status}, checkpoints under way: {pending}"
     for process in world.processes.values():
-        machine = process.machine
+        machine, waiting = process.machine, []
         for task in machine.tasks() if machine.stepping else ():
-            operators = ", ".join(operator.node.name for operator in task.chain.operators)
-            try:
-                idle = machine.step(task, world.now, 1)
-                said = "has something to do" if idle is None else str(idle)
-            except Exception as error:
-                said = f"fails by {error!r}"
-            yield f"worker {process.slot}, {task.id} ({operators}): {said}"
+            said = _idle(world, machine, task)
+            if said == str(Reason.NO_INPUT.value):
+                waiting.append(str(task.id))
+            elif said != str(Reason.FINISHED.value):
+                names = ", ".join(operator.node.name for operator in task.chain.operators)
+                yield f"worker {process.slot}, {task.id} ({names}): {said}"
+        yield f"worker {process.slot}, no input: {', '.join(waiting)}"
+
+
+def _idle(world: Simulation, machine: Any, task: Any) -> str:
+    try:
+        idle = machine.step(task, world.now, 1)
+    except Exception as error:
+        return f"fails by {error!r}"
+    if idle is None:
+        return "has something to do"
+    until = "" if idle.wake_at is None else f" until {idle.wake_at - EPOCH}"
+    return f"{idle.reason.value}{until}"
 
 
 def _on_disk(folder: Path, world: Simulation) -> Any:

@@ -86,7 +86,12 @@ def _at(steps: tuple[Step, ...], place: int, change: Callable[[Step], tuple[Step
 
 
 def _flat(step: Step) -> tuple[Step, ...]:
-    return step.left + step.right if isinstance(step, Fork) else (step,)
+    """What is inside of a fork, or of a loop that is not needed itself."""
+    if isinstance(step, Fork):
+        return step.left + step.right
+    if isinstance(step, Loop) and step.rounds is None:
+        return changed(step.body, lambda one: (replace(one, level=one.level - 1) if isinstance(one, Loop) else one,))
+    return (step,)
 
 
 def _plainer(kind: type, **values: Any) -> Callable[[Step], tuple[Step, ...]]:
