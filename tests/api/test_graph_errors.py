@@ -238,10 +238,20 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
         AttributeError,
         "window: the stream has no key; call key_by(...) before it",
     ),
-    "a stateless verb after a key": (
-        lambda env: ROWS(env).key_by(id).map(id),
-        AttributeError,
-        "map: the stream is keyed; call map before key_by",
+    "streams that are keyed differently": (
+        lambda env: ROWS(env).key_by(id).union(ROWS(env).key_by(abs)),
+        tr.GraphError,
+        "union: the streams are keyed differently; key the union instead: a.union(b).key_by(...)",
+    ),
+    "several keys of which one is a function": (
+        lambda env: ROWS(env).key_by("name", id),
+        tr.GraphError,
+        "key_by: several keys are names of columns; for anything else give one function that returns a tuple",
+    ),
+    "no key at all": (
+        lambda env: ROWS(env).key_by(),
+        tr.GraphError,
+        "key_by: give a function, a column, or several columns",
     ),
     "no verb": (lambda env: ROWS(env).forEach(id), AttributeError, "forEach: the stream has no such verb"),
     "a stream keyed twice": (
@@ -323,7 +333,7 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "a union with a keyed stream": (
         lambda env: ROWS(env).union(ROWS(env).key_by(id)),
         tr.TypeMismatch,
-        "union: expected a stream, got KeyedStream; use connect for keyed streams",
+        "union: expected a DataStream, got KeyedStream; key the union instead, a.union(b).key_by(...), or use connect",
     ),
     "a union of two partitionings": (
         lambda env: ROWS(env).union(ROWS(env).rebalance()),

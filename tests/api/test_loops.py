@@ -699,9 +699,15 @@ def test_what_cannot_be_is_refused_when_it_is_written(what: str) -> None:
     assert type(raised.value) is kind
 
 
-def test_a_loop_cannot_begin_with_a_key() -> None:
-    with pytest.raises(AttributeError, match="iterate: the stream is keyed; call iterate before key_by"):
-        numbers(environment()).key_by("x").iterate(plain)  # type: ignore[attr-defined]
+def test_a_loop_that_begins_with_a_key_gets_the_records_by_key() -> None:
+    env = environment()
+    keyed = env.from_collection([(n % 3, n) for n in range(12)]).key_by(lambda r: r[0])
+    out = keyed.iterate(lambda s: (s.filter(lambda r: r[1] > 5).map(lambda r: (r[0], r[1] - 6)), s))
+    collected = out.sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert sorted(collected.result()) == sorted(
+        [(n % 3, n) for n in range(12)] + [(n % 3, n - 6) for n in range(6, 12)]
+    )
 
 
 # A body that raises.

@@ -396,3 +396,61 @@ def test_keys_that_differ_have_their_own_state() -> None:
     keys = [0, 1, 2, "1", b"1", None, (), (1,), ((1,),), (1, 1), NAN, 0.5, Decimal("0.1"), 0.1, "", b"", -1]
     h = tr.testing.harness(Base(), key=lambda value: value)
     assert [h.push(key)[0][1] for key in keys] == [1] * len(keys)
+
+
+# What is written in the place of a handle.
+
+
+@pytest.mark.parametrize(
+    ("state", "name", "way"),
+    [
+        (tr.ValueState(int, default=0), "total", r"self\.total\.value = \.\.\."),
+        (tr.ListState(int), "items", r"self\.items\.value = \.\.\."),
+        (tr.MapState(str, int), "seen", r"self\.seen\[key\] = \.\.\."),
+    ],
+)
+def test_assigning_to_a_declared_state_instead_of_its_value_is_an_error(state: Any, name: str, way: str) -> None:
+    """`self.total = 5` made an attribute of the function, which all keys of a subtask shared and no checkpoint held."""
+
+    def replace(function: Any, value: Any) -> Any:
+        setattr(function, name, value)
+
+    h = driven(replace, **{name: state})
+    with pytest.raises(tr.UserCodeError, match=rf"state '{name}' was replaced by 5 .* write {way}") as raised:
+        h.push(("a", 5))
+    assert raised.value.permanent
+
+
+def test_a_misspelt_attribute_of_a_handle_is_an_error() -> None:
+    def misspell(function: Any, value: Any) -> Any:
+        function.total.valeu = value
+
+    h = driven(misspell, total=tr.ValueState(int, default=0))
+    with pytest.raises(tr.UserCodeError, match="'ValueState' object has no attribute 'valeu'"):
+        h.push(("a", 5))
+
+
+def test_a_list_is_used_like_a_list() -> None:
+    def work(function: Any, value: Any) -> Any:
+        items = function.items
+        items.append(value)
+        items.extend([value + 1, value + 2])
+        items[0] = items[-1]
+        del items[1]
+        return list(items), len(items), items[-1], items[:1], value in items, value + 2 in items
+
+    h = driven(work, items=tr.ListState(int))
+    assert h.push(("a", 1)) == [([3, 3], 2, 3, [3], False, True)]
+    assert h.push(("b", 7)) == [([9, 9], 2, 9, [9], False, True)]
+    assert h.state("items") == {"a": [3, 3], "b": [9, 9]}
+
+
+def test_deleting_the_last_item_of_a_list_forgets_it() -> None:
+    def work(function: Any, value: Any) -> Any:
+        function.items.append(value)
+        del function.items[0]
+        return function.items.exists()
+
+    h = driven(work, items=tr.ListState(int))
+    assert h.push(("a", 1)) == [False]
+    assert h.state("items") == {}

@@ -43,8 +43,14 @@ class Context(Protocol):
         """The round at hand of a loop in rounds, from 0; None outside of one."""
         ...
 
-    def emit(self, tag: str, value: Any) -> None:
-        """Sends a value to the side output `tag`."""
+    def emit(self, tag: str, value: Any, timestamp: Instant | None = None) -> None:
+        """Sends a value to the side output `tag`, with the timestamp of the record at hand where none is given."""
+        ...
+
+    def stamped(self, value: Any, timestamp: Instant | None) -> Any:
+        """A record to yield or return with a timestamp of its own: `yield ctx.stamped(order, order.time)`; None for none.
+        Other records get the timestamp of the record (or timer) at hand, which is a wrong one where a function releases
+        what came before."""
         ...
 
     def set_timer(self, *, event_time: Instant | None = None, processing_time: Instant | None = None) -> None:

@@ -28,6 +28,7 @@ from tailrace.api.functions import (
     Span,
 )
 from tailrace.api.nodes import Stream, Upstream, add_node, check_together
+from tailrace.api.released import check_times
 from tailrace.api.windows import WindowSpec
 from tailrace.elements.batches import Form
 from tailrace.elements.timestamps import micros
@@ -123,9 +124,17 @@ class DataStream(Stream):
 
     # Keys and partitionings.
 
-    def key_by(self, key: Selector, *, name: str | None = None) -> KeyedStream:
-        """Records of equal keys go to one subtask, in order. `key` is a function, a column, or several columns."""
-        selector = check_selector(key, self.columns, name or "key_by")
+    def key_by(self, *key: Selector, name: str | None = None) -> KeyedStream:
+        """Records of equal keys go to one subtask, in order. The key is a function, a column, or several columns:
+        `key_by("country", "city")`."""
+        verb = name or "key_by"
+        if len(key) > 1 and not all(isinstance(one, str) for one in key):
+            raise GraphError(
+                f"{verb}: several keys are names of columns; for anything else give one function that returns a tuple"
+            )
+        if not key:
+            raise GraphError(f"{verb}: give a function, a column, or several columns")
+        selector = check_selector(key if len(key) > 1 else key[0], self.columns, verb)
         return KeyedStream(self.env, self._upstreams, self.form, self.columns, selector)
 
     def rebalance(self) -> DataStream:
@@ -158,9 +167,10 @@ class DataStream(Stream):
         """The records of several streams of one form, in no particular order between them."""
         streams = [self, *others]
         for other in others:
-            if not isinstance(other, DataStream):
+            if not isinstance(other, DataStream) or isinstance(other, KeyedStream) != isinstance(self, KeyedStream):
                 raise TypeMismatch(
-                    f"union: expected a stream, got {type(other).__name__}; use connect for keyed streams"
+                    f"union: expected a {type(self).__name__}, got {type(other).__name__}; key the union instead, "
+                    f"a.union(b).key_by(...), or use connect"
                 )
             check_together(self, other, "union")
             if other.form != self.form:
@@ -171,7 +181,7 @@ class DataStream(Stream):
         upstreams = tuple(up for stream in streams for up in stream._upstreams)
         return DataStream(self.env, upstreams, self.form, columns, self._partitioning)
 
-    def connect(self, other: DataStream | KeyedStream) -> ConnectedStreams:
+    def connect(self, other: DataStream) -> ConnectedStreams:
         """Two streams, of different types if need be, into one `CoProcessFunction`."""
         check_together(self, other, "connect")
         return ConnectedStreams(self, other)
@@ -295,14 +305,9 @@ class DataStream(Stream):
         return DataStream(self.env, ((node.id, None),), form, columns)
 
 
-class KeyedStream(Stream):
-    """A stream whose records of equal keys go to one subtask, with state per key."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name):
-            need = f"is keyed; call {name} before key_by" if hasattr(DataStream, name) else "has no such verb"
-            raise AttributeError(f"{name}: the stream {need}")
+class KeyedStream(DataStream):
+    """A stream whose records of equal keys go to one subtask, with state per key. It takes every verb that a stream takes:
+    the next operator gets the records by key. What that emits has no key until `key_by` is called again."""
 
     def __init__(
         self,
@@ -312,8 +317,18 @@ class KeyedStream(Stream):
         columns: tuple[str, ...] | None,
         key: Selector,
     ) -> None:
-        super().__init__(env, upstreams, form, columns)
+        super().__init__(env, upstreams, form, columns, ops.Hash(key))
         self.key = key
+
+    def union(self, *others: DataStream) -> DataStream:
+        """The records of several streams that are keyed by the same columns or the same function, by that key."""
+        for other in others:
+            if isinstance(other, KeyedStream) and other.key != self.key:
+                raise GraphError(
+                    "union: the streams are keyed differently; key the union instead: a.union(b).key_by(...)"
+                )
+        both = super().union(*others)
+        return KeyedStream(self.env, both._upstreams, both.form, both.columns, self.key)
 
     def process(self, fn: Any, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
         """Works record by record with state and timers: a `KeyedProcessFunction`, or a plain `f(value, ctx)`. At the end
@@ -385,11 +400,6 @@ class KeyedStream(Stream):
         lateness = _span(allowed_lateness, "window")
         return WindowedStream(self, windows, lateness)
 
-    def connect(self, other: DataStream | KeyedStream) -> ConnectedStreams:
-        """Two streams, of different types if need be, into one `CoProcessFunction`."""
-        check_together(self, other, "connect")
-        return ConnectedStreams(self, other)
-
     def _aggregate(
         self, aggregates: tuple[tuple[str, AggregateFunction], ...], verb: str, options: dict[str, Any]
     ) -> DataStream:
@@ -401,19 +411,6 @@ class KeyedStream(Stream):
         columns = (*key_columns(stream.key), *(n for n, _ in aggregates)) if form == "columns" else None
         check_names(columns or (), _verb(verb, options))
         return stream._add(ops.Aggregate(self.key, aggregates), verb, options, form=form, columns=columns)
-
-    def _add(
-        self,
-        operator: Operator,
-        name: str,
-        options: dict[str, Any],
-        *,
-        form: Form = "rows",
-        columns: tuple[str, ...] | None = None,
-    ) -> DataStream:
-        edges = self._edges(ops.Hash(self.key))
-        node = add_node(self, operator, edges, name, options, form, columns)
-        return DataStream(self.env, ((node.id, None),), form, columns)
 
 
 class WindowedStream:
@@ -480,7 +477,7 @@ class WindowedStream:
 class ConnectedStreams:
     """Two streams into one function."""
 
-    def __init__(self, first: DataStream | KeyedStream, second: DataStream | KeyedStream) -> None:
+    def __init__(self, first: DataStream, second: DataStream) -> None:
         self.first = first
         self.second = second
 
@@ -502,7 +499,9 @@ class ConnectedStreams:
         self._check_keys(fn, verb)
         check_together(self.first, self.second, verb)
         keys = (getattr(self.first, "key", None), getattr(self.second, "key", None))
-        edges = (*_port_edges(self.first, 0), *_port_edges(self.second, 1))
+        inputs = _port_edges(self.first, 0), _port_edges(self.second, 1)
+        check_times(fn, inputs, self.first.env._graph.nodes, verb)
+        edges = (*inputs[0], *inputs[1])
         node = add_node(self.first, ops.CoProcess(fn, keys, _at_end(at_end)), edges, "process", options, "rows", None)
         return DataStream(self.first.env, ((node.id, None),), "rows")
 
@@ -518,9 +517,7 @@ class ConnectedStreams:
             )
 
 
-def _port_edges(stream: DataStream | KeyedStream, port: int) -> tuple[Edge, ...]:
-    if isinstance(stream, KeyedStream):
-        return stream._edges(ops.Hash(stream.key), port)
+def _port_edges(stream: DataStream, port: int) -> tuple[Edge, ...]:
     return stream._edges(stream._partitioning, port)
 
 

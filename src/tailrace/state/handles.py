@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import isclass
 from typing import Any, NoReturn, Protocol
 
-from tailrace.errors import ConfigError, GraphError, StateAccessError
+from tailrace.errors import ConfigError, GraphError, StateAccessError, shortened
 from tailrace.state.backend import Backend
 from tailrace.state.codecs import codec_for, immutable
 from tailrace.state.tables import Table
@@ -42,10 +42,20 @@ class KeyHolder(Protocol):
     current_key: Any
 
 
+_BINDING = ("_holder", "_table", "_top")
+
+
 class State:
     """The root of all keyed states: a declaration until it is bound."""
 
     kind = "state"
+    # With slots a misspelt attribute (`self.total.valeu = 3`) is an error and no new attribute that nobody reads.
+    __slots__ = ("_holder", "_table", "_top", "encoding", "name", "type")
+
+    _holder: KeyHolder
+    _table: Table
+    _top: dict[Any, Any]
+    """The top layer of the table; another one after each freeze."""
 
     def __init__(self, type: Any = object, *, ttl: Any = None, encoding: str | None = None) -> None:
         if ttl is not None:
@@ -83,15 +93,19 @@ class State:
         """Whether the key at hand has a value."""
         return self._holder.current_key in self._table
 
-    _holder: KeyHolder
-    _table: Table
-    _top: dict[Any, Any]
-    """The top layer of the table; another one after each freeze."""
+    def __getstate__(self) -> dict[str, Any]:
+        """What was declared: what binds a handle stays in its subtask."""
+        slots = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ()) if name not in _BINDING]
+        return {name: getattr(self, name) for name in slots}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name in ("_holder", "_table", "_top"):
+        if name in _BINDING:
             raise StateAccessError(
-                f"state {self.__dict__.get('name') or '(without a name)'!r} is only declared, not bound: declare it on the "
+                f"state {self.name or '(without a name)'!r} is only declared, not bound: declare it on the "
                 f"class of the function (not in __init__); it can be used once the function was opened by a job (or by "
                 f"tailrace.testing)"
             )
@@ -102,6 +116,7 @@ class ValueState(State):
     """One value per key. `default` is what a key without a value has; a mutable default is copied per key."""
 
     kind = "value"
+    __slots__ = ("_plain_default", "default")
 
     def __init__(
         self, type: Any = object, *, default: Any = None, ttl: Any = None, encoding: str | None = None
@@ -143,9 +158,10 @@ class ValueState(State):
 
 
 class ListState(State):
-    """A list per key."""
+    """A list per key. Used like a list: `append`, `extend`, iteration, `len`, indexing, `in`."""
 
     kind = "list"
+    __slots__ = ()
 
     def _list(self) -> list[Any]:
         found: list[Any] | None = self._found(None)
@@ -165,7 +181,7 @@ class ListState(State):
     def value(self, new: Iterable[Any]) -> None:
         self.update(new)
 
-    def add(self, item: Any) -> None:
+    def append(self, item: Any) -> None:
         """Appends one item."""
         found = self._found(None)
         if found is None:
@@ -173,6 +189,8 @@ class ListState(State):
         else:
             found.append(item)
             self._top[self._holder.current_key] = found
+
+    add = append
 
     def extend(self, items: Iterable[Any]) -> None:
         """Appends several items."""
@@ -192,11 +210,28 @@ class ListState(State):
     def __len__(self) -> int:
         return len(self._list())
 
+    def __contains__(self, item: object) -> bool:
+        return item in self._list()
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._list()[index]
+
+    def __setitem__(self, index: Any, item: Any) -> None:
+        items = self._list()
+        items[index] = item
+        self.update(items)
+
+    def __delitem__(self, index: Any) -> None:
+        items = self._list()
+        del items[index]
+        self.update(items)
+
 
 class MapState(State):
     """A mapping per key: `MapState(str, int)`. Used like a dict."""
 
     kind = "map"
+    __slots__ = ()
 
     def __init__(
         self, key_type: Any = object, value_type: Any = object, *, ttl: Any = None, encoding: str | None = None
@@ -282,6 +317,7 @@ class ReducingState(State):
     """One value per key into which every added value is merged by `reduce(a, b)`."""
 
     kind = "reducing"
+    __slots__ = ("reduce",)
 
     def __init__(
         self,
@@ -323,6 +359,7 @@ class AggregatingState(State):
     """An accumulator per key: `AggregatingState(object, aggregate=tr.Mean())`. Values go in, the result comes out."""
 
     kind = "aggregating"
+    __slots__ = ("aggregate",)
 
     def __init__(
         self, type: Any = object, aggregate: Any = None, *, ttl: Any = None, encoding: str | None = None
@@ -371,7 +408,30 @@ def declared(function: object) -> dict[str, State]:
     return found
 
 
-def bind_all(function: object, backend: Backend, holder: KeyHolder) -> None:
+Bound = dict[str, State]
+"""The handles of a function by attribute name."""
+
+
+def bind_all(function: object, backend: Backend, holder: KeyHolder) -> Bound:
     """Binds every declared state of a function on the instance."""
-    for name, declaration in declared(function).items():
-        setattr(function, name, declaration.bind(backend, holder))
+    bound = {name: declaration.bind(backend, holder) for name, declaration in declared(function).items()}
+    for name, handle in bound.items():
+        setattr(function, name, handle)
+    return bound
+
+
+def check_bound(function: object, bound: Mapping[str, object]) -> None:
+    """Raises `StateAccessError` where user code has put something else in the place of a handle: `self.total = 5` would
+    make an attribute that all keys share. Asked for once per batch, because asking at each assignment would slow down
+    every access to a handle."""
+    for name, handle in bound.items():
+        found = getattr(function, name, None)
+        if found is not handle:
+            raise StateAccessError(
+                f"state {name!r} was replaced by {shortened(found, 80)} (self.{name} = ...), which no key has and no "
+                f"checkpoint holds; to set the value of the key at hand, write {_assignment(handle, name)}"
+            )
+
+
+def _assignment(handle: object, name: str) -> str:
+    return f"self.{name}[key] = ..." if isinstance(handle, MapState) else f"self.{name}.value = ..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
@@ -14,12 +15,21 @@ from tailrace.task.services import Metrics, Services
 from tailrace.task.timers import Timers
 
 
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """A record on its way out of a function, with the timestamp that the function gives it (int64 microseconds)."""
+
+    value: Any
+    time: int
+
+
 class OperatorContext:
     """One object per operator and subtask, set anew for each record."""
 
     __slots__ = (
         "_random", "attempt", "current_key", "current_time", "event_timers", "job", "metrics", "name", "no_key",
-        "parallelism", "processing_timers", "round", "services", "side", "subtask", "time_domain", "uid", "watermark_time",
+        "parallelism", "processing_timers", "round", "services", "side", "stamping", "subtask", "time_domain", "uid",
+        "watermark_time",
     )  # fmt: skip
 
     def __init__(self, name: str, uid: str, subtask: int, parallelism: int, attempt: int, services: Services) -> None:
@@ -42,6 +52,8 @@ class OperatorContext:
         """What was emitted to side outputs and not yet sent on; None where there are none."""
         self.round: int | None = None
         """The round at hand, in a loop in rounds."""
+        self.stamping = False
+        """Whether the function has given a record a timestamp of its own since its last output was sent on."""
         self._random: Any = None
 
     @property
@@ -69,7 +81,11 @@ class OperatorContext:
             return -inf
         return inf if time >= LAST_TIME else seconds(time)
 
-    def emit(self, tag: str, value: Any) -> None:
+    def stamped(self, value: Any, timestamp: Any) -> Stamped:
+        self.stamping = True
+        return Stamped(value, NO_TIME if timestamp is None else micros(timestamp))
+
+    def emit(self, tag: str, value: Any, timestamp: Any = None) -> None:
         if self.side is None:
             raise StateAccessError(
                 f"operator {self.name!r}: only process functions have side outputs; use process(...)"
@@ -78,7 +94,7 @@ class OperatorContext:
         if found is None:
             found = self.side[tag] = ([], [])
         found[0].append(own_copy(value) if self.services.copy_records else value)
-        found[1].append(self.current_time)
+        found[1].append(self.current_time if timestamp is None else micros(timestamp))
 
     def set_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:
         timers, time = self._timer(event_time, processing_time)

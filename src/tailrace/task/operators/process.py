@@ -15,11 +15,11 @@ from tailrace.errors import shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AtEnd, CoProcess, KeyedProcess, Process, Selector
 from tailrace.state.backend import Backend, MetaPart
-from tailrace.state.handles import bind_all
+from tailrace.state.handles import bind_all, check_bound
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates
 from tailrace.state.tables import Table
-from tailrace.task.context import OperatorContext
+from tailrace.task.context import OperatorContext, Stamped
 from tailrace.task.copying import own_copy
 from tailrace.task.keys import FieldReader, settled
 from tailrace.task.operators.base import OperatorTask
@@ -41,11 +41,12 @@ class FunctionTask(OperatorTask):
         self.at_end = at_end
         self.backend: Backend = backend_of(ctx)
         self.copies = ctx.services.copy_records
-        bind_all(fn, self.backend, ctx)
+        self._handles = bind_all(fn, self.backend, ctx)
         self.own_state = OperatorStates(fn, ctx, bool(getattr(self.backend, "allow_dropped", False)))
 
     def open(self) -> None:
         self.call_user(self.fn.open, self.ctx, what="open")
+        self.call_user(check_bound, self.fn, self._handles, what="open")
 
     def finish(self) -> None:
         if not self.rested:
@@ -91,6 +92,11 @@ class FunctionTask(OperatorTask):
     def state_entries(self) -> int:
         return self.backend.entries()
 
+    def _called(self, what: str) -> None:
+        """A run of calls of user code is over."""
+        self.call_user(check_bound, self.fn, self._handles, what=what)
+        self.backend.relieve()
+
     def _collect(self, result: Any, out: list[Any]) -> None:
         """Adds what a call returned to the output."""
         if result is None:
@@ -104,6 +110,9 @@ class FunctionTask(OperatorTask):
         out.extend(map(own_copy, result) if self.copies else result)
 
     def _emit(self, out: list[Any], times: list[int] | None, split: int = -1) -> None:
+        if self.ctx.stamping:
+            self.ctx.stamping = False
+            times = unstamp(out, times)
         self.flush_side(split)
         if out:
             self.out(Rows(out, None if times is None else np.array(times, np.int64), None, split))
@@ -135,7 +144,7 @@ class FunctionTask(OperatorTask):
             raise self.user_error(error, value) from error
         finally:
             ctx.without_key()
-        self.backend.relieve()
+        self._called("process")
         self._emit(out, out_times, rows.split)
 
 
@@ -217,7 +226,7 @@ class TimedTask(FunctionTask):
             raise self.user_error(error, what=what) from error
         finally:
             ctx.without_key()
-        self.backend.relieve()
+        self._called("on_round_end")
         self._emit(out, None)
         if self._round_keys:
             return False
@@ -247,7 +256,7 @@ class TimedTask(FunctionTask):
         finally:
             ctx.without_key()
             ctx.time_domain = "event"
-        self.backend.relieve()
+        self._called("on_timer")
         self._emit(out, None if all(t == NO_TIME for t in out_times) else out_times)
         return fired
 
@@ -300,6 +309,15 @@ class _Plain(ProcessFunction):
 
     def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
         self.process = fn  # type: ignore[method-assign, assignment]
+
+
+def unstamp(out: list[Any], times: list[int] | None) -> list[int]:
+    """Puts the values of `Stamped` records in their places, and returns the timestamps of all."""
+    found = [NO_TIME] * len(out) if times is None else times
+    for i, record in enumerate(out):
+        if record.__class__ is Stamped:
+            out[i], found[i] = record.value, record.time
+    return found
 
 
 def backend_of(ctx: OperatorContext) -> Backend:

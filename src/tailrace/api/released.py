@@ -1,0 +1,78 @@
+"""Two inputs of which one has event time and the other has none: what a function emits for the other has no timestamp, and
+a window behind it would depend on which input was faster."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from types import CodeType, FunctionType
+from typing import Any
+
+from tailrace.api.functions import CoProcessFunction
+from tailrace.errors import GraphError
+from tailrace.graph.graph import Edge, Node
+from tailrace.graph.operators import AssignTimestamps
+
+
+def check_times(
+    fn: CoProcessFunction, inputs: tuple[tuple[Edge, ...], tuple[Edge, ...]], nodes: Any, verb: str
+) -> None:
+    """Raises `GraphError` where the input without event time has a method that emits, and the function never gives a record
+    a timestamp of its own (`ctx.stamped`). `nodes` are those of the graph by id."""
+    timed = [has_event_time(edges, nodes) for edges in inputs]
+    if timed[0] == timed[1]:
+        return
+    bare = timed.index(False) + 1
+    method = getattr(type(fn), f"process{bare}")
+    if not may_emit(method) or _stamps(type(fn)):
+        return
+    raise GraphError(
+        f"{verb}: {type(fn).__name__}.process{bare} emits records, and its input has no event time while the other one has: "
+        f"what it emits would have no timestamp; yield ctx.stamped(record, timestamp) with the time that belongs to the "
+        f"record (None for none), or give the {('first', 'second')[bare - 1]} stream timestamps by assign_timestamps"
+    )
+
+
+def has_event_time(edges: tuple[Edge, ...], nodes: Any) -> bool:
+    """Whether records on these edges have timestamps: there is `assign_timestamps` somewhere before."""
+    seen: set[int] = set()
+    waiting = [edge.source for edge in edges]
+    while waiting:
+        ident = waiting.pop()
+        if ident in seen:
+            continue
+        seen.add(ident)
+        node: Node = nodes[ident]
+        if isinstance(node.operator, AssignTimestamps):
+            return True
+        waiting += [edge.source for edge in node.inputs]
+    return False
+
+
+def may_emit(method: Any) -> bool:
+    """Whether a method yields, or returns something else than None. True where this cannot be seen."""
+    if inspect.isgeneratorfunction(method) or not isinstance(method, FunctionType):
+        return True
+    before: dis.Instruction | None = None
+    for instruction in dis.get_instructions(method):
+        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
+            return True
+        if instruction.opname == "RETURN_VALUE":
+            known = before is not None and before.opname == "LOAD_CONST" and not instruction.is_jump_target
+            if not known or before.argval is not None:  # type: ignore[union-attr]
+                return True
+        before = instruction
+    return False
+
+
+def _stamps(kind: type) -> bool:
+    """Whether some method of a class names `stamped`."""
+    bodies = [
+        value.__code__ for owner in kind.__mro__ for value in vars(owner).values() if isinstance(value, FunctionType)
+    ]
+    while bodies:
+        code = bodies.pop()
+        if "stamped" in code.co_names:
+            return True
+        bodies += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    return False
