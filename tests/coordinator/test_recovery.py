@@ -61,6 +61,7 @@ class Job:
         start_from: Manifest | None = None,
         folder: str = "",
         path: str = "",
+        spare_origin: bool = False,
         **settings: Any,
     ) -> None:
         self.machine = Coordinator(
@@ -75,6 +76,7 @@ class Job:
             origin=start_from,
             origin_folder=folder,
             origin_path=path,
+            spare_origin=spare_origin,
         )
         self.now = 100 * SECOND
         self.epochs = [0, 0]
@@ -503,6 +505,22 @@ def test_a_job_that_starts_from_a_checkpoint_publishes_what_it_holds_before_anyt
     assert decode_manifest(deploy.manifest, "it") == origin, "there is no newer one"
     job.all_say(Deployed())
     assert [m.recover for _, m in job.sent(Publish)] == [["before", "run"] if ours else ["run"]]
+
+
+def test_a_start_from_an_older_checkpoint_leaves_what_the_later_ones_need() -> None:
+    """A later checkpoint of that run has prepared what is not published. To go back removes nothing of it, at this attempt
+    or at another one."""
+    origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")])
+    job = Job(start_from=origin, folder="here", spare_origin=True)
+    job.machine.start(job.now)
+    job.hello(0)
+    job.hello(1)
+    job.all_say(Deployed())
+    assert [m.recover for _, m in job.sent(Publish)] == [[]]
+    job.says(0, Published(0))
+    job.restart()
+    job.all_say(Deployed())
+    assert [m.recover for _, m in job.sent(Publish)] == [["run"]]
 
 
 def test_without_checkpoints_the_job_starts_anew_under_another_incarnation() -> None:

@@ -15,6 +15,7 @@ from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
+from tailrace.testing.memorystore import MemoryStore
 from tailrace.testing.programs import PROGRAMS, Running
 from tailrace.testing.scenarios import LIMITS, NETWORKS
 from tailrace.testing.simulator import Simulation
@@ -281,3 +282,44 @@ def test_the_same_seed_and_faults_give_the_same_history(ledger: Ledger) -> None:
 
     assert told(5) == told(5)
     assert told(5) != told(6)
+
+
+# From an older one.
+
+
+def test_who_went_back_too_far_finds_the_later_checkpoints_whole(ledger: Ledger) -> None:
+    """The driver dies between a commit and its publication. The user starts from an older checkpoint, sees that it was
+    wrong, ends that, and starts from the newest. What that had prepared is still there: every record is published, once."""
+    files = WatchedFiles([ledger.book])
+    first = simulation(counted.build, ledger, files, run_id="first", settings=replace(EVERY_MS, keep=5))
+    first.start()
+    while files.commits < 4:
+        first.turn()
+    store = MemoryStore("story", files)
+    incarnation = store.incarnations()[-1]
+    older, newest = (f"{incarnation}/{n}.manifest" for n in (1, 3))
+    hidden = set(ledger.book.prepared)
+    assert store.manifest(newest).prepared, "it died before it had published what the newest has"
+
+    back = simulation(
+        counted.build,
+        ledger,
+        files,
+        run_id="back",
+        settings=replace(EVERY_MS, keep=5),
+        origin=(older, store.manifest(older)),
+    )
+    assert back.run_until("RUNNING") and back.coordinator.status is JobStatus.RUNNING
+    assert hidden <= {*ledger.book.prepared, *ledger.book.published}, "nothing of the first run was removed"
+
+    after_all = simulation(
+        counted.build,
+        ledger,
+        files,
+        run_id="after all",
+        settings=replace(EVERY_MS, keep=5),
+        origin=(newest, store.manifest(newest)),
+    )
+    assert after_all.run() is JobStatus.FINISHED
+    after_all.drain()
+    assert check_records(ledger.book, counted.expected(240), counted.order) == []

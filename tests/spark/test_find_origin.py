@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tailrace as tr
-from tailrace.spark.launcher import find_origin
+from tailrace.spark.launcher import _warn_of_later, find_origin
 from tailrace.state.manifest import Manifest, Prepared, encode_manifest
 from tailrace.storage.store import Store
 
@@ -31,3 +32,20 @@ def test_a_start_without_the_sink_of_output_that_waits_is_refused(tmp_path: Path
     assert find_origin(*dataflow(tmp_path, "rows"), "job", "latest", ("lines",)) is not None
     store.mark_published(name)
     assert find_origin(*dataflow(tmp_path, "rows"), "job", "latest", False) is not None, "nothing of it is lost"
+
+
+def test_to_go_back_is_allowed_and_what_it_costs_is_said(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "checkpoints"), "job")
+    store.claim("run")
+    older, newer = (
+        store.commit(1, n, encode_manifest(Manifest("job", "run", 1, n + 1, 0, 128, 1, []))) for n in range(2)
+    )
+    back = find_origin(*dataflow(tmp_path, "lines"), "job", store.url_of(older), False)
+    assert back is not None and [path for path, _ in back.later] == [newer]
+    with pytest.warns(UserWarning, match="is not the newest of this job, which is 1/1.manifest.*is written once more"):
+        _warn_of_later(back, store)
+    elsewhere = Store(str(tmp_path / "checkpoints"), "another")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _warn_of_later(back, elsewhere)
+        _warn_of_later(find_origin(*dataflow(tmp_path, "lines"), "job", "latest", False), store)

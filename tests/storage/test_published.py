@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tailrace.state.manifest import Manifest, Prepared, encode_manifest
+from tailrace.state.manifest import Manifest, Prepared, awaits_output, encode_manifest
 from tailrace.testing.memorystore import MemoryStore
 
 
-def manifest(incarnation: int) -> bytes:
+def manifest(incarnation: int, number: int = 1) -> bytes:
     prepared = [Prepared("sink", b"a")]
-    return encode_manifest(Manifest("job", "run", incarnation, 1, 0, 128, 1, [], prepared=prepared))
+    return encode_manifest(Manifest("job", "run", incarnation, number, 0, 128, 1, [], prepared=prepared))
 
 
 def test_only_what_is_not_marked_is_published_again() -> None:
@@ -30,3 +30,22 @@ def test_a_mark_goes_with_its_manifest() -> None:
     store.mark_published(name)
     store.sweep(incarnation + 1, [])
     assert name not in store.names(incarnation) and f"{incarnation}/0.published" not in store.names(incarnation)
+
+
+def test_which_checkpoints_are_later_than_one() -> None:
+    """Seals are none; one that cannot be read may be one."""
+    store = MemoryStore("job")
+    store.claim("run")
+    names = [store.commit(1, n, manifest(1, n + 1)) for n in range(3)]
+    store.claim("run")
+    names.append(store.commit(2, 0, manifest(2, 4)))
+    store.mark_published(names[2])
+    found = store.later(names[0])
+    assert [name for name, _ in found] == names[1:]
+    assert [len(one.prepared) for _, one in found if one is not None] == [1, 0, 1]
+    assert store.later(names[-1]) == []
+    assert awaits_output([one for _, one in store.later(names[2])], "run")
+    assert not awaits_output([one for _, one in store.later(names[1])][:1], "run"), "it is marked"
+    assert not awaits_output([one for _, one in found], "another")
+    store.memory.contents[names[-1]] = b"damaged"
+    assert store.later(names[2]) == [(names[-1], None)] and awaits_output([None], "run")

@@ -101,6 +101,7 @@ class Coordinator:
         origin: Manifest | None = None,
         origin_folder: str = "",
         origin_path: str = "",
+        spare_origin: bool = False,
         nests: Sequence[NestSpec] = (),
     ) -> None:
         self.job = job
@@ -127,6 +128,8 @@ class Coordinator:
         self._origin = origin
         self._origin_folder = origin_folder
         self._origin_path = origin_path
+        self._spare_origin = spare_origin
+        """Whether what the run of the origin has left unpublished stays: later checkpoints of it are there and need it."""
         self._restore: Manifest | None = origin
         """What the next deployment restores."""
         self._story: deque[str] = deque(maxlen=64)
@@ -510,10 +513,11 @@ class Coordinator:
 
     def _fenced(self, manifest: Manifest) -> bool:
         """Whether the run that wrote a manifest cannot commit any more because of us: it is ours, or one of this job in
-        this folder. Another job may live on; what it has not published is not ours to remove."""
+        this folder. Another job may live on; what it has not published is not ours to remove. Nor is what a later checkpoint
+        of that run needs: the user may have gone back too far, and start from it after all."""
         folder = self.checkpoints.settings.origin if self.checkpoints is not None else ""
         here = manifest.job == self.job and self._origin_folder == folder
-        return manifest.run_id == self.run_id or here
+        return manifest.run_id == self.run_id or (here and not self._spare_origin)
 
     def _maybe_start(self, now: int) -> None:
         if self._beginning and self._filling and not self._publications.open:  # it may be ending meanwhile

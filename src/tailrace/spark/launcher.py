@@ -32,7 +32,7 @@ from tailrace.spark.shipping import check_size, dump_job, load_job
 from tailrace.spark.slots import SparkSlots, check_settings
 from tailrace.spark.tables import prepare_table
 from tailrace.state.compat import check, unpublishable
-from tailrace.state.manifest import Manifest
+from tailrace.state.manifest import Manifest, awaits_output
 from tailrace.storage.store import Store, resolve
 from tailrace.task.worker import JobSpec
 
@@ -112,6 +112,7 @@ def submit(
             # An older driver may have committed until now; from here on it cannot.
             origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state)
         _warn_of_lost_output(origin, plan)
+        _warn_of_later(origin, store)
         _prepare_files(spark, env, plan, **_folders(store, incarnation, origin))
         shown = env.progress if env.progress is not None else DEFAULTS.show_progress()
         line = ProgressLine(name) if shown else None
@@ -128,6 +129,7 @@ def submit(
             origin=None if origin is None else origin.manifest,
             origin_folder="" if origin is None else origin.folder,
             origin_path=_own_path(origin, store),
+            spare_origin=origin is not None and awaits_output([one for _, one in origin.later], origin.manifest.run_id),
             nests=nests_of(plan),
         )
         tidy, published = _tidier(plan, spec.run_id), _publisher(plan)
@@ -154,6 +156,8 @@ class Origin:
     """The URL of the job's folder that it lies in."""
     path: str
     """Its name there."""
+    later: tuple[tuple[str, Manifest | None], ...] = ()
+    """The checkpoints after it in that folder, with their names; None for one that cannot be read."""
 
 
 def find_origin(
@@ -175,7 +179,19 @@ def find_origin(
     manifest = store.manifest(path)
     groups = (manifest.max_parallelism, plan.graph.max_parallelism)
     check(manifest.operators, plan.graph.nodes, allow, max_parallelism=groups, prepared=manifest.prepared)
-    return Origin(manifest, store.url, path)
+    return Origin(manifest, store.url, path, tuple(store.later(path)))
+
+
+def _warn_of_later(origin: Origin | None, store: Store | None) -> None:
+    """Going back is the user's choice; what it costs is said."""
+    if origin is None or not origin.later or not _own_path(origin, store):
+        return
+    warnings.warn(
+        f"checkpoint {origin.manifest.checkpoint} ({origin.path}) is not the newest of this job, which is "
+        f"{origin.later[-1][0]}: what later ones have published is visible already, and is written once more; "
+        f"remove it, if it is to be there once. They stay, with what they have prepared: you can still start from them",
+        stacklevel=_level_of_user(),
+    )
 
 
 def _own_path(origin: Origin | None, store: Store | None) -> str:

@@ -6,6 +6,8 @@ what the operators were, and what sinks have prepared and may not have published
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from tailrace.errors import CheckpointCorrupt
@@ -73,6 +75,13 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _decoder = msgspec.json.Decoder(Manifest)
+
+
+def awaits_output(later: Iterable[Manifest | None], run_id: str) -> bool:
+    """Whether one of these checkpoints (None: one that cannot be read) may be of this run and have output that is not
+    published. Who starts from an earlier one must leave what the run has under cover: who starts from a later one
+    publishes it."""
+    return any(one is None or (one.prepared and one.run_id == run_id) for one in later)
 
 
 def published_mark(name: str) -> str:

@@ -30,7 +30,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.errors import CheckpointNotFound, ConfigError, Fenced
+from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, Fenced
 from tailrace.state.manifest import Manifest, decode_manifest, published_mark
 from tailrace.storage.filesystem import TEMPORARY, Folder, LocalFolder, Writer, absolute, open_folder
 from tailrace.storage.processes import Owner, Process, this_process
@@ -306,6 +306,22 @@ class Store:
             found = msgspec.structs.replace(found, prepared=[])
         return found
 
+    def later(self, name: str) -> list[tuple[str, Manifest | None]]:
+        """The checkpoints that were committed after this one and are there, with their names, the oldest first; None for
+        one that cannot be read."""
+        incarnation, number = _place(name)
+        found: list[tuple[str, Manifest | None]] = []
+        for one in [one for one in self.incarnations() if one >= incarnation]:
+            for each in _numbers(self.folder, one):
+                if (one, each) > (incarnation, number):
+                    try:
+                        found.append((_slot(one, each), self.manifest(_slot(one, each))))
+                    except CheckpointNotFound:
+                        pass  # a seal, or deleted meanwhile
+                    except CheckpointCorrupt:
+                        found.append((_slot(one, each), None))
+        return found
+
     def mark_published(self, name: str) -> None:
         """All that this manifest has prepared was published."""
         with contextlib.suppress(FileExistsError):
@@ -494,6 +510,12 @@ def _owner(folder: Folder, incarnation: int) -> Owner | None:
 
 def _slot(incarnation: int, number: int) -> str:
     return f"{incarnation}/{number}.manifest"
+
+
+def _place(name: str) -> tuple[int, int]:
+    """The incarnation and the number of a manifest."""
+    incarnation, _, slot = name.partition("/")
+    return int(incarnation), int(slot.partition(".")[0])
 
 
 def _numbers(folder: Folder, incarnation: int | None) -> list[int]:

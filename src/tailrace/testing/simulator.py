@@ -43,7 +43,7 @@ from tailrace.protocol.deployment import Hello
 from tailrace.protocol.snapshot import Trigger
 from tailrace.runtime.settings import nests_of
 from tailrace.state.backend import Backend
-from tailrace.state.manifest import Manifest
+from tailrace.state.manifest import Manifest, awaits_output
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.slice import ToPeer
@@ -140,6 +140,8 @@ class Simulation:
             if origin == "latest":
                 found = store.latest()
             self.trouble = trouble
+        later = [] if found is None or store is None or origin == "latest" else store.later(found[0])
+        spared = found is not None and awaits_output([one for _, one in later], found[1].run_id)
         coordinator = Coordinator(
             self.name,
             incarnation,
@@ -152,6 +154,7 @@ class Simulation:
             restarts=self.restarts() if self.restarts is not None else None,
             origin=None if found is None else found[1],
             origin_path="" if found is None or store is None else found[0],
+            spare_origin=spared,
             nests=nests_of(self.plan),
         )
         self._parties += 1
