@@ -1,5 +1,9 @@
 """Sources: whatever position a reader gives, reading on from it gives exactly the rest."""
 
+import bz2
+import datetime as dt
+import gzip
+import lzma
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -264,12 +268,20 @@ def test_what_is_no_utf8_is_told_with_its_place(tmp_path: Path) -> None:
         lines(tmp_path / "f")
 
 
+def followed(source: tr.Source) -> list[Any]:
+    """The splits that are found at once."""
+    finding = source.enumerator(1)
+    assert finding is not None
+    return list(finding.discover(0.0) or ())
+
+
 def test_a_file_that_is_followed_is_read_on_as_it_grows(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"one\ntw")
     source = tr.sources.TextFiles(str(path), follow=True)
     assert not source.bounded
-    reader = source.reader(source.splits(1)[0])
+    [split] = followed(source)
+    reader = source.reader(split)
     assert plain(reader.read(10, 0.0)) == ["one"]
     assert plain(reader.read(10, 1.0)) == []
     with path.open("ab") as file:
@@ -277,11 +289,77 @@ def test_a_file_that_is_followed_is_read_on_as_it_grows(tmp_path: Path) -> None:
     assert plain(reader.read(1, 2.0)) == ["two"]
     position = reader.position
     assert plain(reader.read(10, 2.0)) == ["three"]
-    again = source.reader(source.splits(1)[0], position)
+    again = source.reader(split, position)
     assert plain(again.read(10, 3.0)) == ["three"]
-    assert reader.position == again.position == len(b"one\ntwo\nthree\n")
+    assert reader.position == again.position
     reader.close()
     again.close()
+
+
+def test_a_rate_of_lines_is_over_all_subtasks_however_many_files_there_are(tmp_path: Path) -> None:
+    for name in "abcde":
+        (tmp_path / name).write_text("".join(f"{name}{i}\n" for i in range(100)))
+    for parallelism in (1, 2, 8):
+        source = tr.sources.TextFiles(str(tmp_path), rate=100.0)
+        readers = [source.reader(split) for split in source.splits(parallelism)]
+        assert len(readers) == min(5, parallelism)
+        first = sum(len(reader.read(1000, 100.0)) for reader in readers)
+        for tenth in range(1, 11):
+            for reader in readers:
+                first += len(reader.read(1000, 100.0 + tenth / 10))
+        assert 95 <= first <= 105 + parallelism
+    with pytest.raises(tr.ConfigError, match="leave out rate or follow"):
+        tr.sources.TextFiles(str(tmp_path), rate=1, follow=True)
+
+
+COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda data: pa.compress(data, codec="zstd", asbytes=True),
+}
+
+
+@pytest.mark.parametrize("end", COMPRESSED)
+def test_compressed_files_are_read(end: str, tmp_path: Path) -> None:
+    expected = [f"line {i} " + "é" * (i % 7) for i in range(50_000)]
+    half = len(expected) // 2
+    parts = ["\n".join(expected[:half]) + "\n", "\n".join(expected[half:])]  # in two pieces, as if it was appended to
+    path = tmp_path / f"f{end}"
+    path.write_bytes(b"".join(COMPRESSED[end](part.encode()) for part in parts))
+    source = tr.sources.TextFiles(str(path))
+    assert everything(source, 1) == [expected]
+    reader = source.reader(str(path))
+    read = plain(reader.read(30_001, 0.0))
+    again = source.reader(str(path), reader.position)
+    assert read + drain(again, always(1000)) == expected
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ValueError, match=rf"f{end}, behind byte \d+: cannot be read"):
+        everything(source, 1)
+
+
+def test_what_cannot_be_unpacked_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(tr.ConfigError, match=r"a.zip is an archive or compressed as .zip"):
+        tr.sources.TextFiles("a.zip")
+    (tmp_path / "b.lz4").touch()
+    with pytest.raises(tr.ConfigError, match=r"b.lz4 is an archive or compressed as .lz4"):
+        lines(tmp_path)
+    (tmp_path / "b.lz4").rename(tmp_path / "c.gz")
+    (tmp_path / "c.gz").write_text("plain")
+    with pytest.raises(ValueError, match=r"c.gz, behind byte 0: cannot be read: Not a gzipped file"):
+        lines(tmp_path)
+
+
+@pytest.mark.parametrize("end", ["", ".gz"])
+def test_a_byte_order_mark_is_no_part_of_a_line(end: str, tmp_path: Path) -> None:
+    pack = COMPRESSED.get(end, bytes)
+    for name, content in (("a", b"one\ntwo\n"), ("b", b"one"), ("c", b"")):
+        (tmp_path / f"{name}{end}").write_bytes(pack(b"\xef\xbb\xbf" + content))
+    assert lines(tmp_path) == ["one", "two", "one"]
+    (tmp_path / "log").write_bytes(b"\xef\xbb\xbfone\n")
+    source = tr.sources.TextFiles(str(tmp_path / "log"), follow=True)
+    [split] = followed(source)
+    assert plain(source.reader(split).read(10, 0.0)) == ["one"]
 
 
 # Which files.
@@ -294,10 +372,38 @@ def test_a_path_is_a_file_a_folder_or_a_pattern(tmp_path: Path) -> None:
     assert lines(tmp_path) == ["a.txt", "b.txt", "c[1].txt"]
     assert lines(tmp_path / "?.txt") == ["a.txt", "b.txt"]
     assert lines(tmp_path / "*.txt") == ["a.txt", "b.txt", "c[1].txt"]
+    assert lines(tmp_path / "*") == ["a.txt", "b.txt", "c[1].txt"]
+    assert lines(tmp_path / "_*") == ["_SUCCESS"]
     assert lines(tmp_path / "c[1].txt") == ["c[1].txt"]
     assert lines(tmp_path / ".hidden") == [".hidden"]
     with pytest.raises(tr.ConfigError, match="there are no files at"):
         lines(tmp_path / "nothing")
+
+
+def test_folders_below_are_read_too_and_two_stars_are_folders_of_any_depth(tmp_path: Path) -> None:
+    (tmp_path / "run[1]" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "run[1]" / "_temporary" / "x").mkdir(parents=True)
+    base = tmp_path / "run[1]"
+    for name in ("1.txt", "a/2.txt", "a/b/3.txt", "a/b/3.csv", "_temporary/x/no.txt", "a/.no.txt"):
+        (base / name).write_text(name + "\n")
+    (base / "a" / "loop").symlink_to(base)
+    assert lines(base) == ["1.txt", "a/2.txt", "a/b/3.csv", "a/b/3.txt"]
+    assert lines(base / "**" / "*.txt") == ["1.txt", "a/2.txt", "a/b/3.txt"]
+    assert lines(base / "**") == lines(base) == lines(base / "**" / "*")
+    assert lines(base / "*" / "*.txt") == ["a/2.txt"]
+    assert lines(base / "*" / "**" / "3.*") == ["a/b/3.csv", "a/b/3.txt"]
+    assert lines(base / "_*" / "**") == ["_temporary/x/no.txt"]
+
+
+def test_a_file_url_is_a_path_and_another_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("here\n")
+    for url in (f"file://{tmp_path}", f"file:{tmp_path}/f", f"file://localhost{tmp_path}/*"):
+        assert everything(tr.sources.TextFiles(url), 1) == [["here"]]
+    for make in (tr.sources.TextFiles, tr.sources.Parquet):
+        with pytest.raises(
+            tr.ConfigError, match=r"s3://bucket/x is a URL, and this source reads local paths; let Spark"
+        ):
+            make("s3://bucket/x")
 
 
 def test_a_path_is_meant_from_where_the_dataflow_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,17 +422,24 @@ def test_with_follow_files_that_come_later_are_found(tmp_path: Path) -> None:
     source = tr.sources.TextFiles(str(tmp_path), follow=True)
     finding = source.enumerator(2)
     assert finding is not None
-    assert finding.discover(0.0) == [str(tmp_path / "a")]
-    assert finding.discover(1.0) == []
+
+    def found(by: Any, now: float) -> list[str]:
+        return [os.path.basename(split["path"]) for split in by.discover(now)]
+
+    assert found(finding, 0.0) == ["a"]
+    assert found(finding, 1.0) == []
     (tmp_path / "c").write_text("2\n")
+    (tmp_path / "empty").touch()
     (tmp_path / ".hidden").write_text("no\n")
     position = finding.position
-    assert finding.discover(2.0) == [str(tmp_path / "c")]
+    assert found(finding, 2.0) == ["c"]
     (tmp_path / "b").write_text("3\n")
     again = source.enumerator(1, position)  # it was lost before it said what it had found
     assert again is not None
-    assert again.discover(3.0) == [str(tmp_path / "b"), str(tmp_path / "c")]
-    assert finding.next_at(5.0) == 6.0
+    assert found(again, 3.0) == ["b", "c"]
+    (tmp_path / "empty").write_text("not any more\n")
+    assert found(again, 4.0) == ["empty"]
+    assert 5.0 < finding.next_at(5.0) < 6.0
 
 
 def test_with_follow_a_folder_may_be_empty_and_a_path_must_be_there(tmp_path: Path) -> None:
@@ -372,6 +485,91 @@ def test_parquet_runs_in_a_job(folder: Path, form: str) -> None:
     assert out.result() == [(198, "n198"), (199, "n199")]
 
 
+def test_a_parquet_file_that_cannot_be_read_is_told_by_name(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "m.parquet")
+    (tmp_path / "z.crc").write_bytes(b"")
+    source = tr.sources.Parquet(str(tmp_path))
+    with pytest.raises(tr.ConfigError, match=r"z.crc cannot be read as Parquet"):
+        everything(source, 1)
+    (tmp_path / "z.crc").rename(tmp_path / "a.crc")
+    with pytest.raises(tr.ConfigError, match=r"a.crc cannot be read as Parquet"):
+        tr.sources.Parquet(str(tmp_path))
+    whole = (tmp_path / "m.parquet").read_bytes()
+    (tmp_path / "a.crc").unlink()
+    (tmp_path / "m.parquet").write_bytes(whole[:10] + b"\xff" * 8 + whole[18:])
+    with pytest.raises(ValueError, match=r"m.parquet, behind row 0: "):
+        everything(tr.sources.Parquet(str(tmp_path)), 1)
+
+
+def test_parquet_files_of_one_source_have_the_same_columns(tmp_path: Path) -> None:
+    """In columns a stream has one schema, and rows that lack a field fail far from where they came from."""
+    pq.write_table(pa.table({"x": [1], "y": ["a"]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"y": ["b"], "x": [2]}), tmp_path / "2.parquet")
+    rows = [tuple(row) for split in everything(tr.sources.Parquet(str(tmp_path)), 1) for row in split]
+    assert sorted(rows) == [(1, "a"), (2, "b")]
+    pq.write_table(pa.table({"x": [2.5], "y": ["b"]}), tmp_path / "2.parquet")
+    with pytest.raises(
+        tr.ConfigError, match=r"2.parquet has the columns x double, y string, and the first .* x int64, y s"
+    ):
+        everything(tr.sources.Parquet(str(tmp_path)), 1)
+
+
+def test_parquet_in_folders_that_hold_a_column_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t" / "day=1").mkdir(parents=True)
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "t" / "day=1" / "f.parquet")
+    with pytest.raises(tr.ConfigError, match=r"is partitioned: 'day=1' is a column that is in no file"):
+        tr.sources.Parquet(str(tmp_path / "t"))
+    assert tr.sources.Parquet(str(tmp_path / "t" / "*" / "*.parquet")).columns == ("x",)
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+def test_int96_is_a_moment_of_any_year(form: Any, tmp_path: Path) -> None:
+    """Spark writes times as INT96 by default. Arrow takes them for nanoseconds, which wrap around behind the year 2262."""
+    times = [dt.datetime(year, 1, 1, 12, 30, tzinfo=dt.UTC) for year in (1700, 2024, 2500)]
+    plain_times = pa.array(times, pa.timestamp("us"))
+    table = pa.table(
+        {
+            "at": plain_times,
+            "many": pa.array([[time] for time in times], pa.list_(pa.timestamp("us"))),
+            "n": [1, 2, 3],
+            "inner": pa.array(
+                [{"a": time, "b": 1} for time in times], pa.struct([("a", pa.timestamp("us")), ("b", "i4")])
+            ),
+            "map": pa.array([[("k", time)] for time in times], pa.map_(pa.string(), pa.timestamp("us"))),
+        }
+    )
+    pq.write_table(table, tmp_path / "f.parquet", use_deprecated_int96_timestamps=True)
+    assert pq.ParquetFile(tmp_path / "f.parquet").schema.column(0).physical_type == "INT96"
+    [rows] = everything(tr.sources.Parquet(str(tmp_path / "f.parquet"), form=form), 1)
+    if form == "columns":
+        [batch] = drain_batches(tr.sources.Parquet(str(tmp_path / "f.parquet"), form=form))
+        assert batch.schema.field("at").type == pa.timestamp("us", "UTC")
+        rows = batch.to_pylist()
+        assert [row["at"] for row in rows] == [row["inner"]["a"] for row in rows] == times
+        assert [row["map"] for row in rows] == [[("k", time)] for time in times]
+    else:
+        assert [row.at for row in rows] == [row.many[0] for row in rows] == [row.inner["a"] for row in rows] == times
+
+
+def drain_batches(source: tr.Source) -> list[pa.RecordBatch]:
+    [split] = source.splits(1)
+    return [source.reader(split).read(1000, 0.0)]
+
+
+@pytest.mark.parametrize(("note", "year", "refused"), [(True, 1500, True), (True, 2024, False), (False, 1500, False)])
+def test_days_of_the_old_calendar_are_refused(note: bool, year: int, refused: bool, tmp_path: Path) -> None:
+    table = pa.table({"n": [1, 2], "inner": [{"d": None}, {"d": dt.date(year, 1, 1)}]})
+    if note:
+        table = table.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""})
+    pq.write_table(table, tmp_path / "f.parquet")
+    source = tr.sources.Parquet(str(tmp_path))
+    if refused:
+        with pytest.raises(ValueError, match=r"f.parquet, rows 0 to 2, column 'inner': dates before 1582"):
+            everything(source, 1)
+    else:
+        assert len(everything(source, 1)[0]) == 2
+
+
 # In a job.
 
 
@@ -398,6 +596,45 @@ def test_with_event_time_a_subtask_reads_all_its_splits_in_turn() -> None:
     out = stream.sink_to(tr.sinks.Collect())
     tr.testing.simulate(env, conditions=one).await_termination()
     assert out.result() == ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2", "c2"]
+
+
+class Told(tr.Enumerator):
+    """Finds a split after the other, each when the one before was read to its end."""
+
+    def __init__(self, found: int) -> None:
+        self.found, self.over = found, found
+
+    def discover(self, now: float) -> list[str] | None:
+        if self.found == 3:
+            return None if self.over == 3 else []
+        if self.found > self.over:
+            return []
+        self.found += 1
+        return ["abc"[self.found - 1]]
+
+    def ended(self, split: str) -> None:
+        assert split == "abc"[self.over]
+        self.over += 1
+
+    @property
+    def position(self) -> int:
+        return self.over
+
+
+class OneByOne(Three):
+    def enumerator(self, parallelism: int, position: Any = None) -> tr.Enumerator:
+        return Told(position or 0)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("checkpoint", [None, 0.5])
+def test_an_enumerator_is_told_what_was_read_to_its_end(parallelism: int, checkpoint: float | None) -> None:
+    for seed in range(5):
+        config = None if checkpoint is None else tr.CheckpointConfig("memory", interval=checkpoint)
+        env = tr.Environment(parallelism=parallelism, checkpoint=config)
+        out = env.from_source(OneByOne()).map(str).sink_to(tr.sinks.Collect())
+        tr.testing.simulate(env, seed=seed).await_termination()
+        assert sorted(out.result()) == sorted(f"{split}{i}" for split in "abc" for i in range(3))
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5, 8])

@@ -14,6 +14,9 @@ NOTHING_YET: Sequence[Any] = ()
 class Reader:
     """Reads one split. Called by one task only, in bounded steps."""
 
+    lost: int = 0
+    """Bytes that it had seen and cannot read any more: counted as `lost_bytes` in the job's metrics."""
+
     def read(self, limit: int, now: float) -> Any:
         """At most `limit` records: a list, or a `pyarrow.RecordBatch` in columns; an empty one when there is nothing
         at the moment; None at the end of the split. `now` is the time of this step in seconds."""
@@ -39,6 +42,10 @@ class Enumerator:
         """The splits that were found since the last call, maybe none; None when there will be no more. `now` is the time
         of this step in seconds. What was given counts as found: it is in `position`."""
         raise NotImplementedError
+
+    def ended(self, split: Any) -> None:
+        """A split that it found was read to its end. With checkpoints it is told this once for each split, as far as its
+        position knows: a job that is restored tells what came behind."""
 
     def next_at(self, now: float) -> float:
         """When to look again, in seconds."""

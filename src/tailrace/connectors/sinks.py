@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
 from tailrace.connectors import folders
 from tailrace.connectors.folders import Hidden, Origin
+from tailrace.connectors.parquet import columns_with_statistics
 from tailrace.errors import ConfigError, GraphError
 
 
@@ -154,6 +155,7 @@ class _ParquetWriter(_FileWriter):
         self.file: pq.ParquetWriter | None = None
         self.waiting: list[pa.RecordBatch] = []
         self.rows = 0
+        self._statistics: list[str] = []
 
     def write(self, batch: Any) -> None:
         if self.schema is None:
@@ -165,7 +167,10 @@ class _ParquetWriter(_FileWriter):
             self.waiting.append(batch)
         self.rows += batch.num_rows
         if self.file is None:
-            self.file = pq.ParquetWriter(self._begin(), self.schema, compression="zstd")
+            self._statistics = self._statistics or columns_with_statistics(self.schema)
+            self.file = pq.ParquetWriter(
+                self._begin(), self.schema, compression="zstd", write_statistics=self._statistics or False
+            )
         if self.rows >= self.group_rows:
             self._write_group()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import inspect
 import itertools
 import os
@@ -11,42 +10,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tailrace.api.connectors import NOTHING_YET, Enumerator, Reader, Source
+from tailrace.connectors.following import FollowedFile, Following, refuse_compressed
+from tailrace.connectors.lines import LineReader, PacedLines, check_readable
+from tailrace.connectors.pace import Pace, check_rate
+from tailrace.connectors.parquet import ParquetRows, read_schema
+from tailrace.connectors.paths import files_at, local_path
 from tailrace.elements.batches import Form
 from tailrace.elements.convert import rows_of
 from tailrace.errors import ConfigError, GraphError
-
-_CHUNK = 1 << 18
-
-
-class _Pace:
-    """How many records may have been read by now, at `rate` per second from the first read on: of this reader, so after a
-    restore nothing is caught up on."""
-
-    def __init__(self, rate: float | None) -> None:
-        self.rate = rate
-        self.started: float | None = None
-        self.done = 0
-
-    def allowed(self, limit: int, now: float) -> int:
-        if self.rate is None:
-            return limit
-        if self.started is None:
-            self.started = now
-        return max(0, min(limit, int((now - self.started) * self.rate) + 1 - self.done))
-
-    def next_at(self, now: float) -> float:
-        if self.rate is None or self.started is None:
-            return now + 0.01
-        return self.started + self.done / self.rate
-
-
-def _check_rate(rate: float | None) -> float | None:
-    if rate is not None and (not isinstance(rate, int | float) or rate <= 0):
-        raise ConfigError(f"rate is a number of records per second above zero, not {rate!r}")
-    return rate
 
 
 class Sequence(Source):
@@ -58,7 +31,7 @@ class Sequence(Source):
     def __init__(self, start: int, end: int | None, *, rate: float | None = None) -> None:
         if not isinstance(start, int) or not (end is None or isinstance(end, int)):
             raise ConfigError(f"Sequence takes whole numbers, not {start!r} and {end!r}")
-        self.start, self.end, self.rate = start, end, _check_rate(rate)
+        self.start, self.end, self.rate = start, end, check_rate(rate)
         self.bounded = end is not None
 
     def splits(self, parallelism: int) -> abc.Sequence[tuple[int, int]]:
@@ -76,7 +49,7 @@ class _Numbers(Reader):
         self, at: int, end: int | None, step: int, rate: float | None, fn: Callable[[int], Any] | None
     ) -> None:
         self.at, self.end, self.step, self.fn = at, end, step, fn
-        self.pace = _Pace(None if rate is None else rate / step)
+        self.pace = Pace(None if rate is None else rate / step)
 
     def read(self, limit: int, now: float) -> Any:
         if self.end is not None and self.at >= self.end:
@@ -147,7 +120,7 @@ class Generator(Source):
     def __init__(self, fn: Callable[..., Any], *, rate: float | None = None, count: int | None = None) -> None:
         if not callable(fn):
             raise ConfigError(f"Generator takes a function, not {fn!r}")
-        self.fn, self.rate, self.count = fn, _check_rate(rate), count
+        self.fn, self.rate, self.count = fn, check_rate(rate), count
         self.indexed = _takes_one(fn)
         if not self.indexed and not _callable_with(fn):
             raise ConfigError("Generator takes fn(i), one record for each number, or fn(), an iterator over records")
@@ -182,7 +155,7 @@ class _Iterated(Reader):
     def __init__(self, items: Iterable[Any], skip: int, count: int | None, rate: float | None) -> None:
         self.items = iter(items)
         self.count = count
-        self.pace = _Pace(rate)
+        self.pace = Pace(rate)
         self.at = sum(1 for _ in itertools.islice(self.items, skip))
 
     def read(self, limit: int, now: float) -> Any:
@@ -208,111 +181,41 @@ class _Iterated(Reader):
         return self.pace.next_at(now)
 
 
-def files_at(path: str, suffix: str = "") -> list[str]:
-    """The files of a path: a file, a folder (without names that start with `.` or `_`), or a glob pattern. Raises
-    `ConfigError` where there is none."""
-    path = os.fspath(path)
-    if os.path.isfile(path):
-        found = [path]
-    elif os.path.isdir(path):
-        names = sorted(name for name in os.listdir(path) if not name.startswith((".", "_")) and name.endswith(suffix))
-        found = [os.path.join(path, name) for name in names if os.path.isfile(os.path.join(path, name))]
-    else:
-        found = sorted(name for name in glob.glob(path) if os.path.isfile(name))
-    if not found:
-        raise ConfigError(f"there are no files at {path!r}")
-    return [os.path.abspath(name) for name in found]
-
-
 class TextFiles(Source):
     """The lines of text files (UTF-8), without their line ends. `path` is a file, a folder or a glob pattern. With
-    `follow` files are read on as they grow, without end, and files that come later are read as well."""
+    `follow` files are read on as they grow, without end, whatever they are renamed to, and files that come later are read
+    as well. `rate` is lines per second over all subtasks; None is as fast as it goes."""
 
     description = "text files"
 
-    def __init__(self, path: str, *, follow: bool = False) -> None:
-        self.path, self.follow = os.path.abspath(os.fspath(path)), follow
+    def __init__(self, path: str, *, follow: bool = False, rate: float | None = None) -> None:
+        self.path, self.follow, self.rate = local_path(path, "TextFiles"), follow, check_rate(rate)
         self.bounded = not follow
+        if follow and rate is not None:
+            raise ConfigError(
+                "TextFiles: a file that is followed gives its lines as they come; leave out rate or follow"
+            )
+        check_readable([self.path])
+        if follow:
+            refuse_compressed([self.path])
 
-    def splits(self, parallelism: int) -> abc.Sequence[str]:
-        return files_at(self.path)
+    def splits(self, parallelism: int) -> abc.Sequence[Any]:
+        files = check_readable(files_at(self.path))
+        if self.rate is None:
+            return files
+        count = min(len(files), parallelism)
+        return [(files[i::count], self.rate / count) for i in range(count)]
 
-    def enumerator(self, parallelism: int, position: list[str] | None = None) -> Enumerator | None:
-        return _Following(self.path, position) if self.follow else None
+    def enumerator(self, parallelism: int, position: Any = None) -> Enumerator | None:
+        return Following(self.path, position) if self.follow else None
 
-    def reader(self, split: str, position: int | None = None) -> Reader:
-        return _Lines(split, position or 0, self.follow)
-
-
-class _Following(Enumerator):
-    """Finds the files that come to a path."""
-
-    def __init__(self, path: str, found: list[str] | None) -> None:
-        self.path = path
-        self.found = dict.fromkeys(found or [])
-        self.must_exist = found is None and not os.path.isdir(path)
-
-    def discover(self, now: float) -> list[str]:
-        try:
-            there = files_at(self.path)
-        except ConfigError:
-            if self.must_exist:
-                raise
-            return []
-        self.must_exist = False
-        new = [path for path in there if path not in self.found]
-        self.found.update(dict.fromkeys(new))
-        return new
-
-    @property
-    def position(self) -> list[str]:
-        return list(self.found)
-
-
-class _Lines(Reader):
-    def __init__(self, path: str, position: int, follow: bool) -> None:
-        self.path, self.at, self.follow = path, position, follow
-        self.file = open(path, "rb")  # noqa: SIM115 - closed by close()
-        self.file.seek(position)
-        self.rest = b""
-        """What was read after the last line that was handed out."""
-
-    def read(self, limit: int, now: float) -> Any:
-        lines = self._lines(limit)
-        while not lines:
-            chunk = self.file.read(_CHUNK)
-            if not chunk:
-                if self.follow:
-                    return NOTHING_YET
-                if not self.rest:
-                    return None
-                self.rest += b"\n"  # the last line of a file may lack its end
-                self.at -= 1
-            self.rest += chunk
-            lines = self._lines(limit)
-        return lines
-
-    def _lines(self, limit: int) -> list[str]:
-        parts = self.rest.split(b"\n", limit)
-        taken, self.rest = parts[:-1], parts[-1]
-        lines = []
-        for raw in taken:
-            try:
-                lines.append(raw.decode().removesuffix("\r"))
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{self.path} at byte {self.at}: not UTF-8: {error}") from None
-            self.at += len(raw) + 1
-        return lines
-
-    @property
-    def position(self) -> int:
-        return self.at
-
-    def next_at(self, now: float) -> float:
-        return now + 0.1
-
-    def close(self) -> None:
-        self.file.close()
+    def reader(self, split: Any, position: Any = None) -> Reader:
+        if self.follow:
+            return FollowedFile(self.path, split, position)
+        if isinstance(split, tuple):
+            files, rate = split
+            return PacedLines(files, position or (0, 0), Pace(rate))
+        return LineReader(split, position or 0)
 
 
 class Parquet(Source):
@@ -324,15 +227,30 @@ class Parquet(Source):
     def __init__(self, path: str, *, form: Form = "rows") -> None:
         if form not in ("rows", "columns"):
             raise ConfigError(f"Parquet: form is 'rows' or 'columns', not {form!r}")
-        self.path, self.form = os.path.abspath(os.fspath(path)), form
-        self.columns = tuple(pq.read_schema(files_at(self.path)[0]).names)
+        self.path, self.form = local_path(path, "Parquet"), form
+        self.schema = read_schema(_without_partitions(self.path)[0])
+        self.columns = tuple(self.schema.names)
 
     def splits(self, parallelism: int) -> abc.Sequence[str]:
-        return files_at(self.path)
+        return _without_partitions(self.path)
 
     def reader(self, split: str, position: int | None = None) -> Reader:
-        file = pq.ParquetFile(split)
-        return Batches(file.iter_batches(batch_size=8192), position or 0, self.form, file.close)
+        file = ParquetRows(split, self.schema)
+        return Batches(file, position or 0, self.form, file.close)
+
+
+def _without_partitions(path: str) -> list[str]:
+    """The files of a path. Raises `ConfigError` where names of folders hold columns, which would be left out."""
+    found = files_at(path)
+    for name in found:
+        inner = os.path.relpath(name, path).split(os.sep)[:-1] if os.path.isdir(path) else []
+        column = next((part for part in inner if "=" in part), None)
+        if column is not None:
+            raise ConfigError(
+                f"Parquet: {path} is partitioned: {column!r} is a column that is in no file, and this source reads the "
+                f"files; let Spark read it: env.from_dataframe(spark.read.parquet({path!r}))"
+            )
+    return found
 
 
 class Batches(Reader):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.api import connectors as api
 from tailrace.api.connectors import NO_RECORD, Enumerator, Reader
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.timestamps import micros
@@ -78,6 +79,8 @@ class SourceTask(OperatorTask):
         self._dealer: Dealer | None = None
         self._enumerator: Enumerator | None = None
         self._discover_at: int | None = None
+        self._over: list[bytes] = []
+        """Splits that have ended, and that the enumerator is still to be told of."""
         self._opened = False
         self._cuts = Cuts()
         self._inbox: list[tuple[int, Post]] = []
@@ -106,6 +109,7 @@ class SourceTask(OperatorTask):
             if known is not None:
                 self._dealer.restore(known, held, ended)
                 position = known.position
+                self._over = [split for index, split in known.splits if index in ended]
             if known is None or not known.over:
                 self._list_splits(position, known is None)
             self._answer(self._dealer.deal())
@@ -159,6 +163,8 @@ class SourceTask(OperatorTask):
                 raise InternalError(
                     f"{self.node.name}: subtask {self.ctx.subtask} was asked for a split; it knows none"
                 )
+            found = self._dealer.known
+            self._over += [found[index] for index in message.ended if index in found]
             self._answer(self._dealer.ask(source, message))
             return
         for index, split in message.splits:
@@ -246,8 +252,14 @@ class SourceTask(OperatorTask):
             split.ready_at = self.call_user(asked, what="asking a split for its next time")
             self._tell(self._may_ask() and not self.ready(now), [])
             return 0
+        self._count_lost(split.reader)
         self.out(batch)
         return len(batch)
+
+    def _count_lost(self, reader: Any) -> None:
+        if reader.lost:
+            self.ctx.metrics.inc("lost_bytes", reader.lost)
+            reader.lost = 0
 
     def _open(self, split: _OpenSplit) -> None:
         what, position = pickle.loads, split.held.position
@@ -284,15 +296,18 @@ class SourceTask(OperatorTask):
             self._next -= 1
         self.ended_splits.append(split.index)
         assert split.reader is not None
+        self._count_lost(split.reader)
         self.call_user(split.reader.close, what="closing a split")
-        remembered = [split.index] if self.ctx.services.checkpointing else []
-        self._ended.update(remembered)
-        self._tell(self._may_ask(), remembered)
+        if self.ctx.services.checkpointing:
+            self._ended.add(split.index)
+        told = self.ctx.services.checkpointing or type(self.source).enumerator is not api.Source.enumerator
+        self._tell(self._may_ask(), [split.index] if told else [])
 
     def _discover(self, now: int) -> None:
         """Asks the enumerator once for what it found."""
         enumerator, dealer = self._enumerator, self._dealer
         assert enumerator is not None and dealer is not None
+        self._tell_enumerator()
         found = self.call_user(lambda: enumerator.discover(now / 1_000_000), what="finding splits")
         if found is None:
             self._discover_at, dealer.over = None, True
@@ -301,6 +316,15 @@ class SourceTask(OperatorTask):
             asked = lambda: micros(enumerator.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
             self._discover_at = self.call_user(asked, what="asking the enumerator for its next time")
         self._answer(dealer.deal())
+
+    def _tell_enumerator(self) -> None:
+        """Tells the enumerator which of its splits have ended."""
+        over, self._over = self._over, []
+        if self._enumerator is None:
+            return
+        tell = self._enumerator.ended
+        for split in over:
+            self.call_user(lambda split=split: tell(pickle.loads(split)), what="telling the enumerator what has ended")
 
     def close(self) -> None:
         opened: list[Any] = [split.reader for split in self.splits if split.reader is not None]
@@ -314,6 +338,7 @@ class SourceTask(OperatorTask):
         if self._dealer is not None:
             enumerator, position = self._enumerator, None
             if enumerator is not None:
+                self._tell_enumerator()
                 at = self.call_user(lambda: enumerator.position, what="asking the enumerator for its position")
                 position = self._pickled(at, "the position of an enumerator")
             known = self._dealer.state(position)

@@ -1,0 +1,172 @@
+"""The lines of a text file (UTF-8), plain or compressed, from any byte of it on."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zlib
+from codecs import BOM_UTF8
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.api.connectors import NOTHING_YET, Reader
+from tailrace.connectors.pace import Pace
+from tailrace.errors import ConfigError
+
+CHUNK = 1 << 18
+"""Bytes that are read at once."""
+
+_OPENERS: dict[str, Callable[[str], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": lambda path: pa.CompressedInputStream(pa.OSFile(path), "zstd"),
+}
+"""What opens compressed files, by the end of their names."""
+_REFUSED = (".Z", ".lz4", ".lzo", ".br", ".snappy", ".zip", ".7z", ".tar", ".tgz", ".tbz2", ".txz", ".lzma")
+_BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
+"""What the openers raise where a file is damaged or not what its name says."""
+
+
+def compression_of(path: str) -> str | None:
+    """The end of the name of a compressed file; None for a plain one."""
+    return next((end for end in (*_OPENERS, *_REFUSED) if path.endswith(end)), None)
+
+
+def check_readable(paths: list[str]) -> list[str]:
+    """The same paths. Raises `ConfigError` for one that is packed in a way that cannot be read here."""
+    for path in paths:
+        end = compression_of(path)
+        if end is not None and end not in _OPENERS:
+            raise ConfigError(
+                f"TextFiles: {path} is an archive or compressed as {end}, which this source does not read; it reads plain "
+                f"files and {', '.join(_OPENERS)}"
+            )
+    return paths
+
+
+class Splitter:
+    """Makes lines of bytes. A line ends with a line feed, or where its file ends."""
+
+    def __init__(self, path: str, at: int) -> None:
+        self.path, self.at = path, at
+        """`at`: how many bytes of the file the lines that were handed out took."""
+        self.rest = b""
+        """What was read after the last line that was handed out."""
+
+    def lines(self, limit: int) -> list[str]:
+        """At most `limit` lines."""
+        parts = self.rest.split(b"\n", limit)
+        taken, self.rest = parts[:-1], parts[-1]
+        found = self._texts(taken)
+        self.at += sum(map(len, taken)) + len(taken)
+        return found
+
+    def last(self) -> list[str]:
+        """What is behind the last line feed, where there is something: the last line of a file may lack its end."""
+        raw, self.rest = self.rest, b""
+        found = [] if not raw or (self.at == 0 and raw == BOM_UTF8) else self._texts([raw])
+        self.at += len(raw)
+        return found
+
+    def _texts(self, raws: list[bytes]) -> list[str]:
+        if self.at == 0 and raws:
+            raws = [raws[0].removeprefix(BOM_UTF8), *raws[1:]]
+        try:
+            return [raw.decode().removesuffix("\r") for raw in raws]
+        except UnicodeDecodeError:
+            self._refuse(raws)
+            raise
+
+    def _refuse(self, raws: list[bytes]) -> None:
+        """Raises `ValueError` with the place of the line that cannot be decoded."""
+        at = self.at
+        for raw in raws:
+            try:
+                raw.decode()
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{self.path} at byte {at}: not UTF-8: {error}") from None
+            at += len(raw) + 1
+
+
+class LineReader(Reader):
+    """The lines of a file that does not change. The position is a number of bytes, in a compressed file of what is in it."""
+
+    def __init__(self, path: str, position: int) -> None:
+        self.path = path
+        self.splitter = Splitter(path, position)
+        end = compression_of(path)
+        self.file: Any = open(path, "rb") if end is None else _OPENERS[end](path)  # noqa: SIM115 - closed by close()
+        if end is None:
+            self.file.seek(position)
+        else:
+            self._skip(position)
+
+    def _skip(self, count: int) -> None:
+        while count:
+            passed = len(self._more(min(CHUNK, count)))
+            if not passed:
+                raise ValueError(f"{self.path} has become shorter: it has no byte {self.splitter.at} any more")
+            count -= passed
+
+    def _more(self, size: int) -> bytes:
+        try:
+            found: bytes = self.file.read(size)
+        except _BROKEN as error:
+            raise ValueError(f"{self.path}, behind byte {self.splitter.at}: cannot be read: {error}") from error
+        return found
+
+    def read(self, limit: int, now: float) -> Any:
+        lines = self.splitter.lines(limit)
+        while not lines:
+            chunk = self._more(CHUNK)
+            if not chunk:
+                lines = self.splitter.last()
+                if not lines:
+                    return None
+                break
+            self.splitter.rest += chunk
+            lines = self.splitter.lines(limit)
+        return lines
+
+    @property
+    def position(self) -> int:
+        return self.splitter.at
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class PacedLines(Reader):
+    """The lines of several files, one after the other, at a rate. The position is the file and the byte in it."""
+
+    def __init__(self, paths: list[str], position: tuple[int, int], pace: Pace) -> None:
+        self.paths, self.pace = paths, pace
+        self.file, at = position
+        self.reader = LineReader(paths[self.file], at)
+
+    def read(self, limit: int, now: float) -> Any:
+        limit = self.pace.allowed(limit, now)
+        if not limit:
+            return NOTHING_YET
+        while (lines := self.reader.read(limit, now)) is None:
+            if self.file + 1 == len(self.paths):
+                return None
+            self.reader.close()
+            self.file += 1
+            self.reader = LineReader(self.paths[self.file], 0)
+        self.pace.done += len(lines)
+        return lines
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self.file, self.reader.position
+
+    def next_at(self, now: float) -> float:
+        return self.pace.next_at(now)
+
+    def close(self) -> None:
+        self.reader.close()

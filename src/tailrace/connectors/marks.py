@@ -1,0 +1,140 @@
+"""How a file is known again, whatever its name: by device and inode, and by what stood in it.
+
+An inode alone is not enough. A deleted file's inode is given to the next file, and a file may be cut to nothing and written
+anew (`copytruncate`). A *mark* holds, beside the identity, how many bytes of the file were looked at, and hashes of the
+first and of the last of them: bytes that a log does not change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+import xxhash
+
+from tailrace.connectors.lines import compression_of
+
+HEAD = 1024
+TAIL = 256
+
+
+class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file as it was when its first `size` bytes had been looked at."""
+
+    path: str
+    device: int
+    inode: int
+    size: int = 0
+    head: int = 0
+    """A hash over the first of these bytes, at most `HEAD`."""
+    tail: int = 0
+    """A hash over the last of these bytes, at most `TAIL`."""
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return (self.device, self.inode)
+
+
+def identity_of(status: os.stat_result) -> tuple[int, int]:
+    """What tells a file from all others that there are at the moment."""
+    return status.st_dev, status.st_ino
+
+
+def marked(path: str, identity: tuple[int, int], size: int, head: bytes, tail: bytes) -> Mark:
+    """A mark from the bytes themselves: the first `HEAD` and the last `TAIL` of `size`."""
+    hashed = (xxhash.xxh3_64_intdigest(head), xxhash.xxh3_64_intdigest(tail)) if size else (0, 0)
+    return Mark(path, *identity, size, *hashed)
+
+
+def ends_of(file: int, size: int) -> tuple[bytes, bytes]:
+    """The first and the last of the first `size` bytes of an open file; shorter ones where it has fewer."""
+    head = os.pread(file, min(size, HEAD), 0)
+    return head, os.pread(file, min(size, TAIL), max(0, size - TAIL))
+
+
+def mark_of(path: str, size: int | None = None) -> Mark | None:
+    """The mark of the file that has this name now, up to `size`; None where it went, or has no such many bytes."""
+    with contextlib.suppress(FileNotFoundError), _opened(path) as file:
+        status = os.fstat(file)
+        size = status.st_size if size is None else size
+        head, tail = ends_of(file, size)
+        if len(head) == min(size, HEAD) and len(tail) == min(size, TAIL):
+            return marked(path, identity_of(status), size, head, tail)
+    return None
+
+
+def begins_as(path: str, mark: Mark) -> bool:
+    """Whether the file that has this name now begins with the bytes of a mark."""
+    found = mark_of(path, mark.size)
+    return found is not None and (found.head, found.tail) == (mark.head, mark.tail)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def beside(path: str) -> list[str]:
+    """The plain files in the folder of a file."""
+    folder = os.path.dirname(path)
+    try:
+        names = sorted(os.listdir(folder))
+    except (FileNotFoundError, PermissionError, NotADirectoryError):
+        return []
+    paths = [os.path.join(folder, name) for name in names if compression_of(name) is None]
+    return [one for one in paths if os.path.isfile(one)]
+
+
+def related(path: str, to: str) -> bool:
+    """Whether a rotation may have made one name from the other: same folder, and the same up to the first dot."""
+    (folder, name), (folder_to, name_to) = os.path.split(path), os.path.split(to)
+    return folder == folder_to and name.partition(".")[0].startswith(name_to.partition(".")[0])
+
+
+def copy_of(mark: Mark) -> Mark | None:
+    """A file beside the marked one that begins with all of its bytes, as `copytruncate` makes it: marked up to there."""
+    if not mark.size:
+        return None
+    for path in beside(mark.path):
+        found = mark_of(path, mark.size) if related(path, mark.path) else None
+        if found is not None and found.identity != mark.identity and (found.head, found.tail) == (mark.head, mark.tail):
+            return found
+    return None
+
+
+def known_again(mark: Mark, matching: Callable[[], Iterable[str]], *, moved: bool = False) -> tuple[str, bool] | None:
+    """Where the marked file is now, and whether it still begins with the marked bytes; None where it is not found.
+
+    `matching` gives the files that the user meant. Under another name than these it is the same file only with the same
+    bytes: the inode may be another's by now. With `moved` the file may be another one of the same name and with the same
+    bytes: on another disk (a restored volume, a copy of the folder) it has another inode.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if identity_of(os.stat(mark.path)) == mark.identity and begins_as(mark.path, mark):
+            return mark.path, True
+    meant = list(matching())
+    for path in dict.fromkeys([*meant, mark.path, *beside(mark.path)]):
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(path)
+            if status.st_ino != mark.inode:
+                continue
+            same = begins_as(path, mark)
+            if status.st_dev != mark.device and not (same and mark.size):
+                continue  # devices get new numbers when they are mounted anew; the bytes tell
+            if same or path in meant:
+                return path, same
+    if moved and mark.size and begins_as(mark.path, mark):
+        return mark.path, True
+    return None
+
+
+def plain(value: Any) -> Any:
+    """A mark, or what holds some, as what a checkpoint can hold for long: dicts, lists and numbers."""
+    return msgspec.to_builtins(value)

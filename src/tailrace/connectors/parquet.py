@@ -1,0 +1,181 @@
+"""What Spark and Arrow mean by the same Parquet file is not always the same. This is where the two are told apart.
+
+- Arrow leaves NaN out of the smallest and largest value of a column, and Spark, for which NaN is above all numbers, skips
+  whole row groups by these: `columns_with_statistics` says which columns may have them.
+- INT96 is a moment to Spark, of any year; Arrow takes it for nanoseconds without a zone, which wrap around outside the
+  years 1677 to 2262: `ParquetRows` reads it as Spark does.
+- Before 1582 (dates) and 1900 (times) files may count days by the old calendar, and say so in a note that Arrow does not
+  read: such values are refused.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tailrace.errors import ConfigError
+
+_BATCH_ROWS = 8192
+_FIRST_GREGORIAN_DAY = -141_427
+"""1582-10-15, in days since 1970."""
+_FIRST_SAME_INSTANT = -2_208_988_800_000_000
+"""1900-01-01 UTC, in microseconds since 1970: from here on zones mean the same in both calendars of Spark."""
+
+
+def columns_with_statistics(schema: pa.Schema) -> list[str]:
+    """The columns, by the names that the file has for them, for which smallest and largest values may be written: all but
+    floating-point ones, also inside of others."""
+    empty = io.BytesIO()
+    with pq.ParquetWriter(empty, schema):
+        pass
+    columns = pq.ParquetFile(empty).schema
+    found = [columns.column(i) for i in range(len(columns))]
+    floating = {column.path for column in found if _is_floating(column)}
+    return sorted({column.path for column in found} - floating)
+
+
+def _is_floating(column: Any) -> bool:
+    return column.physical_type in ("FLOAT", "DOUBLE") or column.logical_type.type == "FLOAT16"
+
+
+def read_schema(path: str) -> pa.Schema:
+    """The columns of a Parquet file, as `ParquetRows` gives them. Raises `ConfigError` for what is no Parquet file."""
+    try:
+        with pq.ParquetFile(path) as file:
+            return _schema(file)
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigError(f"{path} cannot be read as Parquet: {error}") from None
+
+
+class ParquetRows:
+    """The rows of a Parquet file, batch by batch, in the columns `like` those of another file. Errors name the file."""
+
+    def __init__(self, path: str, like: pa.Schema) -> None:
+        self.path, self.schema = path, like
+        try:
+            self.file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        except (pa.ArrowException, OSError) as error:
+            raise ConfigError(f"{path} cannot be read as Parquet: {error}") from None
+        self._read_as = _schema(self.file)
+        self._check_columns()
+        self._old_calendar = _old_calendar(self.file)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        rows = 0
+        batches = self.file.iter_batches(batch_size=_BATCH_ROWS)
+        while True:
+            try:
+                batch = next(batches, None)
+            except (pa.ArrowException, OSError) as error:
+                raise ValueError(f"{self.path}, behind row {rows}: {error}") from error
+            if batch is None:
+                return
+            arrays = [batch.column(name) for name in self.schema.names]
+            arrays = [array.cast(f.type) for array, f in zip(arrays, self.schema, strict=True)]
+            batch = _batch(arrays, self.schema, batch.num_rows)
+            if self._old_calendar:
+                self._refuse_old(batch, rows)
+            rows += batch.num_rows
+            yield batch
+
+    def _check_columns(self) -> None:
+        """Raises `ConfigError` where the file has other columns than the first one of the source."""
+        here = {field.name: str(field.type) for field in self._read_as}
+        wanted = {field.name: str(field.type) for field in self.schema}
+        if here != wanted:
+            raise ConfigError(
+                f"{self.path} has the columns {_text(here)}, and the first file of this source {_text(wanted)}; read them "
+                f"as two sources, or let Spark merge them: env.from_dataframe(spark.read...)"
+            )
+
+    def _refuse_old(self, batch: pa.RecordBatch, rows: int) -> None:
+        """Raises `ValueError` where a value is from before the calendars agree."""
+        for field, array in zip(batch.schema, batch.columns, strict=True):
+            for leaf in _leaves_of(array):
+                if _is_old(leaf):
+                    raise ValueError(
+                        f"{self.path}, rows {rows} to {rows + batch.num_rows}, column {field.name!r}: dates before 1582 "
+                        f"or times before 1900, which this file counts by the old (Julian) calendar of Spark; let Spark "
+                        f"read it: env.from_dataframe(spark.read.parquet(...))"
+                    )
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def _text(columns: dict[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items()) or "none"
+
+
+def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    if arrays:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))  # rows without columns
+
+
+def _schema(file: pq.ParquetFile) -> pa.Schema:
+    """The columns, with moments where the file has INT96. What a column may lack is each file's own affair."""
+    physical = [file.schema.column(i).physical_type for i in range(len(file.schema))]
+    leaves = iter(physical)
+    return pa.schema([pa.field(field.name, _read_as(field.type, leaves)) for field in file.schema_arrow])
+
+
+def _read_as(kind: pa.DataType, leaves: Iterator[str]) -> pa.DataType:
+    """A type with its INT96 leaves as moments. `leaves` are the physical types of what is left of the file's columns."""
+    if pa.types.is_struct(kind):
+        return pa.struct([child.with_type(_read_as(child.type, leaves)) for child in kind])
+    if pa.types.is_map(kind):
+        key = kind.key_field.with_type(_read_as(kind.key_type, leaves))
+        return pa.map_(key, kind.item_field.with_type(_read_as(kind.item_type, leaves)), kind.keys_sorted)
+    if isinstance(kind, pa.ListType):
+        return pa.list_(kind.value_field.with_type(_read_as(kind.value_type, leaves)))
+    if isinstance(kind, pa.LargeListType):
+        return pa.large_list(kind.value_field.with_type(_read_as(kind.value_type, leaves)))
+    if isinstance(kind, pa.FixedSizeListType):
+        return pa.list_(kind.value_field.with_type(_read_as(kind.value_type, leaves)), kind.list_size)
+    return pa.timestamp("us", "UTC") if next(leaves) == "INT96" else kind
+
+
+def _old_calendar(file: pq.ParquetFile) -> bool:
+    """Whether Spark wrote old dates or times by the Julian calendar, as the notes in the file say."""
+    notes = file.metadata.metadata or {}
+    if b"org.apache.spark.legacyDateTime" in notes or b"org.apache.spark.legacyINT96" in notes:
+        return True
+    version = re.match(rb"(\d+)\.(\d+)", notes.get(b"org.apache.spark.version", b""))
+    if version is None:
+        return False
+    major, minor = int(version[1]), int(version[2])
+    has_int96 = any(file.schema.column(i).physical_type == "INT96" for i in range(len(file.schema)))
+    return major < 3 or (has_int96 and (major, minor) < (3, 1))
+
+
+def _leaves_of(array: pa.Array) -> Iterator[pa.Array]:
+    """The arrays without parts that an array is made of."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        for child in array.flatten():
+            yield from _leaves_of(child)
+    elif pa.types.is_map(kind):
+        yield from _leaves_of(array.keys)
+        yield from _leaves_of(array.items)
+    elif pa.types.is_nested(kind):
+        yield from _leaves_of(array.flatten())
+    else:
+        yield array
+
+
+def _is_old(leaf: pa.Array) -> bool:
+    kind = leaf.type
+    if pa.types.is_date(kind):
+        smallest = pc.min(leaf.cast(pa.date32()).cast(pa.int32())).as_py()
+        return smallest is not None and smallest < _FIRST_GREGORIAN_DAY
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        smallest = pc.min(leaf.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())).as_py()
+        return smallest is not None and smallest < _FIRST_SAME_INSTANT
+    return False
