@@ -100,7 +100,7 @@ class _Found(msgspec.Struct, omit_defaults=True):
 class Following(Enumerator):
     """Finds the files of a path as they come. What it finds are the marks of files, as dicts.
 
-    Invariant F1: each generation of a file is given out once, whatever names it has had.
+    Invariant D2: each generation of a file is given out once, whatever names it has had.
     """
 
     def __init__(self, path: str, position: Any = None) -> None:
