@@ -694,3 +694,62 @@ def test_wrong_settings_of_restarts_are_refused(make: Any, sentence: str) -> Non
 def test_a_folder_may_be_a_path_and_times_may_be_timedeltas() -> None:
     config = tr.CheckpointConfig(pathlib.Path("/tmp/here"), interval=dt.timedelta(minutes=1))
     assert config.dir == "/tmp/here"
+
+
+# Sinks that write to one place.
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        lambda: tr.sinks.TextFiles("out"),
+        lambda: tr.sinks.Parquet("./out", "n long"),
+        lambda: tr.sinks.Table("t", "n long"),
+    ],
+)
+def test_two_sinks_that_are_still_to_run_do_not_write_to_one_place(sink: Any) -> None:
+    """A cell of a notebook that was run twice before `execute` wrote everything twice into one folder."""
+    env = tr.Environment()
+    numbers = env.from_collection([1])
+    numbers.sink_to(sink())
+    with pytest.raises(
+        tr.GraphError, match=r"which has not run yet, writes to .* as well, .*a cell that was run twice"
+    ):
+        numbers.sink_to(sink())
+
+
+def test_a_place_is_free_for_the_next_execution(tmp_path: Any) -> None:
+    env = tr.Environment(parallelism=1)
+    for _ in range(2):
+        env.from_collection([1]).sink_to(tr.sinks.TextFiles(str(tmp_path / "out")))
+        tr.testing.run(env)
+    assert len(list((tmp_path / "out").glob("part-*"))) == 2
+
+
+def test_sinks_without_a_place_may_be_many() -> None:
+    env = tr.Environment()
+    for _ in range(2):
+        env.from_collection([1]).sink_to(tr.sinks.Collect())
+        env.from_collection([1]).sink_to(tr.sinks.Print())
+
+
+# Settings.
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "file:out", "hdfs://h/x"])
+def test_a_work_dir_that_is_a_url_is_refused(url: str) -> None:
+    """It became a local folder of that name, without a word."""
+    with pytest.raises(tr.ConfigError, match=r"work_dir is a folder .* and not a URL"):
+        tr.Environment(work_dir=url)
+
+
+def test_a_collect_that_could_not_start_leaves_nothing_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any) -> Any:
+        raise tr.ConfigError("no slots")
+
+    env = tr.Environment(parallelism=1)
+    monkeypatch.setattr("tailrace.spark.launcher.submit", refuse)
+    with pytest.raises(tr.ConfigError, match="no slots"):
+        env.from_collection([1]).collect()
+    with pytest.raises(tr.GraphError, match="there is nothing to run"):
+        tr.testing.run(env)

@@ -381,11 +381,11 @@ def test_text_that_could_not_be_read_back_is_refused_with_its_record(record: str
     assert names(tmp_path) == []
 
 
-def test_two_sinks_may_write_into_one_folder(tmp_path: Path) -> None:
-    env = tr.Environment(parallelism=2)
-    env.from_collection([1, 2]).sink_to(tr.sinks.TextFiles(str(tmp_path)))
-    env.from_collection([3, 4]).sink_to(tr.sinks.TextFiles(str(tmp_path)))
-    tr.testing.run(env)
+def test_two_jobs_may_write_into_one_folder(tmp_path: Path) -> None:
+    for values in ([1, 2], [3, 4]):
+        env = tr.Environment(parallelism=2)
+        env.from_collection(values).sink_to(tr.sinks.TextFiles(str(tmp_path)))
+        tr.testing.run(env)
     assert sorted(lines_of(tmp_path)) == ["1", "2", "3", "4"]
 
 

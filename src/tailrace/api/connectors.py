@@ -132,6 +132,11 @@ class Sink:
     """The form it wants; None takes either."""
     description: ClassVar[str] = "sink"
 
+    @property
+    def place(self) -> str | None:
+        """Where the output goes, if two sinks of one execution that write there are a mistake; else None."""
+        return None
+
     def writer(self, ctx: SinkContext) -> SinkWriter:
         """A writer for one subtask; called in the task."""
         raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -75,11 +76,14 @@ class Environment:
         self.memory = memory_bytes(memory)
         self.copy_records = bool(copy_records)
         self.debug = bool(debug)
-        self.work_dir = work_dir
+        self.work_dir = checked_folder(work_dir)
         self.slot_timeout = float(slot_timeout)
         self.progress = progress
         self._graph = GraphBuilder(max_parallelism)
+        self._graph.ended = self._ended
         self._executed: set[int] = set()
+        self._runs: list[tuple[Any, frozenset[int]]] = []
+        """The handles of the jobs of this environment, with the nodes that each runs."""
 
     @property
     def spark(self) -> Any:
@@ -144,14 +148,15 @@ class Environment:
         sinks = self._pending()
         plan = self._plan(sinks)
         job = launcher().submit(self, plan, name, from_checkpoint, allow_dropped_state)
-        self._executed |= sinks
+        self._started(job, sinks, plan)
         return job
 
     def explain(self, format: str = "text") -> str:
         """The plan of everything written so far, as `"text"` or as a `"mermaid"` flowchart. Nothing runs."""
         if format not in ("text", "mermaid"):
             raise ConfigError(f"explain: format is 'text' or 'mermaid', not {format!r}")
-        plan = self._plan({node.id for node in self._graph.valid()})
+        written = {node.id for node in self._graph.valid()}
+        plan = self._plan(written - self._ended() or set(self._runs[-1][1]))
         return as_text(plan) if format == "text" else as_mermaid(plan)
 
     # Inside.
@@ -164,6 +169,33 @@ class Environment:
             raise GraphError(f"there is nothing to run{done}: end a stream with sink_to, collect or to_dataframe")
         self._graph.check_closed(pending)
         return pending
+
+    def _started(self, job: Any, sinks: set[int], plan: Plan) -> None:
+        """These sinks have run, or run now."""
+        self._executed |= sinks
+        self._runs.append((job, frozenset(node.id for node in plan.graph.nodes)))
+
+    def _ended(self) -> set[int]:
+        """The nodes of jobs that have ended, but for those that a running job or a sink that is still to run needs."""
+        ended: set[int] = set()
+        running: set[int] = set()
+        for job, nodes in self._runs:
+            (running if job.is_active else ended).update(nodes)
+        pending = self._graph.sinks() - self._executed if ended else set()
+        if pending:
+            running.update(node.id for node in self._graph.subgraph(pending).nodes)
+        return ended - running
+
+    def _check_place(self, sink: Sink, verb: str) -> None:
+        """Raises `GraphError` where a sink that has not run yet writes to the place of this one."""
+        for ident in self._graph.sinks() - self._executed if sink.place is not None else ():
+            other = self._graph.nodes[ident]
+            if isinstance(other.operator, ops.Sink) and other.operator.sink.place == sink.place:
+                raise GraphError(
+                    f"{verb}: sink {other.name!r}, which has not run yet, writes to {sink.place!r} as well, so its records "
+                    f"would be there twice where both get the same ones (a cell that was run twice?); choose another "
+                    f"place, or union the streams; tr.Environment() begins with nothing written"
+                )
 
     def _plan(self, wanted: set[int]) -> Plan:
         return make_plan(self._graph.subgraph(wanted))
@@ -185,8 +217,16 @@ class Environment:
         return sink.dataframe()
 
     def _run_with(self, stream: DataStream, sink: Sink, name: str) -> None:
+        written = self._graph.sinks()
         stream.sink_to(sink, name=name)
-        self.execute(name).await_termination()
+        try:
+            job = self.execute(name)
+        except BaseException:
+            self._executed |= (
+                self._graph.sinks() - written
+            )  # nobody holds this sink: it must not run with the next ones
+            raise
+        job.await_termination()
 
     def _check_bounded(self, stream: DataStream, verb: str) -> None:
         for node in self._graph.subgraph({node for node, _ in stream._upstreams}).nodes:
@@ -200,6 +240,16 @@ class Environment:
         if schema is None:
             raise GraphError(f'{verb}: give a schema: DDL text such as "id long, name string", or a pyarrow.Schema')
         return schema if isinstance(schema, pa.Schema) else launcher().arrow_schema(schema)
+
+
+def checked_folder(work_dir: Any) -> str | None:
+    """A `work_dir` as it is. Raises `ConfigError` for a URL, which would become a local folder of that name."""
+    if work_dir is not None and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", str(work_dir)):
+        raise ConfigError(
+            f"work_dir is a folder that driver and executors share, by its path, and not a URL: {work_dir!r}; DataFrames "
+            f"and results travel through it as local files"
+        )
+    return None if work_dir is None else str(work_dir)
 
 
 def launcher_default(max_parallelism: int) -> int:

@@ -264,6 +264,7 @@ class DataStream(Stream):
         """Ends the stream in a sink, and returns it. Runs with the environment's next execution."""
         verb = _verb("sink_to", options)
         check_object(sink, Sink, verb)
+        self.env._check_place(sink, verb)
         if sink.form == "columns" and self.form == "rows" and getattr(sink, "schema", None) is None:
             raise TypeMismatch(
                 f"{verb}: the {sink.description} sink takes columns, and the stream is in rows; give the sink a schema, or "

@@ -67,6 +67,10 @@ class _FileSink(Sink):
     _unsettled: frozenset[bytes] = frozenset()
     """What this object has published and may be asked for again: its traces stay."""
 
+    @property
+    def place(self) -> str | None:
+        return self.path
+
     def publish(self, prepared: Sequence[bytes]) -> None:
         folders.publish_files(prepared)
         self._unsettled |= frozenset(prepared)
@@ -207,6 +211,10 @@ class Table(_FileSink):
         self.name = name
         self.schema = _arrow_schema(schema)
         self._refresh: Callable[[], object] | None = None
+
+    @property
+    def place(self) -> str | None:
+        return f"table {self.name}"
 
     def bind(self, path: str, schema: pa.Schema, refresh: Callable[[], object]) -> None:
         """The launcher has found the table: where it is, its columns, and how Spark is told that there are more rows."""

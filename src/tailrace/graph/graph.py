@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tailrace.elements.batches import Form
@@ -68,6 +68,8 @@ class GraphBuilder:
 
     Invariant I2: what was written while a loop's body raised is void: it is never run, its uids are free again, and
     nothing can be built on it.
+    Invariant I3: the operators of one execution have different uids (`subgraph`). Beyond that a uid is taken as long as its
+    operator may still run or is running: when its job has ended, the next job goes on under it, from the same state.
     """
 
     max_parallelism: int
@@ -81,6 +83,8 @@ class GraphBuilder:
     """The tail and the judge of each loop, where it has them."""
     _unclosed: dict[StreamScope, Node] = field(default_factory=dict)
     """The heads of the loops whose bodies are being written."""
+    ended: Callable[[], Collection[int]] = tuple
+    """Nodes of jobs that have ended, as far as nothing that is still to run needs them."""
 
     def add(
         self,
@@ -152,7 +156,7 @@ class GraphBuilder:
             raise GraphError(
                 "the dataflow has nothing to run: add a source and a sink (sink_to, collect, to_dataframe)"
             )
-        return Graph(nodes, self.max_parallelism)
+        return Graph(_told_apart(nodes), self.max_parallelism)
 
     def _needs(self, node: Node) -> Iterator[int]:
         """What a node cannot run without: its inputs; and a loop runs as a whole, so that who is in it needs its head, and
@@ -181,17 +185,40 @@ class GraphBuilder:
     def _check_uid(self, uid: str, name: str) -> None:
         if not isinstance(uid, str) or not uid or len(uid) > 200:
             raise UidError(f"operator {name!r}: a uid is a text of 1 to 200 characters, not {uid!r}")
-        for node in self.valid():
+        for node in self._taken():
             if node.uid == uid:
                 raise UidError(f"operator {name!r}: the uid {uid!r} is taken by operator {node.name!r}; choose another")
+
+    def _taken(self) -> list[Node]:
+        """The nodes whose uids nobody else may have."""
+        ended = self.ended()
+        return [node for node in self.valid() if node.id not in ended]
 
     def _derived_uid(self, verb: str, inputs: tuple[Edge, ...]) -> str:
         """An identity from the shape of the graph: the verb, its inputs' identities, and how often both came before.
         Names are for people, and may be changed without losing state."""
         shape = [verb.partition(":")[0], *(f"{self.nodes[e.source].uid}/{e.port}/{e.tag or ''}" for e in inputs)]
         digest = hashlib.sha256("|".join(shape).encode()).hexdigest()[:12]
-        taken = Counter(node.uid.partition("#")[0] for node in self.valid())[digest]
+        taken = Counter(node.uid.partition("#")[0] for node in self._taken())[digest]
         return digest if not taken else f"{digest}#{taken}"
+
+
+def _told_apart(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes of one execution with different uids. Two can only have the same one where one was written after a job with
+    the other had ended, and both are wanted now. Raises `UidError` where the user gave it."""
+    taken: dict[str, Node] = {}
+    for node in nodes:
+        uid, number = node.uid, 0
+        while uid in taken:
+            if node.uid_given:
+                raise UidError(
+                    f"operators {taken[uid].name!r} and {node.name!r} have the uid {uid!r}, and this execution needs both: "
+                    f"the first one was part of a job that has ended; use that one, or choose another uid for the second"
+                )
+            number += 1
+            uid = f"{node.uid.partition('#')[0]}#{number}"
+        taken[uid] = node if uid == node.uid else replace(node, uid=uid)
+    return tuple(taken.values())
 
 
 def unbounded_before(node_of: Callable[[int], Node], starts: Iterable[int]) -> Node | None:

@@ -79,8 +79,9 @@ def _simulate(
     for node in simulation.plan.graph.nodes:
         if isinstance(node.operator, Sink):
             remove_unfinished(node.operator.sink, simulation.driver.run_id, node.uid)
-    env._executed |= sinks
-    return SimulatedJob(simulation)
+    job = SimulatedJob(simulation)
+    env._started(job, sinks, simulation.plan)
+    return job
 
 
 def prepared_simulation(

@@ -656,6 +656,11 @@ class SimulatedJob:
             raise error
         return True
 
+    @property
+    def is_active(self) -> bool:
+        """Whether the job has not ended: it was run to its end before it is handed out."""
+        return False
+
     def exception(self) -> JobFailed | None:
         """Why the job failed, or None."""
         cause = self.simulation.coordinator.cause
