@@ -116,6 +116,10 @@ class CheckpointNotFound(CheckpointError):
     """There is no checkpoint where one was expected."""
 
 
+class CheckpointsRemoved(CheckpointNotFound):
+    """Somebody has removed files of checkpoints while their job ran."""
+
+
 class CheckpointCorrupt(CheckpointError):
     """A checkpoint is damaged, or of a version that cannot be read. Nothing of it was deleted."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
 from tailrace.coordinator.actions import (
@@ -16,6 +16,7 @@ from tailrace.coordinator.actions import (
     Kill,
     Launch,
     MarkPublished,
+    MarkSwept,
     Restarting,
     Send,
     StatusChanged,
@@ -25,7 +26,8 @@ from tailrace.coordinator.actions import (
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator, Limits
-from tailrace.coordinator.restarts import Fixed, Strategy
+from tailrace.coordinator.restarts import Fixed, Strategy, storage_failure
+from tailrace.errors import CheckpointsRemoved
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
@@ -63,6 +65,7 @@ class Job:
         folder: str = "",
         path: str = "",
         spare_origin: bool = False,
+        abandoned: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         self.machine = Coordinator(
@@ -78,6 +81,7 @@ class Job:
             origin_folder=folder,
             origin_path=path,
             spare_origin=spare_origin,
+            abandoned=abandoned,
         )
         self.now = 100 * SECOND
         self.epochs = [0, 0]
@@ -455,7 +459,7 @@ def test_a_restart_from_the_failure_to_running_again() -> None:
     job.wait(PAUSE)
     [(_, deploy), (_, other)] = job.sent()
     assert deploy == other and (deploy.incarnation, deploy.attempt, deploy.own, deploy.folder) == (2, 1, True, "")
-    assert decode_manifest(deploy.manifest, "it") == msgspec.structs.replace(job.disk[-1], prepared=[])
+    assert decode_manifest(deploy.manifest, "it") == job.disk[-1]
     job.says(0, Deployed())
     assert job.actions() == []
     job.says(1, Deployed())
@@ -482,19 +486,26 @@ def test_a_restart_before_the_first_checkpoint_starts_from_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "folder", "ours"), [("job", "here", True), ("job", "elsewhere", False), ("a", "here", False)]
+    ("name", "folder", "root", "ours"),
+    [
+        ("job", "here", "here", True),
+        ("job", "elsewhere", "elsewhere", False),
+        ("a", "here", "here", False),
+        ("job", "here", "where it was copied from", False),
+    ],
 )
 def test_a_job_that_starts_from_a_checkpoint_publishes_what_it_holds_before_anything_else(
-    name: str, folder: str, ours: bool
+    name: str, folder: str, root: str, ours: bool
 ) -> None:
-    # What the run before left unpublished goes, where that run cannot go on; another job may live, and keeps its own.
-    origin = Manifest(name, "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")])
+    # What the run before left unpublished goes, where that run cannot go on; another job may live, and keeps its own. So
+    # may the original of a folder that was copied.
+    origin = Manifest(name, "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")], root=root)
     job = Job(start_from=origin, folder=folder)
     job.machine.start(job.now)
     job.hello(0)
     job.hello(1)
     [(_, deploy), _] = job.sent(Deploy)
-    assert decode_manifest(deploy.manifest, "it") == msgspec.structs.replace(origin, prepared=[])
+    assert decode_manifest(deploy.manifest, "it") == origin
     assert (deploy.own, deploy.folder) == (False, folder)
     job.all_say(Deployed())
     assert job.sent() == [(0, Publish([("sink", [b"a"])], 0, ["before"] if ours else [], folder=folder))]
@@ -503,7 +514,7 @@ def test_a_job_that_starts_from_a_checkpoint_publishes_what_it_holds_before_anyt
     assert job.trigger() == 42
     job.restart()
     [(_, deploy), _] = job.sent(Deploy)
-    assert decode_manifest(deploy.manifest, "it").checkpoint == 41, "there is no newer one"
+    assert decode_manifest(deploy.manifest, "it") == origin, "there is no newer one"
     job.all_say(Deployed())
     assert [m.recover for _, m in job.sent(Publish)] == [["before", "run"] if ours else ["run"]]
 
@@ -725,7 +736,7 @@ def test_a_commit_that_failed_or_may_have_is_settled_by_a_restart() -> None:
     job.ack(0, number)
     job.ack(1, number)
     [commit] = job.actions(Commit)
-    job.machine.not_committed(number, "OSError: timed out", False, job.now)
+    job.machine.not_committed(number, "OSError: timed out", "store", job.now)
     assert job.status is S.RESTARTING
     cause = job.machine.last_failure
     assert cause is not None and cause.message == "checkpoint 1 could not be committed: OSError: timed out"
@@ -768,9 +779,54 @@ def test_a_job_that_was_overtaken_by_another_start_ends() -> None:
     number = job.trigger()
     job.ack(0, number)
     job.ack(1, number)
-    job.machine.not_committed(number, "sealed by 2", True, job.now)
+    job.machine.not_committed(number, "sealed by 2", "fenced", job.now)
     assert job.status is S.FAILING
     assert job.machine.cause is not None and job.machine.cause.kind == "fenced"
+
+
+def test_a_job_whose_checkpoints_somebody_has_removed_ends() -> None:
+    """A restart would find nothing, begin anew, and publish everything once more."""
+    job = Job().run()
+    number = job.trigger()
+    job.ack(0, number)
+    job.ack(1, number)
+    job.machine.not_committed(number, "the claim is gone", storage_failure(CheckpointsRemoved("gone")), job.now)
+    assert job.status is S.FAILING
+    assert job.machine.cause is not None and job.machine.cause.kind == "state"
+
+
+def test_a_manifest_is_made_only_where_every_file_is_that_it_names() -> None:
+    job = Job().run()
+    number = job.trigger()
+    job.ack(0, number)
+    job.actions()
+    job.ack(1, number)
+    [commit] = job.actions(Commit)
+    made = decode_manifest(commit.data, "it")
+    assert commit.needs == [*(file.name for file in made.files), *made.older] != []
+
+
+def test_what_runs_have_left_that_were_killed_is_removed_once() -> None:
+    """They had no checkpoint: only their claims tell of them, and what their sinks had under cover stayed for ever."""
+    job = Job(abandoned=["one", "two"])
+    job.machine.start(job.now)
+    assert job.actions(Sweep) == [Sweep(1, [])]
+    job.hello(0)
+    job.hello(1)
+    job.all_say(Deployed())
+    assert job.sent(Publish) == [(0, Publish([], 0, ["one", "two"]))]
+    job.restart()
+    job.actions()
+    job.all_say(Deployed())
+    assert job.sent(Publish) == [(0, Publish([], 0, ["one", "run", "two"]))], "it was not done before the restart"
+    assert job.actions(MarkSwept) == []
+    job.says(0, Published(0))
+    assert job.status is S.RUNNING and job.actions(MarkSwept) == [MarkSwept()]
+    job.restart()
+    job.all_say(Deployed())
+    assert [m.recover for _, m in job.sent(Publish)] == [["run"]]
+    job.says(0, Published(0))
+    assert job.status is S.RUNNING and job.actions(MarkSwept) == []
 
 
 def test_a_claim_that_finds_a_newer_run_ends_the_job() -> None:

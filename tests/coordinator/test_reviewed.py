@@ -215,7 +215,7 @@ def test_an_old_driver_leaves_what_its_successor_is_about_to_publish() -> None:
     job.machine.committed(commit.checkpoint, store.commit(1, 0, commit.data), "url", job.now)
     MemoryStore("job", store.memory).claim("another", takeover=True)
     later = job.commit()
-    job.machine.not_committed(later.checkpoint, "another start has taken over", True, job.now)
+    job.machine.not_committed(later.checkpoint, "another start has taken over", "fenced", job.now)
     assert job.machine.status is S.FAILING
     job.actions()
     assert ended(job, store, retain="never") == [{"sink": [b"of 0", b"of 1"]}]

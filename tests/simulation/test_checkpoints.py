@@ -119,17 +119,6 @@ def test_the_last_checkpoint_publishes_what_was_said_at_the_end(ledger: Ledger) 
     is_right(ledger, files, program.expected(80))
 
 
-@pytest.mark.parametrize("concurrent", [1, 3])
-def test_between_two_checkpoints_records_are_read_however_close_they_are(ledger: Ledger, concurrent: int) -> None:
-    """Encoding takes longer than the interval, so that a cut is due whenever the one before is encoded. When the source has
-    ended nothing but the coordinator says where these are to be: a task that only cut would never come to its end."""
-    conditions = replace(NETWORKS["fast"], encode_limit=(1, 2), max_turns=100_000)
-    settings = replace(EVERY_MS, interval=300, max_concurrent=concurrent)
-    files = WatchedFiles([ledger.book])
-    finished(simulation(counted.build, ledger, files, settings=settings, conditions=conditions, parallelism=1, n=400))
-    is_right(ledger, files, counted.expected(400))
-
-
 # Aborts.
 
 
@@ -334,20 +323,3 @@ def test_who_went_back_too_far_finds_the_later_checkpoints_whole(ledger: Ledger)
     assert after_all.run() is JobStatus.FINISHED
     after_all.drain()
     assert check_records(ledger.book, counted.expected(240), counted.order) == []
-
-
-# Much that sinks prepare.
-
-
-def test_what_sinks_prepare_goes_through_the_files_where_it_is_much(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """More than a message may hold, as it were. The driver dies between a commit and its publication, and the next one has
-    the publisher read it from the files of a checkpoint that it did not write."""
-    monkeypatch.setattr("tailrace.task.checkpoints.INLINE_BYTES", 4)
-    files = WatchedFiles([ledger.book])
-    faults = [Fault(0, "crash-driver", after="commit 3 done"), Fault(9, "crash-driver", after="read prepared done")]
-    world = finished(simulation(counted.build, ledger, files, faults=faults))
-    assert files.wrong == [] and check_records(ledger.book, counted.expected(240), counted.order) == []
-    assert world.covered["crashed the driver"] == 2
-    assert world.covered["read what sinks had prepared from files"] > 3

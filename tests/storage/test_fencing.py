@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import Fenced
+from tailrace.errors import CheckpointsRemoved, Fenced
 from tailrace.state.manifest import Manifest, encode_manifest
+from tailrace.storage.store import Store
 from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore, StoreFault
 
 Making = Callable[..., Manifest]
@@ -255,3 +256,87 @@ def test_a_claim_looks_no_further_back_than_needed() -> None:
         store.claim("run")
         counts.append(len(operations))
     assert counts[29] == counts[2]
+
+
+# Where somebody has removed what fences.
+
+
+@pytest.mark.parametrize("what", ["the manifests", "everything but the claim", "the whole incarnation", "the job"])
+@pytest.mark.parametrize("newer", ["manifest", "nothing yet"])
+def test_whatever_somebody_deletes_by_hand_an_old_driver_commits_nothing(
+    what: str, newer: str, manifest: Making
+) -> None:
+    """Seals are called like manifests. Who deletes old manifests deletes them too, and the driver that was asleep found its
+    next slot free: it committed, and published beside the job that had taken over."""
+    files = MemoryFiles()
+    asleep, awake = MemoryStore("job", files), MemoryStore("job", files)
+    asleep.claim("asleep")
+    for k in range(3):
+        asleep.commit(1, k, encode_manifest(manifest(k + 1, run_id="asleep")))
+    awake.claim("awake")
+    if newer == "manifest":
+        awake.commit(2, 0, encode_manifest(manifest(4, 2, run_id="awake")))
+    gone = {
+        "the manifests": lambda name: name.startswith("1/") and name.endswith(".manifest"),
+        "everything but the claim": lambda name: name.startswith("1/") and name != "1/claim",
+        "the whole incarnation": lambda name: name.startswith("1/"),
+        "the job": lambda name: True,
+    }[what]
+    files.delete([name for name in list(files.contents) if gone(name)])
+    if what == "the job":
+        awake = MemoryStore("job", files)
+        assert awake.claim("begun anew") == 1, "the same number as the one that sleeps"
+    before = dict(files.contents)
+    with pytest.raises((Fenced, CheckpointsRemoved), match=r"taken over|was removed|started again"):
+        asleep.commit(1, 3, encode_manifest(manifest(5, run_id="asleep")))
+    assert files.contents == before
+    with pytest.raises((Fenced, CheckpointsRemoved)):
+        asleep.claim("asleep")
+    assert files.contents == before
+    assert awake.commit(awake.incarnations()[-1], 1, encode_manifest(manifest(5, 2, run_id="awake")))
+
+
+def test_a_start_that_has_not_come_to_its_end_fences_by_its_seals_only(manifest: Making) -> None:
+    """A driver elsewhere claims, and dies before it has sealed anything: nobody has taken over."""
+    files = MemoryFiles()
+    store = MemoryStore("job", files)
+    store.claim("run")
+    dying = MemoryStore("job", files, fail=lambda operation, name: "error" if name == "1/0.manifest" else None)
+    with pytest.raises(StoreFault):
+        dying.claim("dying")
+    assert "2/claim" in files.contents and "2/ready" not in files.contents
+    assert store.commit(1, 0, encode_manifest(manifest(1)))
+
+
+@pytest.mark.parametrize("act", ["commit", "claim"])
+def test_a_folder_that_is_removed_while_its_job_runs_is_told(act: str, manifest: Making) -> None:
+    """What was made in the emptied folder would be called complete, and name files that are gone; and a restart would find
+    no checkpoint, begin anew, and publish everything once more."""
+    files = MemoryFiles()
+    store = MemoryStore("job", files)
+    store.claim("run")
+    store.commit(1, 0, encode_manifest(manifest(1)))
+    files.contents.clear()
+    with pytest.raises(
+        CheckpointsRemoved, match="was removed, or a part of it, while job 'job' ran: the claim 1/claim is"
+    ):
+        store.commit(1, 1, encode_manifest(manifest(2))) if act == "commit" else store.claim("run")
+    store.release(1)
+    assert files.contents == {}
+
+
+@pytest.mark.parametrize("lost", ["1/chk-1/w0-1.state", "1/chk-2/w1-1.state"])
+def test_no_manifest_names_a_file_that_is_gone(lost: str, url: str, manifest: Making) -> None:
+    """Somebody, or a rule of the bucket, deletes old files under a running job."""
+    store = Store(url, "job")
+    store.claim("run")
+    needs = ["1/chk-1/w0-1.state", "1/chk-1/w1-1.state", "1/chk-2/w0-1.state", "1/chk-2/w1-1.state"]
+    for name in needs:
+        writer = store.writer(name)
+        writer.append(b"x")
+        writer.close()
+    assert store.commit(1, 0, encode_manifest(manifest(1)), needs)
+    store.folder.delete([lost])
+    with pytest.raises(CheckpointsRemoved, match=f"the next checkpoint needs {lost}. Has somebody cleaned up by hand"):
+        store.commit(1, 1, encode_manifest(manifest(2)), needs)
+    assert "1/1.manifest" not in store.names(1)

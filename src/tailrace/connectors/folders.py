@@ -29,6 +29,7 @@ import msgspec
 from tailrace.connectors.publishing import Finished, make_visible, one_by_one, settle
 from tailrace.errors import ConfigError
 from tailrace.storage.filesystem import make_folder
+from tailrace.storage.remote import open_uploads
 
 PART_BYTES = 8 << 20
 """A multipart upload goes out in parts of this size. S3 takes 5 MiB at least, and 10,000 parts at most."""
@@ -400,15 +401,7 @@ class S3Folder(Folder):
             at = {"ContinuationToken": page["NextContinuationToken"]}
 
     def _uploads(self) -> Iterator[tuple[str, str]]:
-        at: dict[str, str] = {}
-        while True:
-            page = self.fs.call_s3("list_multipart_uploads", Bucket=self.bucket, Prefix=f"{self.prefix}part-", **at)
-            for one in page.get("Uploads", ()):
-                yield one["Key"], one["UploadId"]
-            going_on = (("KeyMarker", "NextKeyMarker"), ("UploadIdMarker", "NextUploadIdMarker"))
-            before, at = at, {name: page[next_one] for name, next_one in going_on if page.get(next_one)}
-            if not page.get("IsTruncated") or at == before:  # a store that does not go on would say the same for ever
-                return
+        return open_uploads(self.fs, self.bucket, f"{self.prefix}part-")
 
 
 class Upload(Hidden, io.RawIOBase):

@@ -77,6 +77,8 @@ class Commit:
     incarnation: int
     number: int
     data: bytes
+    needs: list[str]
+    """The files that it names: it is not to be created where one is gone."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,16 @@ class Delete:
 
 @dataclass(frozen=True)
 class Sweep:
-    """An action: what this run has written under incarnations before this one, and is not among `needed`, goes."""
+    """An action: what this run has written under incarnations before this one, and is not among `needed`, goes. So does what
+    earlier runs have left and no manifest of theirs names."""
 
     incarnation: int
     needed: list[str]
+
+
+@dataclass(frozen=True)
+class MarkSwept:
+    """An action: sinks have removed what earlier runs had left under cover, and the next start need not look for it."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +144,7 @@ Action = (
     | Delete
     | Sweep
     | MarkPublished
+    | MarkSwept
     | CheckpointEnded
     | WasPublished
     | Restarting

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
-
 from tailrace.coordinator.actions import (
     FATAL,
     Action,
@@ -26,6 +24,7 @@ from tailrace.coordinator.actions import (
     Kill,
     Launch,
     MarkPublished,
+    MarkSwept,
     Restarting,
     Send,
     StatusChanged,
@@ -104,6 +103,7 @@ class Coordinator:
         origin_folder: str = "",
         origin_path: str = "",
         spare_origin: bool = False,
+        abandoned: Sequence[str] = (),
         nests: Sequence[NestSpec] = (),
     ) -> None:
         self.job = job
@@ -132,6 +132,9 @@ class Coordinator:
         self._origin_path = origin_path
         self._spare_origin = spare_origin
         """Whether what the run of the origin has left unpublished stays: later checkpoints of it are there and need it."""
+        self._abandoned = set(abandoned)
+        """Earlier runs whose sinks may have left output under cover which nobody will publish, until it is removed."""
+        self._swept = False
         self._restore: Manifest | None = origin
         """What the next deployment restores."""
         self._story: deque[str] = deque(maxlen=64)
@@ -168,6 +171,8 @@ class Coordinator:
         self._started_at = now
         for slot in self.roster.slots:
             self._launch(slot)
+        if self.checkpoints is not None:
+            self.actions.append(Sweep(self.incarnation, []))
 
     def hello(self, hello: Hello, now: int) -> int | None:
         """A worker joins. Its epoch, or None when it is not wanted (its link is then to be closed)."""
@@ -213,8 +218,8 @@ class Coordinator:
             if self._filling and all(s.deployed for s in self.roster.slots):
                 self._begin(now)
         elif isinstance(message, SubtasksFinished):
-            slot.finished = not message.more
-            slot.prepared = [*slot.prepared, *message.prepared]
+            slot.finished = True
+            slot.prepared = message.prepared
             if self.status is JobStatus.RUNNING and all(s.finished for s in self.roster.slots):
                 self._all_finished(now)
         elif isinstance(message, Published):
@@ -334,13 +339,13 @@ class Coordinator:
         else:
             self._commit_next(now)
 
-    def not_committed(self, checkpoint: int, reason: str, fenced: bool, now: int) -> None:
-        """The manifest of a checkpoint could not be written, or nobody knows whether it was. What the storage holds is
-        found out under a new incarnation, which is a restart; a job that was overtaken by another start has ended."""
+    def not_committed(self, checkpoint: int, reason: str, kind: str, now: int) -> None:
+        """The manifest of a checkpoint could not be written, or nobody knows whether it was ("store"). What the storage
+        holds is found out under a new incarnation, which is a restart; a job that was overtaken by another start ("fenced"),
+        or whose checkpoints somebody has removed ("state"), has ended."""
         self._committing = self._commit_asked_at = None
         if self.checkpoints is None or checkpoint not in self.checkpoints.pending or self._ending:
             return
-        kind = "fenced" if fenced else "store"
         self._fail(now, Cause(f"checkpoint {checkpoint} could not be committed: {reason}", kind))
 
     def checkpoint(self, who: Any, now: int) -> None:
@@ -495,10 +500,7 @@ class Coordinator:
             return
         self._deployed = self._used = True
         peers = self.roster.peers()
-        # What is to be published goes to one worker only, in a message of its own.
-        manifest = (
-            b"" if self._restore is None else encode_manifest(msgspec.structs.replace(self._restore, prepared=[]))
-        )
+        manifest = b"" if self._restore is None else encode_manifest(self._restore)
         own = self._restore is not None and self._restore.run_id == self.run_id
         folder = "" if own else self._origin_folder
         for slot in self.roster.slots:
@@ -508,7 +510,7 @@ class Coordinator:
         """All have deployed. What the restored checkpoint had prepared may not be published yet, and what was prepared
         after it never will be: both is seen to before anything else happens."""
         restored = self._restore
-        runs = {self.run_id} if self.attempt else set()
+        runs = self._abandoned | ({self.run_id} if self.attempt else set())
         if restored is not None and self._fenced(restored):
             runs.add(restored.run_id)
         self._beginning = True
@@ -521,7 +523,7 @@ class Coordinator:
         this folder. Another job may live on; what it has not published is not ours to remove. Nor is what a later checkpoint
         of that run needs: the user may have gone back too far, and start from it after all."""
         folder = self.checkpoints.settings.origin if self.checkpoints is not None else ""
-        here = manifest.job == self.job and self._origin_folder == folder
+        here = manifest.job == self.job and self._origin_folder == manifest.root == folder  # else it is a copy
         return manifest.run_id == self.run_id or (here and not self._spare_origin)
 
     def _maybe_start(self, now: int) -> None:
@@ -531,6 +533,9 @@ class Coordinator:
             self.nests.begin()
             if self.checkpoints is not None:
                 self.checkpoints.start(now)
+                if not self._swept:
+                    self._swept, self._abandoned = True, set()
+                    self.actions.append(MarkSwept())
             for slot in self.roster.slots:
                 self._send(slot, Start())
 
@@ -573,7 +578,9 @@ class Coordinator:
         self._commit_asked_at = now
         self._committing = checkpoints.manifest(ready, self.incarnation)
         self._publications.before_commit(checkpoints.settled(self._publications.visible_through(checkpoints.newest)))
-        self.actions.append(Commit(ready.id, self.incarnation, checkpoints.commits, encode_manifest(self._committing)))
+        made = self._committing
+        needs = [*(file.name for file in made.files), *made.older]
+        self.actions.append(Commit(ready.id, self.incarnation, checkpoints.commits, encode_manifest(made), needs))
 
     def _abort(self, number: int, reason: str, now: int, failure: bool = True) -> None:
         """A checkpoint will never be complete. Too many in a row are a failure of the job."""

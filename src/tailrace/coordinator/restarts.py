@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from tailrace.errors import CheckpointCorrupt, Fenced
+from tailrace.errors import CheckpointCorrupt, CheckpointsRemoved, Fenced
 
 
 @dataclass
@@ -82,4 +82,4 @@ def storage_failure(error: Exception) -> str:
     """The kind of a failure (`Cause.kind`) by what the storage of checkpoints raised."""
     if isinstance(error, Fenced):
         return "fenced"
-    return "state" if isinstance(error, CheckpointCorrupt) else "store"
+    return "state" if isinstance(error, CheckpointCorrupt | CheckpointsRemoved) else "store"

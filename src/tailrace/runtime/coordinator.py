@@ -25,6 +25,7 @@ from tailrace.coordinator.actions import (
     Kill,
     Launch,
     MarkPublished,
+    MarkSwept,
     Restarting,
     Send,
     StatusChanged,
@@ -36,7 +37,7 @@ from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.progress import ProgressMaker
 from tailrace.coordinator.restarts import storage_failure
-from tailrace.errors import CheckpointError, Fenced, ProtocolViolation
+from tailrace.errors import CheckpointError, ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Heartbeat, Hello
@@ -47,7 +48,6 @@ from tailrace.runtime.loop import Loop
 from tailrace.runtime.slots import SlotProvider
 from tailrace.runtime.storing import StorageThread
 from tailrace.runtime.worker import WorkerConfig
-from tailrace.storage.reading import read_placed
 from tailrace.storage.scratch import remove_abandoned
 
 PROGRESS_SECONDS = 1.0
@@ -291,8 +291,7 @@ class JobRunner(threading.Thread):
             stay = [self._store.manifest(path) for path in checkpoints.kept_paths]
             kept: dict[str, list[bytes]] = {}
             for one in [one for each in [*stay, *([] if newest is None else newest[1:])] for one in each.prepared]:
-                data = one.data if isinstance(one.data, bytes) else read_placed(self._store, one.data)
-                kept.setdefault(one.uid, []).append(data)
+                kept.setdefault(one.uid, []).append(one.data)
         except Exception:
             _log.warning("job %r: its last checkpoint cannot be read; nothing is removed", self.job_name, exc_info=True)
             return None
@@ -371,7 +370,7 @@ class JobRunner(threading.Thread):
 
     # Storage. Each is one call in the thread for it, which tells the machine how it went.
 
-    def _store_action(self, action: Claim | Commit | Delete | Sweep | MarkPublished) -> None:
+    def _store_action(self, action: Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept) -> None:
         assert self._storage is not None
         if isinstance(action, Claim):
             self._storage.do(self._claim)
@@ -381,6 +380,8 @@ class JobRunner(threading.Thread):
             self._storage.do(lambda: self._remove(action.names))
         elif isinstance(action, MarkPublished):
             self._storage.do(lambda: self._mark(action.path))
+        elif isinstance(action, MarkSwept):
+            self._storage.do(self._mark_swept)
         else:
             self._storage.do(lambda: self._sweep(action))
 
@@ -400,11 +401,11 @@ class JobRunner(threading.Thread):
     def _commit(self, action: Commit) -> None:
         machine, number = self.machine, action.checkpoint
         try:
-            path = self._store.commit(action.incarnation, action.number, action.data)
+            path = self._store.commit(action.incarnation, action.number, action.data, action.needs)
             url = self._store.url_of(path)
         except Exception as error:
-            reason, fenced = f"{type(error).__name__}: {error}", isinstance(error, Fenced)
-            self._tell(lambda: machine.not_committed(number, reason, fenced, _now()))
+            reason, kind = f"{type(error).__name__}: {error}", storage_failure(error)
+            self._tell(lambda: machine.not_committed(number, reason, kind, _now()))
             return
         self._tell(lambda: machine.committed(number, path, url, _now()))
 
@@ -430,6 +431,12 @@ class JobRunner(threading.Thread):
             self._store.sweep(action.incarnation, action.needed)
         except Exception:
             _log.warning("job %r: could not remove what an attempt left behind", self.job_name, exc_info=True)
+
+    def _mark_swept(self) -> None:
+        try:
+            self._store.mark_swept()
+        except Exception:
+            _log.warning("job %r: could not mark what was removed", self.job_name, exc_info=True)
 
     def _tell(self, event: Callable[[], object]) -> None:
         assert self._storage is not None

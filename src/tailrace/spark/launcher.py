@@ -103,12 +103,13 @@ def submit(
     same_interpreter(spark)
     check_settings(spark)
     slots = SparkSlots(spark, name, run_id, plan.slots)
-    incarnation = 0
+    incarnation, abandoned = 0, list[str]()
     try:
         if slots.warning is not None:
             warnings.warn(slots.warning, stacklevel=_level_of_user())
         if store is not None:
             incarnation = store.claim(spec.run_id)
+            abandoned = store.abandoned()
             # An older driver may have committed until now; from here on it cannot.
             origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state)
         _warn_of_lost_output(origin, plan)
@@ -130,6 +131,7 @@ def submit(
             origin_folder="" if origin is None else origin.folder,
             origin_path=_own_path(origin, store),
             spare_origin=origin is not None and awaits_output([one for _, one in origin.later], origin.manifest.run_id),
+            abandoned=abandoned,
             nests=nests_of(plan),
         )
         tidy, published = _tidier(plan, spec.run_id), _publisher(plan)

@@ -21,7 +21,7 @@ import re
 import stat
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple, Protocol
 
 from tailrace.errors import ConfigError
@@ -112,6 +112,12 @@ class Folder(ABC):
     def rename(self, name: str, to: str) -> None:
         """Gives a file another name; one that is there is replaced. Atomic on filesystems; object stores copy and
         delete."""
+
+    def give_up(self, wanted: Callable[[str], bool]) -> None:
+        """Gives up files that somebody has begun to write, and that have no name before they are complete, where their
+        name is wanted. Their writers were lost. Elsewhere such files have names, and are deleted by these. (Google and
+        Azure drop them by themselves, after a week.)"""
+        return None
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file."""

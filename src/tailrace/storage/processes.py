@@ -23,6 +23,8 @@ class Owner(msgspec.Struct, frozen=True):
     """When the process began, in whatever form its machine says it: with the pid it is unique on that machine."""
     nonce: str = ""
     """Tells one attempt to claim from every other."""
+    root: str = ""
+    """The folder of the job when this was written: a copy of it, beside the original, says another one."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -147,6 +147,7 @@ class ObjectFolder(_FsspecFolder):
 
     def __init__(self, url: str, fs: Any, root: str, kind: str) -> None:
         super().__init__(url, fs, root)
+        self.kind = kind
         self.checked = kind != "s3"
         self._create: dict[str, Any] = {"overwrite": False} if kind == "abfs" else {"mode": "create"}
 
@@ -169,6 +170,29 @@ class ObjectFolder(_FsspecFolder):
     def rename(self, name: str, to: str) -> None:
         self.fs.cp_file(self.path_of(name), self.path_of(to))
         self._delete(self.path_of(name))
+
+    def give_up(self, wanted: Callable[[str], bool]) -> None:
+        if self.kind != "s3":
+            return
+        bucket, _, prefix = self.path_of("").strip("/").partition("/")
+        prefix = prefix and f"{prefix}/"
+        for key, upload in list(open_uploads(self.fs, bucket, prefix)):
+            if wanted(key.removeprefix(prefix)):
+                with contextlib.suppress(FileNotFoundError):  # completed, or given up by somebody else
+                    self.fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload)
+
+
+def open_uploads(fs: Any, bucket: str, prefix: str) -> Iterator[tuple[str, str]]:
+    """Multipart uploads to S3 that nobody has completed: (key, how S3 calls it)."""
+    at: dict[str, str] = {}
+    while True:
+        page = fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix, **at)
+        for one in page.get("Uploads", ()):
+            yield one["Key"], one["UploadId"]
+        going_on = (("KeyMarker", "NextKeyMarker"), ("UploadIdMarker", "NextUploadIdMarker"))
+        before, at = at, {name: page[next_one] for name, next_one in going_on if page.get(next_one)}
+        if not page.get("IsTruncated") or at == before:  # a store that does not go on would say the same for ever
+            return
 
 
 def _answer(error: BaseException) -> tuple[int, str]:

@@ -6,6 +6,7 @@
     <folder>/<job>/<incarnation>/chk-<n>/w<slot>-<e>.state
     <folder>/<job>/<incarnation>/ready                    every earlier incarnation is sealed
     <folder>/<job>/<incarnation>/closed                   the job has ended and said so
+    <folder>/<job>/<incarnation>/swept                    nothing is left behind of earlier runs (`leftovers`)
 
 Fencing. Who claims an incarnation seals every earlier one: it takes the next free manifest slot there, with a text that
 is no manifest. Slots are taken in order and by one only, so from then on a commit of the earlier driver fails. Only after
@@ -15,7 +16,9 @@ Invariant L1: of two drivers that use one manifest slot, exactly one succeeds.
 Invariant L2: once `claim` has returned i, no commit under an incarnation below i succeeds any more.
 Invariant L3: `latest` after `claim` gives every commit that has succeeded under an earlier incarnation its due: it returns
 the last of them.
-Claims, seals and `ready` are never deleted.
+Claims, seals and `ready` are never deleted by us. Where somebody else has deleted seals, or the whole folder, L1 and L2 hold
+all the same for a driver that commits under what it has claimed itself: it looks whether its claim is there and its own, and
+after its commit whether anybody has come to the end of a newer claim.
 """
 
 from __future__ import annotations
@@ -26,21 +29,21 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
-from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, Fenced
+from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, CheckpointsRemoved, ConfigError, Fenced
 from tailrace.state.manifest import Manifest, decode_manifest, published_mark
-from tailrace.storage.filesystem import TEMPORARY, Folder, LocalFolder, Writer, absolute, open_folder
+from tailrace.storage.filesystem import Folder, LocalFolder, Writer, absolute, open_folder
+from tailrace.storage.leftovers import MANIFEST, SEAL, Leftovers, back_to_the_mark
 from tailrace.storage.processes import Owner, Process, this_process
 
 _CLAIMS = 100
 """So many starts of a job may come before one that claims at the same time."""
 _SEALS = 1000
 """So many commits of an earlier driver may come before its seal."""
-_SEAL = b"tailrace-seal "
-_MANIFEST = re.compile(r"(\d+)\.manifest")
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
 
@@ -76,7 +79,12 @@ class Store:
         self._process = process
         self._held: list[int] = []
         """The incarnations that this object has claimed: those of one run."""
+        self._claims: dict[int, bytes] = {}
+        """What it has written into their claims."""
         self._run_id = ""
+        self._barren: set[int] = set()
+        """Incarnations under which there is no manifest, and never will be one."""
+        self._leftovers = Leftovers(self.folder)
 
     @classmethod
     def at(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
@@ -135,8 +143,9 @@ class Store:
         name, unless `takeover`; `Fenced` at a restart when another run has taken over.
         """
         process = self._me()
-        data = msgspec.json.encode(Owner(self.job, owner, process.host, process.pid, process.started, self._nonce()))
-        incarnation = 0
+        who = Owner(self.job, owner, process.host, process.pid, process.started, self._nonce(), self.url)
+        data = msgspec.json.encode(who)
+        incarnation = max(self._held, default=0)
         for _ in range(_CLAIMS):
             incarnations = self.incarnations()
             self._check_may_claim(owner, incarnations, takeover)
@@ -150,6 +159,7 @@ class Store:
             )
         first, self._run_id = not self._held, owner
         self._held.append(incarnation)
+        self._claims[incarnation] = data
         try:
             self._check_create(f"{incarnation}/claim", data)
             self._seal_before(incarnation)
@@ -190,6 +200,8 @@ class Store:
         self._held = []
 
     def _close(self, incarnation: int) -> None:
+        if not self.folder.exists(f"{incarnation}/claim"):
+            return  # somebody has removed it: there is no claim to give up
         with contextlib.suppress(FileExistsError):
             self.folder.create(f"{incarnation}/closed", b"closed\n")
 
@@ -206,6 +218,7 @@ class Store:
 
     def _check_may_claim(self, run_id: str, incarnations: list[int], takeover: bool) -> None:
         if self._held and run_id == self._run_id:
+            self._check_ours(self._held[-1])
             for incarnation in reversed([i for i in incarnations if i > self._held[-1]]):
                 owner = self.owner(incarnation)
                 if owner is not None and owner.run_id != run_id:
@@ -252,29 +265,25 @@ class Store:
         number = -1
         for _ in range(_SEALS):
             numbers = self._numbers(incarnation)
-            if numbers and self._is_seal(_slot(incarnation, numbers[-1])):
+            if numbers and self._leftovers.is_seal(_slot(incarnation, numbers[-1])):
                 return
             number = max([number, *numbers[-1:]]) + 1
             with contextlib.suppress(FileExistsError):  # a commit came first: the next slot, then
-                self.folder.create(_slot(incarnation, number), _SEAL + b"by %d\n" % by)
+                self.folder.create(_slot(incarnation, number), SEAL + b"by %d\n" % by)
         raise OSError(f"{self.url_of(str(incarnation))}: no seal is the last one after {_SEALS} tries")
 
     def _numbers(self, incarnation: int) -> list[int]:
         return _numbers(self.folder, incarnation)
 
-    def _is_seal(self, name: str) -> bool:
-        try:
-            return self.folder.read(name).startswith(_SEAL)
-        except FileNotFoundError:
-            return False  # an old manifest, deleted meanwhile
-
     # Manifests.
 
-    def commit(self, incarnation: int, number: int, data: bytes) -> str:
+    def commit(self, incarnation: int, number: int, data: bytes, needs: Iterable[str] = ()) -> str:
         """Makes a manifest, and with it a checkpoint real: its name. Done twice with the same bytes it is done once.
-        Raises `Fenced` where the slot is taken; after any other error the checkpoint may be committed or not, and only a
-        new claim can tell."""
+        Raises `Fenced` where the slot is taken, and `CheckpointsRemoved` where a file is gone that the checkpoint `needs`,
+        or our claim; after any other error the checkpoint may be committed or not, and only a new claim can tell."""
         name = _slot(incarnation, number)
+        self._check_ours(incarnation)
+        self._check_there(incarnation, needs)
         try:
             self.folder.create(name, data)
         except FileExistsError:
@@ -283,11 +292,72 @@ class Store:
                 by = re.match(rb"tailrace-seal by (\d+)", there)
                 newer = int(by[1]) if by else max(self.incarnations())
                 raise Fenced(f"{self._taken_over(newer, self.owner(newer))}: {name} cannot be committed") from None
+        self._check_nobody_newer(incarnation, name)
         return name
+
+    def _check_ours(self, incarnation: int) -> None:
+        """The claim is the first thing that a folder of ours has. Where it is gone, so may be anything, and the number may
+        be somebody else's by now."""
+        ours = self._claims.get(incarnation)
+        if ours is None:
+            return  # claimed by another object: this one cannot tell
+        try:
+            there = self.folder.read(f"{incarnation}/claim")
+        except FileNotFoundError:
+            raise CheckpointsRemoved(
+                f"the checkpoint folder {self.url} was removed, or a part of it, while job {self.job!r} ran: the claim "
+                f"{incarnation}/claim is gone. What the job has published stays; its checkpoints cannot be relied on"
+            ) from None
+        if there != ours:
+            raise Fenced(
+                f"the checkpoint folder {self.url} was removed while job {self.job!r} ran, and the job was started again: "
+                f"incarnation {incarnation} is not ours any more"
+            )
+
+    def _check_there(self, incarnation: int, needs: Iterable[str]) -> None:
+        """Every file that a manifest is to name, with one look at each folder. A newer driver removes those that no manifest
+        names."""
+        wanted: dict[str, set[str]] = {}
+        for name in needs:
+            wanted.setdefault(name.rpartition("/")[0], set()).add(name)
+        if not wanted:
+            return
+        if len(wanted) == 1 or isinstance(self.folder, LocalFolder):
+            listed = list(map(self.folder.entries, wanted))
+        else:
+            with ThreadPoolExecutor(min(8, len(wanted)), "tailrace-list") as pool:
+                listed = list(pool.map(self.folder.entries, wanted))
+        missing = set().union(*wanted.values()) - {entry.name for entries in listed for entry in entries}
+        if missing:
+            if (newer := self._newer(incarnation)) is not None:
+                raise Fenced(f"{self._taken_over(*newer)}: {min(missing)} is gone")
+            raise CheckpointsRemoved(
+                f"state files in {self.url} were removed while job {self.job!r} ran: the next checkpoint needs "
+                f"{_list(sorted(missing))}. Has somebody cleaned up by hand, or a rule that deletes old files?"
+            )
+
+    def _check_nobody_newer(self, incarnation: int, name: str) -> None:
+        """Where a newer driver has come to the end of its claim, there was a seal in the place of what we have committed,
+        and somebody has removed it. Nobody has seen our manifest: it goes again."""
+        if (newer := self._newer(incarnation)) is not None:
+            self.folder.delete([name])
+            raise Fenced(f"{self._taken_over(*newer)} (and its seal is gone): {name} cannot be committed")
+
+    def _newer(self, incarnation: int) -> tuple[int, Owner] | None:
+        """The claim of a newer driver that has come to its end, and who has made it."""
+        if incarnation not in self._claims:
+            return None  # claimed by another object: this one cannot tell
+        for newer in [one for one in self.incarnations() if one > incarnation and one not in self._claims]:
+            owner = self.owner(newer)
+            if owner is not None and owner.run_id != self._run_id and self.folder.exists(f"{newer}/ready"):
+                return newer, owner
+        return None
 
     def latest(self) -> tuple[str, Manifest] | None:
         """The newest committed manifest with its name. Raises `CheckpointCorrupt` for one that cannot be read."""
-        found = _latest(self.folder)
+        barren: list[int] = []
+        found = _latest(self.folder, [one for one in self.incarnations() if one not in self._barren], barren)
+        self._barren.update(one for one in barren if self._held and one < self._held[-1])  # sealed, and so for good
         return None if found is None else (found, self.manifest(found))
 
     def manifest(self, name: str) -> Manifest:
@@ -297,7 +367,7 @@ class Store:
             data = self.folder.read(name)
         except FileNotFoundError as error:
             raise CheckpointNotFound(f"there is no {self.url_of(name)}") from error
-        if data.startswith(_SEAL):
+        if data.startswith(SEAL):
             raise CheckpointNotFound(
                 f"{self.url_of(name)} is no checkpoint: it marks where incarnation {name.partition('/')[0]} has ended"
             )
@@ -348,37 +418,71 @@ class Store:
     def delete(self, names: Iterable[str]) -> None:
         """Deletes files; what is missing is fine. Manifests go first: none is left behind without its files."""
         names = list(names)
-        manifests = [name for name in names if _MANIFEST.fullmatch(name.rpartition("/")[2])]
+        manifests = [name for name in names if MANIFEST.fullmatch(name.rpartition("/")[2])]
         for some in (manifests, [name for name in names if name not in set(manifests)]):
             if some:
                 self.folder.delete(some)
 
     def names(self, incarnation: int) -> list[str]:
         """Every file under an incarnation."""
-        return sorted(entry.name for entry in self.folder.walk(str(incarnation)))
+        return self._leftovers.names(incarnation)
+
+    # What is left behind.
 
     def sweep(self, before: int, needed: Iterable[str] = ()) -> list[str]:
         """Deletes what this run has left under its incarnations below `before`: state files and manifests that are not
-        among `needed`, and files half made. Nothing of another run, no claim and no seal. Files of inputs
-        (`<incarnation>/inputs`) are needed as long as the run lasts: they go only where `before` is above every
-        incarnation of it, as it is at the end. Returns the names."""
+        among `needed`, and files half made. Of earlier runs it deletes, once, state files that no manifest names, and files
+        half made. No claim goes, and no seal. Files of inputs (`<incarnation>/inputs`) are needed as long as the run lasts:
+        they go only where `before` is above every incarnation of it, as it is at the end. Returns the names."""
         over = all(held < before for held in self._held)
-        keep, gone = set(needed), []
-        for incarnation in [held for held in self._held if held < before]:
-            for name in self.names(incarnation):
-                parts = name.split("/")
-                is_manifest = len(parts) == 2 and _MANIFEST.fullmatch(parts[1]) is not None
-                leftover = (
-                    is_manifest
-                    or parts[1].startswith("chk-")
-                    or (len(parts) == 2 and parts[1].endswith(".published"))
-                    or TEMPORARY.fullmatch(parts[-1]) is not None
-                    or (over and parts[1] == "inputs")
-                )
-                if leftover and name not in keep and not (is_manifest and self._is_seal(name)):
-                    gone.append(name)
+        own = [held for held in self._held if held < before]
+        gone = self._leftovers.of_this_run(own, set(needed), over) if own else []
         self.delete(gone)
+        if self._held and not self._leftovers.earlier_swept:
+            earlier = self._leftovers.of_earlier_runs(self._unswept())
+            self.delete(earlier)
+            gone += earlier
+            self._leftovers.earlier_swept = True
         return gone
+
+    def mark_swept(self) -> None:
+        """What sinks of earlier runs had left under cover is removed as well: the next start need not look there."""
+        if self._held and self._leftovers.earlier_swept:
+            with contextlib.suppress(FileExistsError):
+                self.folder.create(f"{self._held[0]}/swept", b"swept\n")
+
+    def abandoned(self) -> list[str]:
+        """Earlier runs that may have left output under cover which nobody will publish. Not those with a checkpoint whose
+        output may not be published yet: a start from it does that. Nor those of another folder: this one may be a copy,
+        and whoever goes on in the original may live."""
+        runs: dict[str, bool] = {}
+        for incarnation in self._unswept():
+            owner = self.owner(incarnation)
+            if owner is None or owner.job != self.job or owner.run_id == self._run_id or not self._is_here(owner.root):
+                continue
+            runs[owner.run_id] = runs.get(owner.run_id, True) and not self._unpublished(incarnation)
+        return sorted(run for run, may_go in runs.items() if may_go)
+
+    def _unswept(self) -> list[int]:
+        """Incarnations of earlier runs, back to that of the newest one that has swept what was before it."""
+        earlier = [one for one in self.incarnations() if one < self._held[0]]
+        return list(back_to_the_mark(earlier, lambda one: self.folder.exists(f"{one}/swept")))
+
+    def _unpublished(self, incarnation: int) -> bool:
+        for number in self._numbers(incarnation):
+            try:
+                if self.manifest(_slot(incarnation, number)).prepared:
+                    return True
+            except CheckpointNotFound:
+                continue  # a seal
+            except CheckpointCorrupt:
+                return True  # nobody can say
+        return False
+
+    def _is_here(self, root: str) -> bool:
+        if isinstance(self.folder, LocalFolder) and root:
+            return os.path.realpath(root) == os.path.realpath(self.url)
+        return root == self.url
 
 
 # What is in a folder.
@@ -468,7 +572,7 @@ def _what_is_in(url: str, options: Mapping[str, Any] | None) -> str:
     claimed = [one for one in _incarnations(folder) if _owner(folder, one) is not None]
     if claimed:
         slots = [_slot(one, number) for one in reversed(claimed) for number in reversed(_numbers(folder, one))]
-        there = [slot for slot in slots if not folder.read(slot).startswith(_SEAL)]
+        there = [slot for slot in slots if not folder.read(slot).startswith(SEAL)]
         return f"in {folder.url} there are {_list(there)}" if there else f"job {_job_in(folder)!r} has none"
     jobs = _jobs(url, options)
     if jobs:
@@ -521,17 +625,19 @@ def _place(name: str) -> tuple[int, int]:
 def _numbers(folder: Folder, incarnation: int | None) -> list[int]:
     """The manifest slots that are taken in an incarnation; None: in the folder itself."""
     entries = folder.entries("" if incarnation is None else str(incarnation))
-    found = [_MANIFEST.fullmatch(entry.name.rpartition("/")[2]) for entry in entries]
+    found = [MANIFEST.fullmatch(entry.name.rpartition("/")[2]) for entry in entries]
     return sorted(int(one[1]) for one in found if one)
 
 
-def _latest(folder: Folder, incarnations: list[int] | None = None) -> str | None:
-    """The newest slot that holds no seal."""
+def _latest(folder: Folder, incarnations: list[int] | None = None, barren: list[int] | None = None) -> str | None:
+    """The newest slot that holds no seal. `barren` gets the incarnations that have none."""
     for incarnation in reversed(_incarnations(folder) if incarnations is None else incarnations):
         for number in reversed(_numbers(folder, incarnation)):
             try:
-                if not folder.read(_slot(incarnation, number)).startswith(_SEAL):
+                if not folder.read(_slot(incarnation, number)).startswith(SEAL):
                     return _slot(incarnation, number)
             except FileNotFoundError:
                 continue  # its job has deleted it meanwhile
+        if barren is not None:
+            barren.append(incarnation)
     return None

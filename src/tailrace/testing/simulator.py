@@ -26,6 +26,7 @@ from tailrace.coordinator.actions import (
     Kill,
     Launch,
     MarkPublished,
+    MarkSwept,
     Restarting,
     Send,
     StatusChanged,
@@ -47,7 +48,7 @@ from tailrace.state.manifest import Manifest, awaits_output
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.slice import ToPeer
-from tailrace.task.worker import ClosePeers, ConnectPeers, JobSpec, ReadPrepared, ReadState, ToCoordinator, Worker
+from tailrace.task.worker import ClosePeers, ConnectPeers, JobSpec, ReadState, ToCoordinator, Worker
 from tailrace.testing import storing
 from tailrace.testing.faults import Fault, strike
 from tailrace.testing.memorystore import Fault as Wrong
@@ -133,12 +134,14 @@ class Simulation:
         number = len(self._drivers) + 1
         run_id = self._run_id if number == 1 else f"{self._run_id}-{number}"
         store, incarnation, found = None, 1, None if origin == "latest" else origin
+        abandoned: list[str] = []
         if self.settings is not None:
             trouble, self.trouble = self.trouble, (0, 0.0, "error")
             store = MemoryStore(self.name, self.files, fail=self._fail)
             incarnation = store.claim(run_id, takeover=True)
             if origin == "latest":
                 found = store.latest()
+            abandoned = store.abandoned()
             self.trouble = trouble
         later = [] if found is None or store is None or origin == "latest" else store.later(found[0])
         spared = found is not None and awaits_output([one for _, one in later], found[1].run_id)
@@ -155,6 +158,7 @@ class Simulation:
             origin=None if found is None else found[1],
             origin_path="" if found is None or store is None else found[0],
             spare_origin=spared,
+            abandoned=abandoned,
             nests=nests_of(self.plan),
         )
         self._parties += 1
@@ -482,8 +486,6 @@ class Simulation:
                     storing.drop(self, process, action)
                 elif isinstance(action, ReadState):
                     storing.read(self, process, action)
-                elif isinstance(action, ReadPrepared):
-                    storing.read_prepared(self, process, action)
                 else:
                     if machine.slice is not None and process.driver is self.driver:
                         self.reports.extend(machine.slice.reports({}))
@@ -537,7 +539,7 @@ class Simulation:
                     self.causes.append(action.cause)
                     self.count("restarted")
                     self._note(f"restart {action.attempt}: {action.cause.message}")
-                elif isinstance(action, Claim | Commit | Delete | Sweep | MarkPublished):
+                elif isinstance(action, Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept):
                     storing.of_driver(self, driver, action)
         driver.tick_at = coordinator.next_tick(self.now)
 

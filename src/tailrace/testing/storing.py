@@ -7,13 +7,13 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, Sweep
+from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, MarkSwept, Sweep
 from tailrace.coordinator.restarts import storage_failure
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, Fenced
 from tailrace.state.manifest import decode_manifest
-from tailrace.storage.reading import read_placed, read_state
+from tailrace.storage.reading import read_state
 from tailrace.task.checkpoints import DropState, WriteState
-from tailrace.task.worker import ReadPrepared, ReadState
+from tailrace.task.worker import ReadState
 from tailrace.testing.world import Driver, Event, Process, StoreWork
 
 if TYPE_CHECKING:
@@ -127,23 +127,9 @@ def read(world: Simulation, process: Process, action: ReadState) -> None:
     ask(world, process.party, "read state", lambda: list(read_state(store, manifest, action.wanted)), then)
 
 
-def read_prepared(world: Simulation, process: Process, action: ReadPrepared) -> None:
-    """Reads what sinks have prepared."""
-    store, machine = process.driver.store, process.machine
-    assert store is not None
-
-    def then(data: Any, error: Exception | None) -> None:
-        if error is not None:
-            fatal = isinstance(error, _FATAL)
-            machine.prepared_unreadable(action.number, f"{type(error).__name__}: {error}", fatal)
-        else:
-            world.count("read what sinks had prepared from files")
-            machine.prepared_read(action.number, data)
-
-    ask(world, process.party, "read prepared", lambda: [read_placed(store, one) for one in action.wanted], then)
-
-
-def of_driver(world: Simulation, driver: Driver, action: Claim | Commit | Delete | Sweep | MarkPublished) -> None:
+def of_driver(
+    world: Simulation, driver: Driver, action: Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept
+) -> None:
     """What a coordinator wants of the storage."""
     store, coordinator, party = driver.store, driver.coordinator, driver.party
     assert store is not None
@@ -166,12 +152,11 @@ def of_driver(world: Simulation, driver: Driver, action: Claim | Commit | Delete
             if error is None:
                 coordinator.committed(number, path, path, world.now)
                 return
-            fenced = isinstance(error, Fenced)
-            if fenced:
+            if isinstance(error, Fenced):
                 world.count("fenced commits")
-            coordinator.not_committed(number, f"{type(error).__name__}: {error}", fenced, world.now)
+            coordinator.not_committed(number, f"{type(error).__name__}: {error}", storage_failure(error), world.now)
 
-        work = lambda: store.commit(action.incarnation, action.number, action.data)  # noqa: E731
+        work = lambda: store.commit(action.incarnation, action.number, action.data, action.needs)  # noqa: E731
         ask(world, party, f"commit {action.checkpoint}", work, committed)
     elif isinstance(action, Delete):
         ask(world, party, "delete", lambda: store.delete(action.names))
@@ -182,5 +167,7 @@ def of_driver(world: Simulation, driver: Driver, action: Claim | Commit | Delete
                 coordinator.marked(action.path, world.now)
 
         ask(world, party, "mark", lambda: store.mark_published(action.path), marked)
+    elif isinstance(action, MarkSwept):
+        ask(world, party, "mark swept", store.mark_swept)
     else:
         ask(world, party, "sweep", lambda: store.sweep(action.incarnation, action.needed))

@@ -36,8 +36,6 @@ from tailrace.task.operators.splits import (
 )
 from tailrace.task.operators.stateless import rows_to_columns
 
-LARGEST_PREPARED = 32 << 20
-"""Without checkpoints, what a sink prepares travels in messages, and must fit into one. With them it goes into files."""
 ENUMERATOR = 0
 """The subtask of a source that knows its splits."""
 
@@ -435,14 +433,6 @@ class SinkTask(OperatorTask):
         if not isinstance(prepared, bytes):
             wrong = TypeError(f"a sink's writer prepares bytes or None, not {type(prepared).__name__}")
             raise self.user_error(wrong)
-        if len(prepared) > LARGEST_PREPARED and not self.ctx.services.checkpointing:
-            raise self.user_error(
-                ValueError(
-                    f"the sink's writer prepared {len(prepared) / 2**20:.0f} MiB at once, and without checkpoints at most "
-                    f"{LARGEST_PREPARED >> 20} MiB travel to the worker that publishes them: write the records to where "
-                    f"publish finds them and prepare their name, or give the Environment checkpoint=tr.CheckpointConfig(...)"
-                )
-            )
         return [prepared]
 
     def close(self) -> None:

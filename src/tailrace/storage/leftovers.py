@@ -1,0 +1,118 @@
+"""What runs leave behind in the folder of a job, and who removes it.
+
+A run sweeps its own incarnations at each restart and at its end. What a run that was killed has left is removed by the
+next start: once that has claimed its incarnation, no commit under an earlier one succeeds any more, so a file that no
+manifest names will never be named. What manifests name stays, and so do the manifests: a later start may go on from them.
+
+    <incarnation>/swept     made by a run in its first incarnation, when nothing is left behind of those before it
+
+So each start looks back to the newest of these marks, and not further.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from tailrace.state.manifest import decode_manifest
+from tailrace.storage.filesystem import TEMPORARY, Folder
+
+SEAL = b"tailrace-seal "
+"""How a manifest slot begins that will never hold a manifest."""
+MANIFEST = re.compile(r"(\d+)\.manifest")
+_FENCE = re.compile(r"\d+/(claim|ready|closed|swept)")
+
+
+class Leftovers:
+    """Those in one folder, as one run sees them."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._empty: dict[int, int] = {}
+        """Own incarnation -> how many sweeps in a row found nothing in it but its fence."""
+        self.earlier_swept = False
+        """Whether nothing is left behind of earlier runs."""
+
+    def of_this_run(self, incarnations: Sequence[int], needed: set[str], over: bool) -> list[str]:
+        """Names under own incarnations that are not among `needed`: state files, manifests, their marks, files half made;
+        and files of inputs, when the run is `over`. An incarnation in which nothing is left is looked at once more, for
+        what a worker may still have written whose end was late, and then not again."""
+        gone = []
+        for incarnation in incarnations:
+            if self._empty.get(incarnation, 0) > 1:
+                continue
+            names = self.names(incarnation)
+            some = [name for name in names if name not in needed and self._may_go(name, over)]
+            rest = [name for name in names if not (_FENCE.fullmatch(name) or self.is_seal(name))]
+            self._empty[incarnation] = 0 if rest else self._empty.get(incarnation, 0) + 1
+            gone += some
+        self._give_up_uploads(set(incarnations))
+        return gone
+
+    def of_earlier_runs(self, incarnations: Sequence[int]) -> list[str]:
+        """State files that no manifest names, and files half made, under incarnations of runs that can commit no more.
+        Raises `CheckpointCorrupt` where a manifest cannot be read: what it names is not known."""
+        names = [name for incarnation in incarnations for name in self.names(incarnation)]
+        named: set[str] = set()
+        for name in names:
+            data = self._manifest(name)
+            if data is not None:
+                manifest = decode_manifest(data, self._folder.url_of(name))
+                named.update([*(file.name for file in manifest.files), *manifest.older])
+        self._give_up_uploads(set(incarnations))
+        return [name for name in names if name not in named and (_is_state(name) or _is_temporary(name))]
+
+    def names(self, incarnation: int) -> list[str]:
+        """Every file under an incarnation."""
+        return sorted(entry.name for entry in self._folder.walk(str(incarnation)))
+
+    def is_seal(self, name: str) -> bool:
+        """Whether this is a manifest slot, and a seal has it."""
+        if MANIFEST.fullmatch(name.rpartition("/")[2]) is None:
+            return False
+        try:
+            return self._folder.read(name).startswith(SEAL)
+        except FileNotFoundError:
+            return False  # an old manifest, deleted meanwhile
+
+    def _may_go(self, name: str, over: bool) -> bool:
+        incarnation, kind = name.split("/")[:2]
+        own = name == f"{incarnation}/{kind}"
+        if own and MANIFEST.fullmatch(kind):
+            return not self.is_seal(name)
+        marked = own and kind.endswith(".published")
+        return _is_state(name) or marked or _is_temporary(name) or (over and kind == "inputs")
+
+    def _manifest(self, name: str) -> bytes | None:
+        if name.count("/") != 1 or MANIFEST.fullmatch(name.rpartition("/")[2]) is None:
+            return None
+        try:
+            data = self._folder.read(name)
+        except FileNotFoundError:
+            return None  # somebody has deleted it meanwhile, and with it what it names
+        return None if data.startswith(SEAL) else data
+
+    def _give_up_uploads(self, incarnations: set[int]) -> None:
+        """What workers were writing into an object store when they were lost has no name, and is paid for all the same."""
+        self._folder.give_up(lambda name: _incarnation_of(name) in incarnations)
+
+
+def back_to_the_mark(incarnations: Sequence[int], marked: Callable[[int], bool]) -> Iterator[int]:
+    """These, the newest first, down to the first one with a mark."""
+    for incarnation in sorted(incarnations, reverse=True):
+        yield incarnation
+        if marked(incarnation):
+            return
+
+
+def _incarnation_of(name: str) -> int | None:
+    first = name.partition("/")[0]
+    return int(first) if first.isdecimal() else None
+
+
+def _is_state(name: str) -> bool:
+    return name.split("/")[1].startswith("chk-")
+
+
+def _is_temporary(name: str) -> bool:
+    return TEMPORARY.fullmatch(name.rpartition("/")[2]) is not None
