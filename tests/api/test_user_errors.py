@@ -5,8 +5,10 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -458,6 +460,13 @@ def test_a_missing_file_is_told_with_the_source() -> None:
 # What a source or a sink gives that it must not.
 
 
+class Named(NamedTuple):
+    """A record, not a list of them."""
+
+    a: int
+    b: int
+
+
 class Odd(tr.Source):
     """Gives what it was told to."""
 
@@ -487,8 +496,31 @@ class OddReader(tr.Reader):
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        (Odd(5), "reading a split raised TypeError: 'int' object is not iterable"),
-        (Odd([1], form="columns"), "raised TypeError: a source of columns reads pyarrow.RecordBatch, not list"),
+        *[
+            (
+                Odd(given),
+                f"reading a split raised TypeError: OddReader.read returned {said}; a source of rows gives a list of",
+            )
+            for given, said in [
+                (5, "an int"),
+                ("abc", "a str"),
+                (b"ab", "a bytes"),
+                ({"k": 1}, "a dict"),
+                (iter([1]), "a list_iterator"),
+                (pd.DataFrame({"a": [1, 2]}), "a pandas.DataFrame"),
+                (pa.table({"a": [1, 2]}), "a pyarrow.Table"),
+                (pa.record_batch({"a": [1, 2]}), "a pyarrow.RecordBatch"),
+                (np.zeros(3), "a numpy.ndarray"),
+                (Named(1, 2), f"a {Named.__module__.partition('.')[0]}.Named"),
+            ]
+        ],
+        (Odd([1], form="columns"), "OddReader.read returned a list; a source of columns gives a pyarrow.RecordBatch"),
+        (Odd(pa.table({"a": [1]}), form="columns"), "OddReader.read returned a pyarrow.Table; a source of columns"),
+        (Odd([1] * 100_000), "OddReader.read returned 100000 records, and at most"),
+        (
+            Odd(pa.record_batch({"a": [1] * 100_000}), form="columns"),
+            "OddReader.read returned 100000 rows, and at most",
+        ),
         (Odd([], next_at=None), "asking a split for its next time raised TypeError: a time is seconds"),
         (Odd([], next_at=float("nan")), "asking a split for its next time raised OverflowError"),
     ],
@@ -496,6 +528,69 @@ class OddReader(tr.Reader):
 def test_a_reader_that_gives_what_it_must_not_is_told(source: Any, why: str) -> None:
     error = failure(lambda env: env.from_source(source, name="guilty"))
     assert error.operator == "guilty" and why in str(error)
+
+
+class OddParts(tr.Source):
+    """Makes what it was told to."""
+
+    def __init__(self, **made: Any) -> None:
+        self.made = made
+
+    def splits(self, parallelism: int) -> Any:
+        return self.made.get("splits", [0])
+
+    def enumerator(self, parallelism: int, position: Any = None) -> Any:
+        return self.made.get("enumerator")
+
+    def reader(self, split: int, position: Any = None) -> Any:
+        return self.made.get("reader", OddReader(None, 1.0))
+
+
+class OddEnumerator(tr.Enumerator):
+    position = None
+
+    def discover(self, now: float) -> Any:
+        return "abc"
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (
+            {"splits": None},
+            "listing the splits raised TypeError: OddParts.splits returns a list of splits, not NoneType",
+        ),
+        ({"splits": "abc"}, "OddParts.splits returns a list of splits, not str"),
+        ({"splits": {"a": 1}}, "OddParts.splits returns a list of splits, not dict"),
+        ({"enumerator": [1]}, "OddParts.enumerator returns a tr.Enumerator, or None, not list"),
+        (
+            {"enumerator": OddEnumerator()},
+            "finding splits raised TypeError: OddEnumerator.discover returns a list",
+        ),
+        ({"reader": None}, "opening a split raised TypeError: OddParts.reader returns a tr.Reader, not NoneType"),
+        ({"reader": [1]}, "OddParts.reader returns a tr.Reader, not list"),
+    ],
+)
+def test_a_source_that_makes_what_it_must_not_is_told(made: dict[str, Any], why: str) -> None:
+    error = failure(lambda env: env.from_source(OddParts(**made), name="guilty"))
+    assert error.operator == "guilty" and why in str(error)
+
+
+def test_columns_that_are_not_those_of_the_source_are_told() -> None:
+    source = Odd(pa.record_batch({"b": [1], "a": [2]}), form="columns")
+    source.columns = ("a", "b")
+    error = failure(lambda env: env.from_source(source, name="guilty"))
+    assert error.operator == "guilty"
+    assert "OddReader.read returned the columns b, a, and its source says that they are a, b" in str(error)
+
+
+def test_a_sink_that_makes_no_writer_is_told() -> None:
+    class Empty(tr.Sink):
+        def writer(self, ctx: tr.SinkContext) -> Any:
+            return None
+
+    error = failure(lambda env: env.from_collection([1]).sink_to(Empty(), name="guilty"))
+    assert error.operator == "guilty" and "Empty.writer returns a tr.SinkWriter, not NoneType" in str(error)
 
 
 def test_a_writer_that_prepares_what_it_must_not_is_told() -> None:

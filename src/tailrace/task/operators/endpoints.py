@@ -7,8 +7,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from tailrace.api import connectors as api
 from tailrace.api.connectors import NO_RECORD, Enumerator, Reader
 from tailrace.elements.batches import Columns, Rows
@@ -20,6 +18,15 @@ from tailrace.state.backend import MetaPart
 from tailrace.state.operator_state import OperatorStates, declared_operator_states
 from tailrace.task.context import OperatorContext
 from tailrace.task.operators.base import OperatorTask, close_all
+from tailrace.task.operators.contracts import (
+    batch_of,
+    enumerator_of,
+    listed,
+    of_class,
+    reader_of,
+    records_of,
+    writer_of,
+)
 from tailrace.task.operators.splits import (
     Ask,
     Cuts,
@@ -127,15 +134,18 @@ class SourceTask(OperatorTask):
         """Lists the splits, or starts what finds them."""
         assert self._dealer is not None
         at = None if position is None else pickle.loads(position)
-        self._enumerator = self.call_user(
-            lambda: self.source.enumerator(self.ctx.parallelism, at), what="opening the enumerator"
+        source = self.source
+        made = lambda: enumerator_of(  # noqa: E731 - one call of the user's
+            source.enumerator(self.ctx.parallelism, at), f"{of_class(source)}.enumerator"
         )
+        self._enumerator = self.call_user(made, what="opening the enumerator")
         if self._enumerator is not None:
             self._discover_at = 0
             return
         if fresh:
-            listed = self.call_user(lambda: list(self.source.splits(self.ctx.parallelism)), what="listing the splits")
-            self._dealer.found([self._pickled(split, "a split") for split in listed])
+            splits = lambda: listed(source.splits(self.ctx.parallelism), f"{of_class(source)}.splits")  # noqa: E731
+            found = self.call_user(splits, what="listing the splits")
+            self._dealer.found([self._pickled(split, "a split") for split in found])
         self._dealer.over = True
 
     # What subtasks say to each other.
@@ -257,8 +267,9 @@ class SourceTask(OperatorTask):
         return len(batch)
 
     def _count_lost(self, reader: Any) -> None:
-        if reader.lost:
-            self.ctx.metrics.inc("lost_bytes", reader.lost)
+        lost = getattr(reader, "lost", 0)
+        if lost:
+            self.ctx.metrics.inc("lost_bytes", lost)
             reader.lost = 0
 
     def _open(self, split: _OpenSplit) -> None:
@@ -266,7 +277,9 @@ class SourceTask(OperatorTask):
 
         def opened() -> Reader:
             at = None if position is None else what(position)
-            reader: Reader = self.source.reader(what(split.held.split), at)
+            reader: Reader = reader_of(
+                self.source.reader(what(split.held.split), at), f"{of_class(self.source)}.reader"
+            )
             return reader
 
         split.reader = self.call_user(opened, what="opening a split")
@@ -274,12 +287,12 @@ class SourceTask(OperatorTask):
     def _read(self, split: _OpenSplit, limit: int, now: float) -> Any:
         """What the reader gives, as a batch of the source's form; None at the end of the split."""
         assert split.reader is not None
-        data = split.reader.read(limit, now)
-        if isinstance(data, pa.RecordBatch):
-            return Columns(data, split=split.index)
-        if self.source.form == "columns" and data is not None and len(data):
-            raise TypeError(f"a source of columns reads pyarrow.RecordBatch, not {type(data).__name__}")
-        return None if data is None else Rows(data if isinstance(data, list) else list(data), split=split.index)
+        given, who = split.reader.read(limit, now), f"{of_class(split.reader)}.read"
+        if self.source.form == "columns":
+            batch = batch_of(given, limit, self.source.columns, who)
+            return None if batch is None else Columns(batch, split=split.index)
+        records = records_of(given, limit, "rows", who)
+        return None if records is None else Rows(records, split=split.index)
 
     def _turn(self, now: int) -> _OpenSplit | None:
         for offset in range(len(self.splits)):
@@ -308,7 +321,13 @@ class SourceTask(OperatorTask):
         enumerator, dealer = self._enumerator, self._dealer
         assert enumerator is not None and dealer is not None
         self._tell_enumerator()
-        found = self.call_user(lambda: enumerator.discover(now / 1_000_000), what="finding splits")
+        who = f"{of_class(enumerator)}.discover"
+
+        def discovered() -> list[Any] | None:
+            given = enumerator.discover(now / 1_000_000)
+            return None if given is None else listed(given, who)
+
+        found = self.call_user(discovered, what="finding splits")
         if found is None:
             self._discover_at, dealer.over = None, True
         else:
@@ -394,7 +413,8 @@ class SinkTask(OperatorTask):
         self._ended = False
 
     def open(self) -> None:
-        self.writer = self.call_user(self.sink.writer, self.ctx, what="opening the sink")
+        made = lambda: writer_of(self.sink.writer(self.ctx), f"{of_class(self.sink)}.writer")  # noqa: E731
+        self.writer = self.call_user(made, what="opening the sink")
         if any(part.data for part in self._restored) or declared_operator_states(self.writer):
             allowed = self.ctx.services.allow_dropped_state
             dropped = allowed if isinstance(allowed, bool) else self.ctx.uid in allowed
@@ -431,7 +451,9 @@ class SinkTask(OperatorTask):
         if prepared is None:
             return []
         if not isinstance(prepared, bytes):
-            wrong = TypeError(f"a sink's writer prepares bytes or None, not {type(prepared).__name__}")
+            wrong = TypeError(
+                f"{of_class(self.writer)}.prepare: a sink's writer prepares bytes or None, not {of_class(prepared)}"
+            )
             raise self.user_error(wrong)
         return [prepared]
 
