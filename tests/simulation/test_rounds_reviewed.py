@@ -113,12 +113,13 @@ class Script(tr.Source):
         return [(i, parallelism) for i in range(parallelism)]
 
     def reader(self, split: Any, position: Any = None) -> tr.Reader:
-        return Scripted(self.plan, split[0], position or 0)
+        return Scripted(self.plan, split[0], position or (0, 0))
 
 
 class Scripted(tr.Reader):
-    def __init__(self, plan: Any, split: int, at: int) -> None:
-        self.plan, self.split, self.at = plan, split, at
+    def __init__(self, plan: Any, split: int, position: tuple[int, int]) -> None:
+        self.plan, self.split = plan, split
+        self.at, self.taken = position
         self.began: float | None = None
 
     def read(self, limit: int, now: float) -> Any:
@@ -128,12 +129,15 @@ class Scripted(tr.Reader):
         due, records = self.plan[self.at]
         if now < self.began + due:
             return ()
-        self.at += 1
-        return list(records) if not due or not self.split else ()
+        found = list(records)[self.taken : self.taken + limit] if not due or not self.split else []
+        self.taken += len(found)
+        if not found or self.taken == len(records):
+            self.at, self.taken = self.at + 1, 0
+        return found
 
     @property
-    def position(self) -> int:
-        return self.at
+    def position(self) -> tuple[int, int]:
+        return self.at, self.taken
 
     def next_at(self, now: float) -> float:
         assert self.began is not None
