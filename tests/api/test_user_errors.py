@@ -328,7 +328,7 @@ def test_a_record_that_does_not_fit_a_schema_is_named() -> None:
     schema = pa.schema({"x": pa.int64(), "name": pa.string()})
     error = failure(lambda env: env.from_collection([(1, "a"), ("b", 2)]).to_columns(schema, name="guilty"))
     assert (error.operator, error.record) == ("guilty", "('b', 2)")
-    assert "a record does not fit the schema (x int64, name string): column 'x' is declared int64" in str(error)
+    assert "a record does not fit the schema: column 'x' is declared int64, and 'b' does not fit" in str(error)
 
 
 @pytest.mark.parametrize("time", ["5", "2020-01-01", float("nan"), float("inf"), 1 << 70, [1]])

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.elements.convert import columns_of, field_getter, row_type, rows_of
+from tailrace.elements.columns.misfit import Misfit
+from tailrace.elements.columns.schemas import columns_of
+from tailrace.elements.convert import field_getter, row_type, rows_of
 
 
 def table(values: list[Any], **types: pa.DataType) -> list[dict[str, Any]]:
@@ -85,6 +87,16 @@ class Thing:
     b: str
 
 
+class Untold:
+    """A class that does not say which names it has."""
+
+    def __init__(self, a: int) -> None:
+        self.a = a
+
+    def __repr__(self) -> str:
+        return "Untold"
+
+
 WANTED = [{"a": 1, "b": "x"}]
 
 
@@ -92,7 +104,7 @@ WANTED = [{"a": 1, "b": "x"}]
     "record",
     [
         {"a": 1, "b": "x"},
-        {"b": "x", "a": 1, "more": 2},
+        {"b": "x", "a": 1},
         Pair(1, "x"),
         Swapped("x", 1),
         Thing(1, "x"),
@@ -110,15 +122,35 @@ def test_records_of_several_kinds_are_each_read_by_their_own() -> None:
     assert table(mixed, a=pa.int64(), b=pa.string()) == 6 * WANTED
 
 
-def test_a_named_tuple_with_other_names_is_taken_by_position() -> None:
-    assert table([Pair(1, "x")], c=pa.int64(), d=pa.string()) == [{"c": 1, "d": "x"}]
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (
+            Pair(1, "x"),
+            "a record of type Pair goes by name into 'a', 'c', and it has no 'c'; there is no column for 'b'",
+        ),
+        (
+            Thing(1, "x"),
+            "a record of type Thing goes by name into 'a', 'c', and it has no 'c'; there is no column for 'b'",
+        ),
+        ({"a": 1}, "a record of type dict goes by name into 'a', 'c', and it has no 'c'"),
+        (
+            {"a": 1, "c": 2, "more": 3},
+            "a record of type dict goes by name into 'a', 'c', and there is no column for 'more'",
+        ),
+        (Untold(1), "a record of type Untold goes by name, and 'Untold' object has no attribute 'c'"),
+    ],
+    ids=repr,
+)
+def test_a_record_with_names_has_the_names_of_the_columns_and_no_others(record: Any, why: str) -> None:
+    with pytest.raises(Misfit, match=why):
+        table([record], a=pa.int64(), c=pa.string())
 
 
-def test_a_mapping_without_the_key_has_a_null_there() -> None:
-    assert table([{"a": 1}, {"a": 2, "b": "x"}], a=pa.int64(), b=pa.string()) == [
-        {"a": 1, "b": None},
-        {"a": 2, "b": "x"},
-    ]
+def test_each_of_many_mappings_has_all_names() -> None:
+    with pytest.raises(Misfit, match="it has no 'b'") as raised:
+        table([{"a": 1, "b": "x"}, {"a": 2}], a=pa.int64(), b=pa.string())
+    assert raised.value.row == 1
 
 
 @pytest.mark.parametrize(
@@ -146,9 +178,15 @@ def test_no_records_make_an_empty_table() -> None:
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ([("one", "x")], "column 'a' is declared int64, and a value does not fit"),
-        ([(1 << 70, "x")], "column 'a' is declared int64, and a value does not fit"),
-        ([(1, 2)], "column 'b' is declared string, and a value does not fit"),
+        (
+            [("one", "x")],
+            "column 'a' is declared int64, and 'one' does not fit: it is of type str; string would take it",
+        ),
+        (
+            [(1 << 70, "x")],
+            "column 'a' is declared int64, and 1180591620717411303424 does not fit: it is out of the range",
+        ),
+        ([(1, 2)], "column 'b' is declared string, and 2 does not fit: it is of type int; int64 would take it"),
         ([(1,)], r"a record has 1 values, the schema 2 \(a, b\): \(1,\)"),
         ([(1, "x"), (1, "x", 2)], "a record has 3 values, the schema 2"),
     ],
@@ -162,11 +200,6 @@ def test_a_null_is_refused_where_the_schema_forbids_it() -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
     with pytest.raises(ValueError, match="column 'a' must not be null"):
         columns_of([(1,), (None,)], schema)
-
-
-def test_a_missing_attribute_is_told_as_python_tells_it() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'c'"):
-        table([Thing(1, "x")], a=pa.int64(), c=pa.string())
 
 
 # Fields of rows.

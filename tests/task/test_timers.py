@@ -162,8 +162,7 @@ def test_a_timer_in_the_past_fires_with_the_next_watermark() -> None:
 
 def test_a_timer_in_the_past_of_the_clock_fires_at_once() -> None:
     h = alarms(now=100)
-    h.push(("a", [("set", "processing", 50)]))
-    assert h.advance_clock(100) == [("a", "processing", 50.0, None, float("-inf"))]
+    assert h.push(("a", [("set", "processing", 50)])) == [("a", "processing", 50.0, None, float("-inf"))]
 
 
 class Chain(tr.KeyedProcessFunction):

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from tailrace.api.functions import AggregateFunction
+from tailrace.elements.columns.exact import EXACT, mean_of
+from tailrace.elements.timestamps import steady
 from tailrace.graph.operators import Selector
 
 
@@ -18,7 +22,8 @@ class BuiltinAggregate(AggregateFunction):
 
     `zero` is the empty accumulator and `step` the expression of `a` (the accumulator) and `x` (the value) that adds
     one value. In columns, `arrow` names the pyarrow aggregates of a batch whose results `from_arrow` makes into a
-    partial accumulator for `merge`; `joined` is `merge` as an expression of `a` and the partial `x`.
+    partial accumulator for `merge`; `joined` is `merge` as an expression of `a` and the partial `x`. Both expressions are
+    evaluated under `EXACT`, so that decimals are not rounded.
     """
 
     zero: Any = None
@@ -39,8 +44,8 @@ class BuiltinAggregate(AggregateFunction):
         """The partial accumulator of a batch from the results of `arrow`."""
         return results[0]
 
-    def result_type(self, types: list[Any]) -> Any:
-        """The Arrow type of the result, given the types of the results of `arrow`."""
+    def result_type(self, types: list[Any], of: Any) -> Any:
+        """The Arrow type of the result, given the types of the results of `arrow`, and that of the column `of`."""
         return types[0]
 
 
@@ -61,8 +66,18 @@ class Count(BuiltinAggregate):
         return a + b
 
 
+def plus(a: Any, b: Any) -> Any:
+    """The sum; of decimals without rounding."""
+    return EXACT.add(a, b) if isinstance(a, Decimal) or isinstance(b, Decimal) else a + b
+
+
+def held(value: Any) -> Any:
+    """A value to compare later ones with: an instant in an hour that the clock repeats has a fixed offset."""
+    return steady(value) if isinstance(value, datetime) else value
+
+
 class Sum(BuiltinAggregate):
-    """The sum of the values."""
+    """The sum of the values. Decimals are never rounded."""
 
     zero = 0
     step = "a + x"
@@ -72,22 +87,26 @@ class Sum(BuiltinAggregate):
         return 0 if results[0] is None else results[0]
 
     def add(self, value: Any, accumulator: Any) -> Any:
-        return accumulator if value is None else accumulator + value
+        return accumulator if value is None else plus(accumulator, value)
 
     def merge(self, a: Any, b: Any) -> Any:
-        return a + b
+        return plus(a, b)
 
 
 class Min(BuiltinAggregate):
     """The smallest value."""
 
-    step = "(x if a is None or x < a or a != a else a)"  # a NaN gives way, as in Arrow
+    # A NaN gives way, as in Arrow.
+    step = "((x if x.__class__ is not datetime else held(x)) if a is None or x < a or a != a else a)"
     joined = f"(a if x is None else {step})"
     arrow = ("min",)
 
     def add(self, value: Any, accumulator: Any) -> Any:
         a, x = accumulator, value
-        return x if a is None or (x is not None and (x < a or a != a)) else a
+        return held(x) if a is None or (x is not None and (x < a or a != a)) else a
+
+    def from_arrow(self, *results: Any) -> Any:
+        return held(results[0])
 
     def merge(self, a: Any, b: Any) -> Any:
         return self.add(b, a)
@@ -96,20 +115,24 @@ class Min(BuiltinAggregate):
 class Max(BuiltinAggregate):
     """The largest value."""
 
-    step = "(x if a is None or x > a or a != a else a)"
+    step = "((x if x.__class__ is not datetime else held(x)) if a is None or x > a or a != a else a)"
     joined = f"(a if x is None else {step})"
     arrow = ("max",)
 
     def add(self, value: Any, accumulator: Any) -> Any:
         a, x = accumulator, value
-        return x if a is None or (x is not None and (x > a or a != a)) else a
+        return held(x) if a is None or (x is not None and (x > a or a != a)) else a
+
+    def from_arrow(self, *results: Any) -> Any:
+        return held(results[0])
 
     def merge(self, a: Any, b: Any) -> Any:
         return self.add(b, a)
 
 
 class Mean(BuiltinAggregate):
-    """The arithmetic mean of the values. The accumulator is (count, sum)."""
+    """The arithmetic mean of the values. The accumulator is (count, sum). The mean of decimals is a decimal with four more
+    digits behind the point, rounded half up from their exact sum."""
 
     zero = (0, 0)
     step = "(a[0] + 1, a[1] + x)"
@@ -119,17 +142,23 @@ class Mean(BuiltinAggregate):
     def from_arrow(self, *results: Any) -> Any:
         return (results[0], 0 if results[1] is None else results[1])
 
-    def result_type(self, types: list[Any]) -> Any:
-        return pa.float64()
+    def result_type(self, types: list[Any], of: Any) -> Any:
+        if not pa.types.is_decimal(of):
+            return pa.float64()
+        make, most = (pa.decimal256, 76) if pa.types.is_decimal256(of) else (pa.decimal128, 38)
+        return make(min(of.precision + 4, most), min(of.scale + 4, most))
 
     def add(self, value: Any, accumulator: tuple[int, Any]) -> tuple[int, Any]:
-        return accumulator if value is None else (accumulator[0] + 1, accumulator[1] + value)
+        return accumulator if value is None else (accumulator[0] + 1, plus(accumulator[1], value))
 
     def get_result(self, accumulator: tuple[int, Any]) -> Any:
-        return accumulator[1] / accumulator[0] if accumulator[0] else None
+        count, total = accumulator
+        if not count:
+            return None
+        return mean_of(total, count) if isinstance(total, Decimal) else total / count
 
     def merge(self, a: tuple[int, Any], b: tuple[int, Any]) -> tuple[int, Any]:
-        return (a[0] + b[0], a[1] + b[1])
+        return (a[0] + b[0], plus(a[1], b[1]))
 
 
 def is_builtin(aggregate: object) -> bool:

@@ -67,6 +67,9 @@ class Source:
     bounded: bool = True
     columns: tuple[str, ...] | None = None
     """The column names of what it emits, where they are known when the graph is written."""
+    schema: Any = None
+    """Of a source in columns, where it is known: a `pyarrow.Schema` that every batch must fit. Else it is that of the first
+    batch in each subtask."""
     description: ClassVar[str] = "source"
 
     def splits(self, parallelism: int) -> Sequence[Any]:

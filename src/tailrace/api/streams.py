@@ -84,22 +84,30 @@ class DataStream(Stream):
         return self._as_rows()._add(ops.FlatMap(f), "flat_map", options)
 
     def map_batches(
-        self, f: Callable[[Any], Any] | MapBatchesFunction, *, schema: Any = None, **options: Any
+        self,
+        f: Callable[[Any], Any] | MapBatchesFunction,
+        *,
+        schema: Any = None,
+        timestamps: str | None = None,
+        **options: Any,
     ) -> DataStream:
-        """`pyarrow.RecordBatch` in, one or several out. The result is in columns. A stream of rows needs `schema` (DDL
-        text, `StructType` or `pyarrow.Schema`) to become columns first."""
-        check_callable(f, 1, _verb("map_batches", options), MapBatchesFunction)
-        columns = self if self.form == "columns" else self._as_columns(schema, _verb("map_batches", options))
-        return columns._add(ops.MapBatches(f), "map_batches", options, form="columns")
+        """`pyarrow.RecordBatch` in, one or several out. The result is in columns. `schema` (DDL text, `StructType` or
+        `pyarrow.Schema`) is that of what `f` is given: a stream of rows needs it, and one in columns is brought into it, as
+        by `to_columns`. With `timestamps` the batches that `f` is given have their timestamps in a column of this name, and
+        what it returns must have them there."""
+        verb = _verb("map_batches", options)
+        check_callable(f, 1, verb, MapBatchesFunction)
+        operator = ops.MapBatches(f, _time_column(timestamps, verb))
+        columns = self if self.form == "columns" and schema is None else self._as_columns(schema, verb)
+        return columns._add(operator, "map_batches", options, form="columns")
 
     def to_rows(self, **options: Any) -> DataStream:
         """The same records as named tuples."""
         return self if self.form == "rows" else self._add(ops.ToRows(), "to_rows", options, columns=self.columns)
 
     def to_columns(self, schema: Any, **options: Any) -> DataStream:
-        """The same records as record batches of `schema` (DDL text, `StructType` or `pyarrow.Schema`)."""
-        if self.form == "columns":
-            return self
+        """The same records as record batches of `schema` (DDL text, `StructType` or `pyarrow.Schema`). Of a stream in
+        columns it takes the columns that the schema names. A value that would not be the same fails the job."""
         arrow = self.env._arrow_schema(schema, _verb("to_columns", options))
         return self._add(ops.ToColumns(arrow), "to_columns", options, form="columns", columns=tuple(arrow.names))
 
@@ -338,22 +346,27 @@ class KeyedStream(DataStream):
         return self._add(ops.KeyedProcess(fn, self.key, _at_end(at_end)), "process", options)
 
     def map_batches(
-        self, f: Callable[[Any], Any] | MapBatchesFunction, *, schema: Any = None, **options: Any
+        self,
+        f: Callable[[Any], Any] | MapBatchesFunction,
+        *,
+        schema: Any = None,
+        timestamps: str | None = None,
+        **options: Any,
     ) -> DataStream:
         """`pyarrow.RecordBatch` in, one or several out; the batches of a subtask hold all records of the keys that belong
-        to it, and no others. The result is in columns. A stream of rows needs `schema` (DDL text, `StructType` or
-        `pyarrow.Schema`) to become columns first."""
+        to it, and no others. The result is in columns. `schema` and `timestamps` are as for a stream without keys."""
         verb = _verb("map_batches", options)
         check_callable(f, 1, verb, MapBatchesFunction)
-        if self.form == "columns":
-            return self._add(ops.MapBatches(f), "map_batches", options, form="columns")
+        operator = ops.MapBatches(f, _time_column(timestamps, verb))
+        if self.form == "columns" and schema is None:
+            return self._add(operator, "map_batches", options, form="columns")
         if schema is None:
             raise TypeMismatch(f"{verb}: the stream is in rows; give schema= or call to_columns(schema) before key_by")
         arrow = self.env._arrow_schema(schema, verb)
-        # The key is the user's function of rows: it is asked before they become columns.
+        # The key is asked of the records as they are here: it may be the user's function of rows.
         wide = {"parallelism": options.get("parallelism")}
         columns = self._add(ops.ToColumns(arrow), "to_columns", wide, form="columns", columns=tuple(arrow.names))
-        return columns._add(ops.MapBatches(f), "map_batches", options, form="columns")
+        return columns._add(operator, "map_batches", options, form="columns")
 
     def enter(self, scope: StreamScope) -> KeyedStream:
         """This stream inside of the loop of `scope`, by the same key. Raises `ScopeError` for the scope of a loop that this
@@ -565,6 +578,10 @@ def _verb(verb: str, options: dict[str, Any]) -> str:
     """How errors call an operator: its given name, or the verb."""
     name = options.get("name")
     return f"{verb} {name!r}" if isinstance(name, str) and name else verb
+
+
+def _time_column(name: Any, verb: str) -> str | None:
+    return None if name is None else check_name(name, verb, "timestamps")
 
 
 def _at_end(value: Any) -> AtEnd:

@@ -20,6 +20,7 @@ from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
 from tailrace.connectors import folders
 from tailrace.connectors.folders import Hidden, Origin
 from tailrace.connectors.parquet import columns_with_statistics
+from tailrace.elements.columns.schemas import batch_as
 from tailrace.errors import ConfigError, GraphError
 
 
@@ -164,11 +165,8 @@ class _ParquetWriter(_FileWriter):
     def write(self, batch: Any) -> None:
         if self.schema is None:
             self.schema = batch.schema
-        if batch.schema != self.schema:
-            batch = pa.Table.from_batches([batch]).select(self.schema.names).cast(self.schema).combine_chunks()
-            self.waiting.extend(batch.to_batches())
-        else:
-            self.waiting.append(batch)
+        # Batches come in one schema. Only a column that was null so far may have got a type since this file was begun.
+        self.waiting.append(batch_as(batch, self.schema))
         self.rows += batch.num_rows
         if self.file is None:
             self._statistics = self._statistics or columns_with_statistics(self.schema)

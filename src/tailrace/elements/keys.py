@@ -23,10 +23,12 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest
 
 from tailrace.elements.intkeys import hashes
+from tailrace.elements.timestamps import steady
 from tailrace.errors import TailraceError, shortened
 
-KEY_FORMAT = 1
-"""The version of the canonical bytes and of their hash. Another byte or another hash is another version."""
+KEY_FORMAT = 2
+"""The version of the canonical bytes and of their hash. Another byte or another hash is another version. Version 1 took
+both passes of an hour that the clock repeats for the first one."""
 
 MAX_GROUPS = 1 << 16
 """The largest `max_parallelism`: a batch holds its key groups as uint16."""
@@ -46,9 +48,9 @@ class UnsupportedKey(TailraceError, TypeError):
 
 
 def canonical_bytes(key: object) -> bytes:
-    """The bytes of a key. Keys that Python calls equal give equal bytes.
+    """The bytes of a key. Keys that Python calls equal give equal bytes, but for the two passes of a repeated hour.
 
-    Frozen as KEY_FORMAT = 1. One tag byte, then the payload; `int` stands for a big-endian two's complement integer of
+    Frozen as KEY_FORMAT = 2. One tag byte, then the payload; `int` stands for a big-endian two's complement integer of
     `bit_length // 8 + 1` bytes.
 
     ===  =============================  =====================================================================
@@ -72,10 +74,9 @@ def canonical_bytes(key: object) -> bytes:
     ===  =============================  =====================================================================
 
     All u64 are big-endian. A numpy scalar is the Python value it stands for, a member of IntEnum or StrEnum its value,
-    a pandas Timestamp or Timedelta with whole microseconds the datetime or timedelta it equals. The fold of an aware
-    datetime is taken as 0, as Python's own hash does: two datetimes that share a tzinfo are equal whatever their folds.
-    Unequal keys may share their bytes where the calendar has a gap (02:30 and 03:30 in a night that skips an hour).
-    Raises `UnsupportedKey` for everything else.
+    a pandas Timestamp or Timedelta with whole microseconds the datetime or timedelta it equals. An aware datetime is the
+    instant that its fold says, whatever its zone: Python calls both passes of a repeated hour equal within one zone, and
+    neither equal to the instant in another. Raises `UnsupportedKey` for everything else.
     """
     encode = _ENCODERS.get(type(key))
     if encode is None:
@@ -174,7 +175,7 @@ def _encode_datetime(key: datetime) -> bytes:
     seconds = (key.hour * 60 + key.minute) * 60 + key.second
     wall = days * _DAY + seconds * _SECOND + key.microsecond
     # A tzinfo may answer None; Python then calls the datetime naive, and so do we.
-    offset = (key.replace(fold=0) if key.fold else key).utcoffset()
+    offset = key.utcoffset()
     if offset is None:
         return b"w" + _int_bytes(wall)
     # In integers: near the ends of the calendar the instant in UTC may be no datetime.
@@ -324,10 +325,9 @@ def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
 # - None, str, bytes, date, timedelta, UUID are equal only to their own kind and by value. A subclass with another ==
 #   is not supported, but for the times of pandas: with whole microseconds they equal, and hash as, the standard ones.
 # - int, bool, float, Decimal are compared exactly, as rational numbers, across types. So is the canonical form.
-# - datetime: naive never equals aware. With one tzinfo the wall clocks are compared and fold ignored; the canonical
-#   instant depends on just these. With two tzinfos the instants are compared, and a datetime whose offset depends on
-#   fold (in a repeated or skipped hour) equals nothing; for the others the instant at fold 0 is the instant. Two equal
-#   datetimes therefore have one canonical form, though in a repeated hour it is not the instant of the second pass.
+# - datetime: naive never equals aware. With one tzinfo the wall clocks are compared and fold ignored; with two the
+#   instants, and a datetime whose offset depends on fold (in a repeated or skipped hour) equals nothing. Such a datetime
+#   is never stored, and it equals none that is: within its zone they have other wall clocks.
 # - NaN equals nothing, so it is never stored: each new NaN object would only take up room.
 # - tuples are equal item by item, or by identity of an item: the same holds for the bytes.
 #
@@ -345,7 +345,7 @@ def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
 
 _MISTAKABLE_HASHES = frozenset((hash(-2), hash(float("inf")), hash(float("-inf"))))
 _NEVER = object()
-_STORED_AS_THEY_ARE = frozenset((str, bytes, type(None), bool, date, datetime, timedelta, UUID))
+_STORED_AS_THEY_ARE = frozenset((str, bytes, type(None), bool, date, timedelta, UUID))
 
 _LOOKUP_ERRORS = (TypeError, ValueError, ArithmeticError)
 # What the hash or the == of a key may raise: a list, a generic timedelta64, a signalling NaN, an integer of numpy
@@ -429,6 +429,8 @@ def _stored_form(key: object) -> object:
         return _unless_mistakable(key)
     if type(key) in _STORED_AS_THEY_ARE:
         return key
+    if isinstance(key, datetime):
+        return key if steady(key) is key else _NEVER
     if isinstance(key, tuple):
         items = []
         for item in tuple.__iter__(key):
@@ -574,26 +576,33 @@ def _dense(codes: _Codes) -> tuple[_Codes, int]:
 
 # --- keys of state --------------------------------------------------------------------------------------------------
 
-_FREE_OF_NAN = frozenset((int, str, bytes, type(None), bool, date, datetime, timedelta, UUID))
+_PLAIN = frozenset((int, str, bytes, type(None), bool, date, timedelta, UUID))
+"""Types of keys that a dictionary compares as keys are compared."""
 
 
 def plain_key(key: Any) -> Any:
-    """The key with `NAN` for every NaN, also inside tuples; the same object where there is none.
+    """The key in a form in which a dictionary finds it again, and takes no other for it; also inside tuples, and the same
+    object where nothing is to be done.
 
-    A dictionary compares by identity first, so under this form an entry with a NaN in its key is found again. Named
-    tuples keep their class.
+    A NaN is `NAN`, because dictionaries compare by identity first. A scalar of numpy is the Python value that it stands
+    for: numpy rounds when it compares. A datetime in an hour that is repeated or skipped has a fixed offset, so that it is
+    compared as the instant it is. Named tuples keep their class.
     """
-    if type(key) in _FREE_OF_NAN:
+    if type(key) in _PLAIN:
         return key
     if isinstance(key, tuple):
         return _plain_tuple(key)
-    if isinstance(key, float | np.floating):
+    if isinstance(key, datetime):
+        return steady(key)
+    if isinstance(key, np.number | np.bool_) and not isinstance(key, np.timedelta64):
+        key = key.item()
+    if isinstance(key, float):
         return key if key == key else NAN
     return NAN if isinstance(key, Decimal) and Decimal.is_nan(key) else key
 
 
 def _plain_tuple(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    if _FREE_OF_NAN.issuperset(map(type, tuple.__iter__(key))):
+    if _PLAIN.issuperset(map(type, tuple.__iter__(key))):
         return key
     items = tuple(map(plain_key, tuple.__iter__(key)))
     if all(map(is_, items, tuple.__iter__(key))):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from math import isfinite
 from typing import Any
 
@@ -61,6 +61,20 @@ def _micros_of_number(value: Any) -> int:
 def seconds(time: int) -> float:
     """int microseconds as float seconds."""
     return time / 1_000_000
+
+
+def steady(value: datetime) -> datetime:
+    """The same instant, with a fixed offset where its wall clock time occurs twice or never in its zone.
+
+    Within one zone Python compares wall clocks: both passes of the hour that is repeated in autumn are equal to it. With
+    fixed offsets they are the instants that they are.
+    """
+    if value.tzinfo is None or type(value.tzinfo) is timezone or getattr(value.tzinfo, "key", "") == "UTC":
+        return value
+    offset = value.utcoffset()
+    if offset is None or value.replace(fold=1 - value.fold).utcoffset() == offset:
+        return value
+    return value.replace(tzinfo=timezone(offset), fold=0)
 
 
 def isoformat(time: int) -> str:

@@ -46,6 +46,8 @@ class FlatMap(Operator):
 @dataclass(frozen=True)
 class MapBatches(Operator):
     fn: Any
+    timestamps: str | None = None
+    """The column in which batches have their timestamps while they are the function's; None where they have them aside."""
 
 
 @dataclass(frozen=True)

@@ -112,10 +112,8 @@ def column_of(batch: Columns, name: str, who: str, subtask: int) -> pa.Array:
 
 
 def settled(key: Any) -> Any:
-    """A key as state and timers hold it: as the user gave it, but with the one NaN, and a numpy scalar as the Python
-    value it stands for (numpy's scalars do not always hash as what they are equal to)."""
-    if isinstance(key, np.number | np.bool_):
-        key = key.item()
+    """A key as state and timers hold it: as the user gave it, but for what a dictionary would not find again, or would take
+    for another (see `plain_key`)."""
     return plain_key(key)
 
 

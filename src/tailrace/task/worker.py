@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.errors import (
     CheckpointError,
@@ -492,6 +493,9 @@ class Worker:
             self._fail(FailureKind.STATE, str(error))
         elif isinstance(error, InternalError | ProtocolViolation):
             self._fail(FailureKind.INTERNAL, str(error))
+        elif isinstance(error, Misfit):
+            place = operator if operator is not None else "opening or publishing"
+            self._fail_by(UserCodeError(str(error), operator=place, subtask=self.slot))
         elif isinstance(error, TailraceError):
             self._fail(FailureKind.USER, str(error))
         elif isinstance(error, Exception):

@@ -35,10 +35,13 @@ class Harness:
 
     def push(self, value: Any, timestamp: Instant | None = None, *, input: int = 1) -> list[Any]:
         """One record into the function (`input` 1 or 2 for a `CoProcessFunction`); returns what came out of it."""
-        before = len(self._outputs)
         times = None if timestamp is None else np.array([micros(timestamp)], np.int64)
-        self._task.process(Rows([value], times), input - 1)
-        return self._outputs[before:]
+        return self._fired(lambda: self._push(Rows([value], times), input - 1))
+
+    def _push(self, rows: Rows, port: int) -> None:
+        self._task.process(rows, port)
+        # As in a job, a timer that was set for a time of the clock that has been fires at once.
+        self._task.fire_processing(self._services.now, _ALL)
 
     def advance_watermark(self, time: Instant) -> list[Any]:
         """Event time reaches `time`: timers due fire. It never goes back. Returns what came out."""

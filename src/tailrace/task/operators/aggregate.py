@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime
+from decimal import localcontext
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tailrace.api.aggregates import BuiltinAggregate, is_builtin
+from tailrace.api.aggregates import BuiltinAggregate, held, is_builtin
 from tailrace.api.functions import Function, as_callable
 from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.columns.exact import EXACT
+from tailrace.elements.columns.schemas import OneSchema
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, Reduce
@@ -27,6 +31,7 @@ from tailrace.task.copying import own_copy
 from tailrace.task.keys import FieldReader, settled
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.base import OperatorTask, close_functions
+from tailrace.task.operators.columns import fitted
 from tailrace.task.operators.process import backend_of, settled_keys
 from tailrace.task.usercode import FUSED
 
@@ -111,6 +116,9 @@ class AggregateTask(StatefulTask):
         self.zero = tuple(f.create_accumulator() for f in self.functions) if self.builtin else ()
         self.inputs = [FieldReader(getattr(f, "of", None), node.name, ctx.subtask) for f in self.functions]
         self._loop = compiled_loop(self.functions) if self.builtin else None
+        self._read = [i for i, f in enumerate(self.functions) if self.builtin and "x" in f.step]
+        self._schema = OneSchema()
+        """Of what comes in columns."""
         self._merge: Callable[..., list[list[Any]]] | None = None
 
     def snapshot(self, checkpoint: int) -> bytes | None:
@@ -134,9 +142,12 @@ class AggregateTask(StatefulTask):
         values = rows.values
         if not values:
             return
-        getters = [reader.getter(values) for reader in self.inputs]
         try:
-            out = loop(values, self.keys.getter(values), self.table.top, self._first, *getters)
+            # The user's functions are called before: decimals are theirs to round.
+            keys = list(map(self.keys.getter(values), values))
+            columns = [list(map(self.inputs[i].getter(values), values)) for i in self._read]
+            with localcontext(EXACT):
+                out = loop(settled_keys(keys), self.table.top, self._first, *columns)
         except Exception as error:
             raise self._named(error, values) from error
         if len(out) != len(values):  # a StopIteration from the user's function ends `map` without an error
@@ -194,9 +205,12 @@ class AggregateTask(StatefulTask):
     def _columns(self, batch: Columns) -> None:
         if not len(batch):
             return
+        batch = Columns(fitted(self, self._schema, batch.data), batch.times)
         grouped = GroupedBatch.of(self, batch, self.keys.selector, self.functions)
         merge = self._merge = self._merge or compiled_merge(self.functions)
-        results = merge(settled_keys(grouped.keys()), self.table.top, self._first, *grouped.partials())
+        keys, partials = settled_keys(grouped.keys()), grouped.partials()
+        with localcontext(EXACT):
+            results = merge(keys, self.table.top, self._first, *partials)
         arrays = result_arrays(self, self.names, results, grouped.result_types)
         data = pa.RecordBatch.from_arrays([*grouped.key_columns, *arrays], names=[*grouped.key_names, *self.names])
         times = None if grouped.times is None else np.asarray(grouped.times, np.int64)
@@ -211,12 +225,12 @@ def compiled_loop(aggregates: list[Any]) -> Callable[..., list[Any]]:
     """
     names = [f"a{i}" for i in range(len(aggregates))]
     reads = [i for i, f in enumerate(aggregates) if "x" in f.step]
-    columns = "".join(f", map(g{i}, values)" for i in reads)
+    columns = "".join(f", c{i}" for i in reads)
     loop_vars = "".join(f", x{i}" for i in reads)
     lines = [
-        f"def loop(values, key, table, first{''.join(f', g{i}' for i in range(len(aggregates)))}):",
+        f"def loop(keys, table, first{columns}):",
         "  out = []; append = out.append",
-        f"  for k{loop_vars}, in zip(map(key, values){columns}):",
+        f"  for k{loop_vars}, in zip(keys{columns}):",
         f"    try: _, {', '.join(names)} = table[k]",
         f"    except KeyError: k, {', '.join(names)} = first(k)",
     ]
@@ -227,6 +241,7 @@ def compiled_loop(aggregates: list[Any]) -> Callable[..., list[Any]]:
     lines.append(f"    table[k] = s = (k, {', '.join(names)})")
     lines += ["    append(s)" if all(map(_is_result, aggregates)) else f"    append((k, {results}))", "  return out"]
     scope: dict[str, Any] = {f"r{i}": f.get_result for i, f in enumerate(aggregates)}
+    scope |= {"datetime": datetime, "held": held}
     exec(compile("\n".join(lines), FUSED, "exec"), scope)
     return scope["loop"]  # type: ignore[no-any-return]
 
@@ -248,6 +263,7 @@ def compiled_merge(aggregates: list[Any]) -> Callable[..., list[list[Any]]]:
         lines.append(f"    o{i}.append({f'a{i}' if _is_result(aggregate) else f'r{i}(a{i})'})")
     lines += [f"    table[k] = (k, {names})", f"  return [{', '.join(f'o{i}' for i in count)}]"]
     scope: dict[str, Any] = {f"r{i}": f.get_result for i, f in enumerate(aggregates)}
+    scope |= {"datetime": datetime, "held": held}
     exec(compile("\n".join(lines), FUSED, "exec"), scope)
     return scope["merge"]  # type: ignore[no-any-return]
 

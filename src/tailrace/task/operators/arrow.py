@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,11 @@ import pyarrow.compute as pc
 
 from tailrace.api.aggregates import BuiltinAggregate
 from tailrace.elements.batches import Columns, Times
+from tailrace.elements.columns.arrays import column_of_values
+from tailrace.elements.columns.exact import EXACT
+from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.convert import plain_values
+from tailrace.errors import UserCodeError
 from tailrace.task.keys import column_of
 from tailrace.task.operators.base import OperatorTask
 
@@ -43,22 +48,26 @@ class GroupedBatch:
         """Groups `batch` by its key columns (and `windows`, one window start per record)."""
         key_names = [key] if isinstance(key, str) else list(key)
         names = [f"k{i}" for i in range(len(key_names))]
-        arrays = [_column(task, batch, name) for name in key_names]
+        arrays = [_one_zero(_column(task, batch, name)) for name in key_names]
         if windows is not None:
             names.append(_WINDOW)
             arrays.append(pa.array(windows, pa.int64()))
         by = list(names)
         asked: list[tuple[Any, str]] = []
-        wide: dict[int, pa.DataType] = {}
+        wide: dict[int, pa.DataType | None] = {}
+        inputs: dict[int, pa.DataType] = {}
         for i, aggregate in enumerate(aggregates):
-            if aggregate.of is not None:
-                names.append(f"v{i}")
-                column = _column(task, batch, aggregate.of)
-                if "sum" in aggregate.arrow and _may_wrap(column):
-                    wide[i] = pa.uint64() if pa.types.is_unsigned_integer(column.type) else pa.int64()
-                    column = column.cast(pa.decimal128(38, 0))
-                arrays.append(column)
-            asked.extend((f"v{i}" if aggregate.of is not None else [], one) for one in aggregate.arrow)
+            if aggregate.of is None:
+                continue
+            names.append(f"v{i}")
+            column = _column(task, batch, aggregate.of)
+            inputs[i] = column.type
+            if "sum" in aggregate.arrow:
+                column, wide[i] = _summable(task, aggregate.of, column)
+            arrays.append(column)
+            asked.extend((f"v{i}", one) for one in aggregate.arrow)
+        if any(aggregate.of is None for aggregate in aggregates):
+            asked.append(([], "count_all"))  # once, however many ask for it
         if batch.times is not None:
             names.append(_TIME)
             arrays.append(pa.array(batch.times, pa.int64()))
@@ -69,7 +78,7 @@ class GroupedBatch:
             kinds = ", ".join(f"{field.name} {field.type}" for field in batch.data.schema)
             what = f"Arrow cannot aggregate these columns ({kinds}): {error}"
             raise task.user_error(error.with_traceback(None), what=what) from error
-        return cls._read(table.combine_chunks(), key_names, by, aggregates, wide, batch.times is not None)
+        return cls._read(table.combine_chunks(), key_names, by, aggregates, (wide, inputs), batch.times is not None)
 
     @classmethod
     def _read(
@@ -78,10 +87,12 @@ class GroupedBatch:
         key_names: list[str],
         by: list[str],
         aggregates: list[Any],
-        wide: dict[int, pa.DataType],
+        kinds: tuple[dict[int, pa.DataType | None], dict[int, pa.DataType]],
         timed: bool,
     ) -> GroupedBatch:
-        """`wide` are the aggregates of integers that were summed as decimals, with the type of their results."""
+        """`kinds` are the aggregates that were summed in a wider type, with the type of their results, and the types of
+        all columns."""
+        wide, inputs = kinds
 
         def column(name: str) -> pa.Array:
             return table.column(name).combine_chunks()
@@ -91,8 +102,9 @@ class GroupedBatch:
             prefix = f"v{i}_" if aggregate.of is not None else ""
             answers = [column(f"{prefix}{one}") for one in aggregate.arrow]
             lists = list(map(plain_values, answers))
-            columns.append(list(map(_whole, lists)) if i in wide else lists)
-            types.append(aggregate.result_type([wide.get(i, answer.type) for answer in answers]))
+            narrow = wide.get(i)
+            columns.append(list(map(_whole, lists)) if narrow is not None and pa.types.is_integer(narrow) else lists)
+            types.append(aggregate.result_type([narrow or answer.type for answer in answers], inputs.get(i)))
         windows = column(_WINDOW).to_pylist() if _WINDOW in by else None
         times = column(f"{_TIME}_max").to_numpy() if timed else None
         keys = [column(name) for name in by if name != _WINDOW]
@@ -100,7 +112,7 @@ class GroupedBatch:
 
     def keys(self) -> list[Any]:
         """The distinct keys as Python values, tuples for a key of several columns."""
-        lists = list(map(plain_values, self.key_columns))
+        lists = list(map(plain_values, self.key_columns, self.key_names))
         return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
 
     def partials(self) -> list[list[Any]]:
@@ -113,13 +125,39 @@ def _column(task: OperatorTask, batch: Columns, name: str) -> pa.Array:
     return column_of(batch, name, task.node.name, task.ctx.subtask)
 
 
-def _may_wrap(column: pa.Array) -> bool:
-    """Whether Arrow's sum of the column might need more than 64 bits: it would wrap around silently."""
-    if not pa.types.is_integer(column.type):
-        return False
+def _one_zero(column: pa.Array) -> pa.Array:
+    """A key column in which 0.0 and -0.0 are one value, and all NaNs are: Arrow groups by their bits."""
+    if not pa.types.is_floating(column.type) or column.type == pa.float16():
+        return column
+    return pc.if_else(
+        pc.is_nan(column), pa.scalar(float("nan"), column.type), pc.add(column, pa.scalar(0.0, column.type))
+    )
+
+
+def _summable(task: OperatorTask, name: str, column: pa.Array) -> tuple[pa.Array, pa.DataType | None]:
+    """A column whose sum Arrow finds exactly, and the type of the result where that is not the type of Arrow's sum. Arrow
+    sums in 64 bits, or in 38 digits, and wraps around silently."""
+    kind = column.type
+    if pa.types.is_integer(kind) and _largest(column) * len(column) >= 1 << 63:
+        return column.cast(pa.decimal128(38, 0)), pa.uint64() if pa.types.is_unsigned_integer(kind) else pa.int64()
+    if not pa.types.is_decimal(kind):
+        return column, None
+    most = 76 if pa.types.is_decimal256(kind) else 38
+    if kind.bit_width < 128:
+        column = column.cast(pa.decimal128(38, kind.scale))
+    if kind.precision + len(str(len(column))) <= most or _largest(column, kind.scale) * len(column) < 10**most:
+        return column, None
+    if most == 76:
+        what = f"the sum of {name!r} may not fit into 76 digits; aggregate in rows (to_rows()) instead"
+        raise task.user_error(OverflowError(what), what=what)
+    return column.cast(pa.decimal256(76, kind.scale)), pa.decimal128(38, kind.scale)
+
+
+def _largest(column: pa.Array, scale: int = 0) -> int:
+    """The largest absolute value, in units of the last digit."""
     ends = pc.min_max(column)
-    largest = max(abs(ends["min"].as_py() or 0), abs(ends["max"].as_py() or 0))
-    return bool(largest * len(column) >= 1 << 63)
+    found = [abs(ends[end].as_py() or 0) for end in ("min", "max")]
+    return max(int(EXACT.scaleb(value, scale)) if isinstance(value, Decimal) else value for value in found)
 
 
 def _whole(values: list[Any]) -> list[Any]:
@@ -130,11 +168,9 @@ def result_arrays(task: OperatorTask, names: Any, columns: list[Any], types: lis
     """Results as arrays of their types. One that does not fit (a sum above 64 bits) is the user's error."""
     arrays = []
     for name, column, kind in zip(names, columns, types, strict=True):
-        if pa.types.is_floating(kind):
-            column = [None if value is None else float(value) for value in column]
         try:
-            arrays.append(pa.array(column, type=kind))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            what = f"a result of {name!r} does not fit its column of {kind}: {error}; aggregate in rows (to_rows()) instead"
-            raise task.user_error(error.with_traceback(None), what=what) from error
+            arrays.append(column_of_values(column, pa.field(name, kind)))
+        except Misfit as error:
+            what = f"a result does not fit its column: {error}; or aggregate in rows (to_rows())"
+            raise UserCodeError(what, operator=task.node.name, subtask=task.ctx.subtask) from error
     return arrays

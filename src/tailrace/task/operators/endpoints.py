@@ -7,9 +7,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from tailrace.api import connectors as api
 from tailrace.api.connectors import NO_RECORD, Enumerator, Reader
 from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.timestamps import micros
 from tailrace.errors import InternalError
 from tailrace.graph.graph import Node
@@ -18,6 +21,7 @@ from tailrace.state.backend import MetaPart
 from tailrace.state.operator_state import OperatorStates, declared_operator_states
 from tailrace.task.context import OperatorContext
 from tailrace.task.operators.base import OperatorTask, close_all
+from tailrace.task.operators.columns import columns_in, fitted, rows_in
 from tailrace.task.operators.contracts import (
     batch_of,
     enumerator_of,
@@ -41,7 +45,6 @@ from tailrace.task.operators.splits import (
     joined,
     read_post,
 )
-from tailrace.task.operators.stateless import rows_to_columns
 
 ENUMERATOR = 0
 """The subtask of a source that knows its splits."""
@@ -98,6 +101,9 @@ class SourceTask(OperatorTask):
         self._last = False
         """Whether we were told that there are no more splits for us."""
         self._restored: list[tuple[int, int, SourceState]] = []
+        known = getattr(self.source, "schema", None)
+        self._schema = OneSchema(known if isinstance(known, pa.Schema) else None)
+        """Of what is read in columns."""
 
     # Before the first step.
 
@@ -263,6 +269,8 @@ class SourceTask(OperatorTask):
             self._tell(self._may_ask() and not self.ready(now), [])
             return 0
         self._count_lost(split.reader)
+        if isinstance(batch, Columns):
+            batch.data = fitted(self, self._schema, batch.data)
         self.out(batch)
         return len(batch)
 
@@ -405,6 +413,8 @@ class SinkTask(OperatorTask):
         self.unconfirmed: list[tuple[int, bytes]] = []
         """What was prepared, with the checkpoint that had it first, and is in no checkpoint known to be complete."""
         self.records = 0
+        self._schema = OneSchema()
+        """Of what comes in columns."""
         self._state: OperatorStates | None = None
         """What the writer declares as `tr.OperatorState`."""
         self._restored: list[MetaPart] = []
@@ -428,10 +438,7 @@ class SinkTask(OperatorTask):
     def process(self, batch: Any, port: int) -> None:
         if not len(batch):
             return
-        if self.sink.form == "columns" and not isinstance(batch, Columns):
-            batch = rows_to_columns(self, batch, self.sink.schema)
-        elif self.sink.form == "rows":
-            batch = batch.to_rows()
+        batch = self._in_form(batch)
         data = batch.data if isinstance(batch, Columns) else batch.values
         try:
             self.writer.write(data)
@@ -440,6 +447,18 @@ class SinkTask(OperatorTask):
             what = f"the sink raised {type(error).__name__}: {error}"
             raise self.user_error(error, *(() if record is NO_RECORD else (record,)), what=what) from error
         self.records += len(batch)
+
+    def _in_form(self, batch: Any) -> Any:
+        """The batch as the sink takes it: rows, or columns of its schema, which is that of the first batch where the sink
+        was given none."""
+        if self.sink.form == "rows":
+            return rows_in(self, batch)
+        schema = getattr(self.sink, "schema", None)
+        if isinstance(schema, pa.Schema) and (self.sink.form == "columns" or isinstance(batch, Columns)):
+            return columns_in(self, batch, schema)
+        if isinstance(batch, Columns):
+            return Columns(fitted(self, self._schema, batch.data), batch.times, batch.groups, batch.split)
+        return batch
 
     def finish(self) -> None:
         prepared = self._prepare()

@@ -9,14 +9,18 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.api.functions import Function, MapBatchesFunction, as_callable
-from tailrace.elements.batches import Columns, Rows
-from tailrace.elements.convert import columns_of
+from tailrace.elements.batches import Columns, Rows, Times
+from tailrace.elements.columns.kinds import plain_schema
+from tailrace.elements.columns.schemas import OneSchema
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Filter, FlatMap, Map, MapBatches, ToColumns
 from tailrace.state.backend import MetaPart
 from tailrace.state.operator_state import OperatorStates
+from tailrace.task.batchtimes import times_kept, with_times
 from tailrace.task.context import OperatorContext
 from tailrace.task.operators.base import OperatorTask, call_user, close_functions
+from tailrace.task.operators.columns import columns_in, fitted, rows_in
+from tailrace.task.operators.timestamps import arrow_times
 from tailrace.task.usercode import FUSED, innermost_fused_frame, user_error
 
 FUSIBLE = (Map, Filter, FlatMap)
@@ -135,8 +139,7 @@ def compiled(nodes: list[Node], functions: list[Callable[..., Any]]) -> tuple[Ca
 
 
 class BatchesTask(OperatorTask):
-    """`map_batches`: a record batch in, one or several out. Timestamps and keys do not survive a user's batch function
-    that changes the number of records; those of a batch of equal length do."""
+    """`map_batches`: a record batch in, one or several out. `task.batchtimes` says which timestamps they have."""
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
@@ -146,6 +149,9 @@ class BatchesTask(OperatorTask):
         dropped = allowed if isinstance(allowed, bool) else ctx.uid in allowed
         self.own_state = OperatorStates(self.fn, ctx, dropped) if isinstance(self.fn, Function) else None
         self._call = as_callable(self.fn)
+        self._time_column = node.operator.timestamps
+        self._schema = OneSchema()
+        """Of what the function returns."""
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         return None if self.own_state is None else self.own_state.snapshot()
@@ -175,15 +181,39 @@ class BatchesTask(OperatorTask):
         if isinstance(self.fn, MapBatchesFunction):
             said = self.call_user(getattr(self.fn, what), *args, what=what)
             for made in self._batches([said] if isinstance(said, pa.RecordBatch | pa.Table) else said or ()):
-                if made.num_rows:
-                    self.out(Columns(made))
+                self._send(made, None, -1)
 
     def process(self, batch: Any, port: int) -> None:
-        for made in self._results(batch.data):
-            if not made.num_rows:
-                continue
-            kept = batch.times is not None and made.num_rows == len(batch)
-            self.out(Columns(made, batch.times if kept else None, None, batch.split))
+        given, name = batch.data, self._time_column
+        if name is not None:
+            if name in given.schema.names:
+                taken = ValueError(
+                    f"timestamps={name!r}: the stream has a column of this name already; take another one"
+                )
+                raise self.user_error(taken)
+            given = with_times(given, batch.times, name)
+        for made in self._results(given):
+            kept = None if name is not None or batch.times is None else times_kept(given, batch.times, made)
+            self._send(made, kept, batch.split)
+
+    def _send(self, made: pa.RecordBatch, times: Times | None, split: int) -> None:
+        if not made.num_rows:
+            return
+        if self._time_column is not None:
+            made, times = self._without_times(made, self._time_column)
+        self.out(Columns(fitted(self, self._schema, made), times, None, split))
+
+    def _without_times(self, made: pa.RecordBatch, name: str) -> tuple[pa.RecordBatch, Times]:
+        at = made.schema.get_field_index(name)
+        if at < 0:
+            missing = ValueError(f"timestamps={name!r}: what map_batches returned has no such column")
+            raise self.user_error(missing)
+        try:
+            times = arrow_times(made.column(at))
+        except (TypeError, OverflowError, pa.ArrowInvalid) as error:
+            what = f"the timestamps in column {name!r} cannot be used: {error}"
+            raise self.user_error(error.with_traceback(None), what=what) from error
+        return made.remove_column(at), times
 
     def _results(self, data: pa.RecordBatch) -> list[pa.RecordBatch]:
         try:
@@ -213,28 +243,17 @@ class ToRowsTask(OperatorTask):
     """Columns to named tuples."""
 
     def process(self, batch: Any, port: int) -> None:
-        self.out(batch.to_rows())
+        self.out(rows_in(self, batch))
 
 
 class ToColumnsTask(OperatorTask):
-    """Rows to record batches of a declared schema."""
+    """Records of either form to record batches of a declared schema. Of a stream in columns it takes the columns that the
+    schema names."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        super().__init__(node, ctx)
+        assert isinstance(node.operator, ToColumns)
+        self.schema = plain_schema(node.operator.schema)
 
     def process(self, batch: Any, port: int) -> None:
-        assert isinstance(self.node.operator, ToColumns)
-        self.out(rows_to_columns(self, batch, self.node.operator.schema))
-
-
-def rows_to_columns(task: OperatorTask, batch: Any, schema: pa.Schema) -> Columns:
-    """A batch in columns, whatever its form. A record that does not fit the schema is the user's error and is named."""
-    if isinstance(batch, Columns):
-        return batch
-    try:
-        return Columns(columns_of(batch.values, schema), batch.times, batch.groups, batch.split)
-    except Exception as error:
-        for value in batch.values:
-            try:
-                columns_of([value], schema)
-            except Exception as again:
-                what = f"a record does not fit the schema ({', '.join(f'{f.name} {f.type}' for f in schema)}): {again}"
-                raise task.user_error(again, value, what=what) from again
-        raise task.user_error(error, what=f"the records do not fit the schema: {error}") from error
+        self.out(columns_in(self, batch, self.schema, select=True))

@@ -184,5 +184,8 @@ def _instants(column: pa.Array) -> pa.Array:
     kind = column.type
     wanted = pa.duration("us") if pa.types.is_duration(kind) else pa.timestamp("us", getattr(kind, "tz", None))
     if getattr(kind, "unit", None) == "ns":
-        return pc.cast(column, wanted, safe=False)  # drops what is below a microsecond
+        # What is below a microsecond is dropped, downwards: a cast would go towards 1970.
+        nanos = column.cast(pa.int64())
+        whole = np.asarray(pc.fill_null(nanos, 0).to_numpy(zero_copy_only=False), np.int64) // 1_000
+        return pa.array(whole, mask=nanos.is_null().to_numpy(zero_copy_only=False)).cast(wanted)
     return pc.cast(column, wanted)

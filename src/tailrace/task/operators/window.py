@@ -19,8 +19,9 @@ import pyarrow as pa
 from tailrace.api.aggregates import is_builtin
 from tailrace.api.functions import as_callable
 from tailrace.elements.batches import Columns, Rows, Times
+from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.convert import row_type
-from tailrace.elements.timestamps import NO_TIME
+from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME
 from tailrace.errors import shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
@@ -29,6 +30,7 @@ from tailrace.task.context import OperatorContext
 from tailrace.task.keys import FieldReader
 from tailrace.task.operators.aggregate import StatefulTask
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
+from tailrace.task.operators.columns import fitted
 from tailrace.task.operators.process import settled_keys, timers_of
 
 LATE = "late"
@@ -58,6 +60,8 @@ class WindowTask(StatefulTask):
         self._row = row_type(("key", "start", "end", *names))
         self._key_fields: list[pa.Field] = []
         self._result_types: list[pa.DataType] = []
+        self._schema = OneSchema()
+        """Of what comes in columns."""
 
     # Records in.
 
@@ -65,12 +69,26 @@ class WindowTask(StatefulTask):
         if not len(batch):
             return
         if batch.times is None or (batch.times == NO_TIME).any():
-            missing = ValueError("a record without a timestamp reached a window; use assign_timestamps before it")
+            missing = ValueError(
+                "a record without a timestamp reached a window; use assign_timestamps before it (behind map_batches, where "
+                "the function keeps no column of its input; or give map_batches timestamps=)"
+            )
             raise self.user_error(missing, *self._first_untimed(batch))
+        self._check_range(batch.times)
         if isinstance(batch, Columns) and self._vectorised():
-            self._columns(batch)
+            self._columns(Columns(fitted(self, self._schema, batch.data), batch.times))
         else:
             self._rows(batch.to_rows())
+
+    def _check_range(self, times: Times) -> None:
+        """Raises `UserCodeError` for a timestamp so near to the ends of time that its windows would lie beyond them."""
+        room = self.spec.size + self.spec.slide + self.spec.allowed_lateness
+        for time in (int(times.min()), int(times.max())):
+            if not MIN_TIME + room < time < LAST_TIME - room:
+                wrong = OverflowError(
+                    f"a record's timestamp, {time} microseconds since 1970, is too far off for a window"
+                )
+                raise self.user_error(wrong)
 
     def _vectorised(self) -> bool:
         return self.reduce is None and all(map(is_builtin, self.functions))
@@ -81,7 +99,8 @@ class WindowTask(StatefulTask):
 
     def _starts(self, times: Times) -> list[Times]:
         """For each record the start of its last window, then of the one before, …: `size / slide` arrays."""
-        last = times - (times - self.spec.offset) % self.spec.slide
+        # The offset is subtracted last, and only what is left of it: the difference always fits 64 bits.
+        last = times - (times % self.spec.slide - self.spec.offset % self.spec.slide) % self.spec.slide
         count = -(-self.spec.size // self.spec.slide)
         return [last - i * self.spec.slide for i in range(count)]
 
@@ -152,7 +171,7 @@ class WindowTask(StatefulTask):
     def _columns(self, batch: Columns) -> None:
         assert batch.times is not None
         accepted = np.zeros(len(batch), bool)
-        updated: list[_Fired] = []
+        updated: dict[tuple[Any, int], Any] = {}
         closed, ended = self._closed, self.ctx.watermark_time - self.spec.size + 1
         for starts in reversed(self._starts(batch.times)):
             good = self._open(starts, batch.times)
@@ -169,10 +188,10 @@ class WindowTask(StatefulTask):
                 pairs = zip(self.functions, windows[start], partials, strict=True)
                 windows[start] = tuple([f.merge(a, p) for f, a, p in pairs])
                 if closed < start <= ended:
-                    updated.append((key, start, windows[start]))
+                    updated[key, start] = windows[start]
         self.backend.relieve()
         self._late(batch, ~accepted)
-        self._refire(updated)
+        self._refire([(key, start, state) for (key, start), state in updated.items()])
 
     def _remember_types(self, grouped: GroupedBatch) -> None:
         if not self._key_fields:
@@ -258,11 +277,12 @@ class WindowTask(StatefulTask):
     def _record_batch(self, fired: list[_Fired], results: list[tuple[Any, ...]]) -> pa.RecordBatch:
         keys = [key for key, _, _ in fired]
         lists = [keys] if len(self._key_fields) == 1 else list(zip(*keys, strict=True))
-        arrays = [pa.array(column, field.type) for column, field in zip(lists, self._key_fields, strict=True)]
+        key_names, key_types = [f.name for f in self._key_fields], [f.type for f in self._key_fields]
+        arrays = result_arrays(self, key_names, lists, key_types)
         starts = np.array([start for _, start, _ in fired], np.int64)
         arrays += [pa.array(starts / 1e6), pa.array((starts + self.spec.size) / 1e6)]
         arrays += result_arrays(self, self.names, list(zip(*results, strict=True)), self._result_types)
-        names = [field.name for field in self._key_fields] + ["start", "end", *self.names]
+        names = [*key_names, "start", "end", *self.names]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     # Checkpoints. Windows and timers are in the backend; this is what windows are, and what batches in columns were like.

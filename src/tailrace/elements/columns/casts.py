@@ -1,0 +1,153 @@
+"""A column of one type as a column of another, with the same values.
+
+What Arrow casts exactly or refuses, it casts. Where it may round, the result is compared with what it was made from.
+Everything else goes through Python values, so that a column takes from another column what it takes from rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.elements.columns.arrays import (
+    REFUSALS,
+    array_of,
+    check_field,
+    fixed_list_from,
+    lists_from,
+    map_from,
+    narrowed,
+    struct_from,
+)
+from tailrace.elements.columns.encoding import encoded, plain_array
+from tailrace.elements.columns.kinds import LISTS, NUMBERS, family, is_plain, plain_type
+from tailrace.elements.columns.misfit import Misfit
+from tailrace.elements.columns.named import check_names
+
+
+def column_as(array: pa.Array, field: pa.Field) -> pa.Array:
+    """A column as one of this field. Raises `Misfit` with the place of the first value that does not fit."""
+    path = field.name
+    try:
+        made = array_as(array, field.type, path)
+        check_field(made, field, path)
+    except Misfit as error:
+        for at in range(len(array)):
+            try:
+                check_field(array_as(array.slice(at, 1), field.type, path), field, path)
+            except Misfit as found:
+                raise Misfit(found.args[0], at) from None
+        raise error
+    return made
+
+
+def array_as(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+    """The same values in this type. Raises `Misfit`."""
+    if array.type == kind:
+        return array
+    plain, target = plain_array(array), plain_type(kind)
+    if plain.type != target:
+        plain = _as(plain, target, path)
+    return plain if target == kind and is_plain(kind) else encoded(plain, kind, path)
+
+
+def _as(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+    here, there = family(array.type), family(kind)
+    if here == "null":
+        return pa.nulls(len(array), kind)
+    if not (here == there or {here, there} <= NUMBERS or {here, there} <= LISTS) or here == "other":
+        raise Misfit(f"column {path!r} is declared {kind}, and this one is of {array.type}; cast it, or declare it so")
+    if here == "timestamp" and (array.type.tz is None) != (kind.tz is None):
+        has = "has none" if array.type.tz is None else f"is in {array.type.tz}"
+        raise Misfit(f"column {path!r} is declared {kind}, and this one is of {array.type}: its time zone {has}")
+    try:
+        made = _NESTED[there](array, kind, path) if there in _NESTED else _scalars(array, kind, here, there)
+    except REFUSALS as error:
+        if isinstance(error, Misfit):
+            raise
+        made = None  # Arrow refuses a little too much: for example integers that a double holds, above 2**53
+    return array_of(python_values(array, path), kind, path) if made is None else made
+
+
+def python_values(array: pa.Array, path: str) -> list[Any]:
+    """The values as Python objects. Raises `Misfit` for a time that Python's calendar does not have."""
+    try:
+        values: list[Any] = array.to_pylist()
+    except (ValueError, OverflowError, ArithmeticError) as error:
+        raise Misfit(f"column {path!r} of {array.type} has a value that Python cannot hold: {error}") from None
+    return values
+
+
+def _scalars(array: pa.Array, kind: pa.DataType, here: str, there: str) -> pa.Array | None:
+    """The cast where it is exact, else None or what Arrow raises."""
+    if here == "float" and there == "float":
+        return array.cast(kind) if kind.bit_width > array.type.bit_width else narrowed(array.cast(pa.float64()), kind)
+    if here == "integer" and there == "decimal":
+        digits = 20  # any integer of 64 bits
+        return array.cast(pa.decimal128(digits, 0)).cast(kind)
+    if {here, there} == {"decimal", "float"}:
+        return None
+    made = array.cast(kind)
+    exact = here == there == "integer" or here == there == "decimal"
+    return made if exact or made.cast(array.type).equals(array) else None
+
+
+def _compact(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    """The array without an offset and without items behind its nulls, and where it is null."""
+    compact = array.take(pa.array(np.arange(len(array))))
+    return compact, compact.is_null() if compact.null_count else None
+
+
+def _list(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+    lengths, child = _items(array, kind.value_field, path)
+    return lists_from(lengths, array.is_null() if array.null_count else None, child, kind)
+
+
+def _items(array: pa.Array, field: pa.Field, path: str) -> tuple[np.ndarray[Any, Any], pa.Array]:
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    child = array_as(array.flatten(), field.type, f"{path}[]")
+    check_field(child, field, f"{path}[]")
+    return np.asarray(lengths, np.int64), child
+
+
+def _fixed_list(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+    lengths, child = _items(array, kind.value_field, path)
+    present = array.is_valid().to_numpy(zero_copy_only=False)
+    if (lengths[present] != kind.list_size).any():
+        raise Misfit(f"column {path!r} is declared {kind}, and a list has another length")
+    if present.all():
+        return fixed_list_from(child, None, kind, len(array))
+    first = np.cumsum(np.where(present, kind.list_size, 0)) - kind.list_size
+    places = first[:, None] + np.arange(kind.list_size)
+    index = pa.array(places.ravel(), mask=np.repeat(~present, kind.list_size))
+    return fixed_list_from(child.take(index), array.is_null(), kind, len(array))
+
+
+def _map(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+    compact, mask = _compact(array)
+    lengths = pc.fill_null(pc.list_value_length(compact), 0).to_numpy(zero_copy_only=False)
+    keys = array_as(compact.keys, kind.key_type, f"{path}.key")
+    items = array_as(compact.items, kind.item_type, f"{path}.value")
+    check_field(keys, kind.key_field, f"{path}.key")
+    check_field(items, kind.item_field, f"{path}.value")
+    return map_from(np.asarray(lengths, np.int64), mask, keys, items, kind)
+
+
+def _struct(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+    have = [field.name for field in array.type]
+    check_names(have, [field.name for field in kind], f"column {path!r}")
+    parts = dict(zip(have, array.flatten(), strict=True))
+    children = [array_as(parts[field.name], field.type, f"{path}.{field.name}") for field in kind]
+    return struct_from(children, array.is_null() if array.null_count else None, kind, path, len(array))
+
+
+_NESTED: dict[str, Callable[[pa.Array, pa.DataType, str], pa.Array]] = {
+    "list": _list,
+    "fixed list": _fixed_list,
+    "map": _map,
+    "struct": _struct,
+}

@@ -1,0 +1,48 @@
+"""Encodings: dictionaries, runs and views hold the same values as plain columns, which every part of Arrow can work with.
+
+A stream carries plain columns only. What the user hands over is made plain at the boundary; a sink that wants an encoding
+gets it.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.elements.columns.kinds import is_plain, plain_type
+from tailrace.elements.columns.misfit import Misfit
+
+
+def plain_array(array: pa.Array) -> pa.Array:
+    """The same values in the plain type."""
+    while not is_plain(array.type):
+        kind = array.type
+        if isinstance(array, pa.DictionaryArray):
+            array = _looked_up(array)
+        elif pa.types.is_run_end_encoded(kind):
+            array = pc.run_end_decode(array)
+        elif kind == pa.string_view() or kind == pa.binary_view():
+            array = array.cast(plain_type(kind))
+        else:
+            # Through Python: casts between layouts of lists lose items in Arrow 26.
+            return pa.array(array.to_pylist(), plain_type(kind))
+    return array
+
+
+def _looked_up(array: pa.Array) -> pa.Array:
+    values = plain_array(array.dictionary)
+    return values.take(array.indices)
+
+
+def encoded(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+    """Plain values in a type that encodes them. Raises `Misfit` where it cannot (a dictionary that is too small)."""
+    try:
+        if pa.types.is_dictionary(kind) and is_plain(kind.value_type):
+            return array.dictionary_encode().cast(kind)
+        if kind in (pa.string_view(), pa.binary_view()):
+            return array.cast(kind)
+        if pa.types.is_run_end_encoded(kind) and is_plain(kind.value_type):
+            return pc.run_end_encode(array, run_end_type=kind.run_end_type)
+        return pa.array(array.to_pylist(), kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise Misfit(f"column {path!r} is declared {kind}, which cannot hold its values: {error}") from None

@@ -1,0 +1,151 @@
+"""Records with names: what they have goes into the columns of those names, and none may be missing or left over."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+
+from tailrace.elements.columns.misfit import Misfit
+from tailrace.errors import shortened
+
+_PLAIN = (
+    str, bytes, bytearray, memoryview, int, float, complex, Decimal, date, time, timedelta, UUID, np.generic, np.ndarray,
+    type(None),
+)  # fmt: skip
+"""Values of one column, though some have methods with the names of columns (`str.title`, `datetime.date`)."""
+
+
+@lru_cache(maxsize=4096)
+def declared_names(kind: Any) -> tuple[str, ...] | None:
+    """The names that a class of records says it has: a named tuple, a row, a dataclass, a struct of msgspec, a class of
+    attrs or pydantic. None for others."""
+    found: Any = getattr(kind, "_columns", None)
+    if isinstance(found, tuple):
+        return found
+    if issubclass(kind, tuple):
+        # The second is for what C code calls a struct sequence.
+        found = getattr(kind, "_fields", None) or (hasattr(kind, "n_fields") and getattr(kind, "__match_args__", None))
+        return tuple(found) if isinstance(found, tuple | list) else None
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    if isinstance(getattr(kind, "__struct_fields__", None), tuple):
+        return tuple(kind.__struct_fields__)
+    if isinstance(getattr(kind, "__attrs_attrs__", None), tuple):
+        return tuple(one.name for one in kind.__attrs_attrs__)
+    if isinstance(getattr(kind, "model_fields", None), dict):
+        return tuple(kind.model_fields)
+    return None
+
+
+def names_of(value: Any) -> tuple[str, ...] | None:
+    """The names that this record has, or None where it has none: then it goes by position."""
+    if isinstance(value, Mapping):
+        return tuple(value)
+    kind: Any = type(value)
+    found = declared_names(kind)
+    if found is None and isinstance(value, tuple):
+        said = getattr(value, "__fields__", None)  # a Row of PySpark: each may have names of its own
+        return None if said is None else tuple(said)
+    return found
+
+
+def check_names(have: Sequence[str], want: Sequence[str], what: str) -> None:
+    """Raises `Misfit` where the names of a record are not those of the columns, in whatever order."""
+    missing = [name for name in want if name not in have]
+    left = [name for name in have if name not in want]
+    if missing or left or len(have) != len(want):
+        parts = [f"it has no {', '.join(map(repr, missing))}"] if missing else []
+        parts += [f"there is no column for {', '.join(map(repr, left))}"] if left else []
+        parts = parts or [f"it has {', '.join(map(repr, have))}"]
+        raise Misfit(f"{what} goes by name into {', '.join(map(repr, want))}, and {'; '.join(parts)}")
+
+
+def column_lists(values: list[Any], names: list[str], plain: bool = True) -> list[Sequence[Any]]:
+    """The values of records column by column. Raises `Misfit`. Where `plain`, a record may be the one column's value."""
+    if not values:
+        return [[] for _ in names]
+    kinds = set(map(type, values))
+    if len(kinds) == 1:
+        return _alike(values, names, plain)
+    one_by_one = [_alike([value], names, plain) for value in values]
+    return [[columns[i][0] for columns in one_by_one] for i in range(len(names))]
+
+
+def _alike(values: list[Any], names: list[str], plain: bool) -> list[Sequence[Any]]:
+    """The same of records of one class."""
+    first = values[0]
+    if isinstance(first, Mapping):
+        return _mappings(values, names)
+    kind: Any = type(first)
+    fields = declared_names(kind)
+    if isinstance(first, tuple):
+        if fields is None and type(first) is not tuple and any(hasattr(value, "__fields__") for value in values):
+            return _rows_of_spark(values, names)
+        return _by_position(values, names, names if fields is None else fields)
+    if fields is not None:
+        check_names(fields, names, f"a record of type {type(first).__name__}")
+        return _attributes(values, names)
+    if isinstance(first, list):
+        return _by_position(values, names, names)
+    if plain and len(names) == 1 and (isinstance(first, _PLAIN) or not hasattr(first, names[0])):
+        return [values]  # a stream of plain values fills the one declared column
+    if isinstance(first, _PLAIN):
+        raise Misfit(f"{shortened(first, 80)} is no record with the columns {', '.join(map(repr, names))}")
+    return _attributes(values, names)
+
+
+def _mappings(values: list[Any], names: list[str]) -> list[Sequence[Any]]:
+    count = len(names)
+    try:
+        columns: list[Sequence[Any]] = [[value[name] for value in values] for name in names]
+    except KeyError:
+        columns = []
+    if not columns or set(map(len, values)) != {count}:
+        for at, value in enumerate(values):
+            try:
+                check_names(tuple(value), names, f"a record of type {type(value).__name__}")
+            except Misfit as error:
+                raise Misfit(error.args[0], at) from None
+    return columns
+
+
+def _rows_of_spark(values: list[Any], names: list[str]) -> list[Sequence[Any]]:
+    first = getattr(values[0], "__fields__", None)
+    if all(getattr(value, "__fields__", None) == first for value in values):
+        return _by_position(values, names, names if first is None else first)
+    one_by_one = [_alike([value], names, False) for value in values]
+    return [[columns[i][0] for columns in one_by_one] for i in range(len(names))]
+
+
+def _by_position(values: list[Any], names: list[str], fields: Sequence[str]) -> list[Sequence[Any]]:
+    """Tuples whose items have these names."""
+    if fields is not names and tuple(fields) != tuple(names):
+        check_names(fields, names, f"a record of type {type(values[0]).__name__}")
+    if set(map(len, values)) != {len(names)}:
+        at, value = next((at, value) for at, value in enumerate(values) if len(value) != len(names))
+        raise Misfit(
+            f"a record has {len(value)} values, the schema {len(names)} ({', '.join(names)}): {shortened(value, 80)}",
+            at,
+        )
+    columns: list[Sequence[Any]] = list(zip(*values, strict=True)) if names else []
+    if fields is names or tuple(fields) == tuple(names):
+        return columns
+    at_field = {name: i for i, name in enumerate(fields)}
+    return [columns[at_field[name]] for name in names]
+
+
+def _attributes(values: list[Any], names: list[str]) -> list[Sequence[Any]]:
+    columns: list[Sequence[Any]] = []
+    for name in names:
+        try:
+            columns.append([getattr(value, name) for value in values])
+        except AttributeError as error:
+            raise Misfit(f"a record of type {type(values[0]).__name__} goes by name, and {error}") from None
+    return columns

@@ -1,0 +1,49 @@
+"""The timestamps of what a function of batches returns.
+
+Timestamps lie beside a batch, and nobody sees how a function moves records. So they are kept only where it can be seen
+whose they are: where a column of the input, or a slice of it, is in the result untouched, in the same memory. A function
+that sorts, filters or makes all columns anew has the timestamps in a column of their own, which moves with the records.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.elements.batches import Times
+from tailrace.elements.timestamps import NO_TIME
+
+_Place = tuple[pa.DataType, tuple[int, ...]]
+
+
+def with_times(data: pa.RecordBatch, times: Times | None, name: str) -> pa.RecordBatch:
+    """The batch with its timestamps as one more column; null for none."""
+    kind = pa.timestamp("us", "UTC")
+    if times is None:
+        column = pa.nulls(data.num_rows, kind)
+    else:
+        column = pa.array(times, pa.int64(), mask=times == NO_TIME).cast(kind)
+    return data.append_column(pa.field(name, kind), column)
+
+
+def times_kept(given: pa.RecordBatch, times: Times, made: pa.RecordBatch) -> Times | None:
+    """The timestamps of the records of `made`, a batch that a function made of `given`, or None where they cannot be
+    known."""
+    places = {place: column.offset for column in given.columns if (place := _place(column)) is not None}
+    for column in made.columns:
+        place = _place(column)
+        if place is None or place not in places:
+            continue
+        start = column.offset - places[place]
+        if start >= 0 and start + len(column) <= len(times):
+            return times[start : start + len(column)]
+    return None
+
+
+def _place(column: Any) -> _Place | None:
+    """Where the values of a column are in memory; None for a column that has none of its own."""
+    if column.type.num_fields or pa.types.is_dictionary(column.type):
+        return None
+    found = tuple(0 if buffer is None else buffer.address for buffer in column.buffers())
+    return (column.type, found) if any(found) else None

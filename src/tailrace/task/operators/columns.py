@@ -1,0 +1,73 @@
+"""Records of one form as records of the other, for an operator: what does not fit is the user's error, and names the
+operator, the column and the record.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.columns.misfit import Misfit
+from tailrace.elements.columns.schemas import OneSchema, batch_as, columns_of
+from tailrace.errors import UserCodeError, shortened
+from tailrace.task.operators.base import OperatorTask
+
+
+def columns_in(task: OperatorTask, batch: Any, schema: pa.Schema, *, select: bool = False) -> Columns:
+    """A batch of either form as columns of this schema."""
+    if isinstance(batch, Columns):
+        try:
+            data = batch_as(batch.data, schema, select=select)
+        except Misfit as error:
+            raise _refused(task, error, batch.data) from error
+    else:
+        try:
+            data = columns_of(batch.values, schema)
+        except Misfit as error:
+            raise _refused(task, _first(error, batch.values, schema), batch.values) from error
+    return Columns(data, batch.times, batch.groups, batch.split)
+
+
+def rows_in(task: OperatorTask, batch: Any) -> Rows:
+    """A batch of either form as rows."""
+    try:
+        rows: Rows = batch.to_rows()
+    except Misfit as error:
+        raise UserCodeError(str(error), operator=task.node.name, subtask=task.ctx.subtask) from error
+    return rows
+
+
+def fitted(task: OperatorTask, one: OneSchema, data: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch in the one schema of its stream."""
+    try:
+        return one.fit(data)
+    except Misfit as error:
+        raise _refused(task, error, data) from error
+
+
+def _first(error: Misfit, values: list[Any], schema: pa.Schema) -> Misfit:
+    """The same error, with the place of the first record that has it where it is not known."""
+    if error.row is not None:
+        return error
+    for at, value in enumerate(values):
+        try:
+            columns_of([value], schema)
+        except Misfit as found:
+            return Misfit(found.args[0], at)
+    return error
+
+
+def _refused(task: OperatorTask, error: Misfit, batch: Any) -> UserCodeError:
+    record = None
+    if error.row is not None and isinstance(batch, list):
+        record = shortened(batch[error.row])
+    elif error.row is not None:
+        cells: Any = [column[error.row] for column in batch.columns]
+        with suppress(Exception):  # a value that Python cannot hold is shown as Arrow does
+            cells = [cell.as_py() for cell in cells]
+        record = shortened(tuple(cells))
+    what = f"a record does not fit the schema: {error}"
+    return UserCodeError(what, operator=task.node.name, subtask=task.ctx.subtask, record=record)
