@@ -5,6 +5,7 @@ The public names. Everything else is an implementation detail.
 
 from typing import Any
 
+from tailrace import versions  # first: it refuses what the rest could not run on
 from tailrace.api.aggregates import Count, Max, Mean, Min, Sum
 from tailrace.api.config import Checkpoint, CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from tailrace.api.connectors import Enumerator, Reader, Sink, SinkContext, SinkWriter, Source

@@ -221,6 +221,7 @@ def test_an_error_says_where_it_happened_and_with_what(case: str) -> None:
     assert re.search(r'File ".*test_user_errors.py", line \d+, in boom\n', text)
 
 
+@pytest.mark.paths
 @pytest.mark.parametrize("folder", ["tailrace", "src/tailrace/task", "with a space/tailrace"])
 def test_a_program_in_a_folder_called_tailrace_sees_its_own_frames(folder: str, tmp_path: Path) -> None:
     """`git clone` makes a folder called tailrace, and users keep their programs in such folders too. What is ours is

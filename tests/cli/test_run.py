@@ -110,6 +110,7 @@ def test_a_function_gets_an_environment_and_its_arguments(folder: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.paths
 def test_a_script_runs_as_main_and_its_job_is_awaited(folder: Path) -> None:
     done = tailrace(folder, "run", "--parallelism", "3", "--master", "local[4]", "flow.py", "7")
     assert done.returncode == 0, done.stderr

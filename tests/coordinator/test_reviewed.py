@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -266,32 +264,3 @@ def test_what_was_published_while_the_next_manifest_was_made_is_not_published_ag
     assert job.sent(Publish) == [Publish([("sink", [b"later"])], 2)]
     assert job.machine.checkpoints is not None
     assert [one.data for _, one in job.machine.checkpoints.unpublished] == [b"later"]
-
-
-# The interpreter's exit.
-
-EXIT = """
-import threading
-import time
-import tailrace.runtime.job as job
-
-class Runner(threading.Thread):
-    def run(self):
-        time.sleep(0.5)  # the main thread has ended
-        from concurrent.futures import ThreadPoolExecutor
-        print(ThreadPoolExecutor(1).submit(int).result())
-
-class Running:
-    is_active = True
-    _runner = Runner()
-
-Running._runner.start()
-job.JOBS.append(Running())
-"""
-
-
-def test_a_job_that_outlives_its_program_can_still_use_executors() -> None:
-    """The program has ended and its job runs on. What talks to an object store looks up names and reads in executors,
-    which the interpreter shuts down at its exit, the ones registered last first: that must come after our wait."""
-    done = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("0\n", "")

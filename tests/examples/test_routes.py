@@ -206,6 +206,7 @@ def test_they_are_when_workers_and_the_driver_are_lost(example: Any, seed: int) 
 
 
 @pytest.mark.spark
+@pytest.mark.paths
 def test_it_runs_as_a_script_and_says_only_what_it_has_to_say(tmp_path: Path) -> None:
     env = {
         name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "TAILRACE_"))

@@ -220,6 +220,44 @@ def test_a_display_or_a_clean_up_that_breaks_breaks_nothing(started: Any, tmp_pa
     assert started(env, on_progress=broken, on_end=broken).start().await_termination(20)
 
 
+def test_a_job_goes_on_while_a_sink_is_told_that_it_published(started: Any, tmp_path: Path) -> None:
+    """`published` of a sink of tables refreshes the table, which takes seconds with a cold catalogue: no checkpoint was
+    taken and no progress told meanwhile. A job that has finished does wait for it: whoever reads the table finds all."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def published() -> None:
+        begun.set()
+        assert go_on.wait(20)
+
+    env = tr.Environment(parallelism=1)
+    env.from_source(tr.sources.Sequence(0, 10)).sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    told = [("the sink", published)]
+    running = started(env, on_published=told)
+    running.runner._announcer.announce()
+    assert begun.wait(20)
+    job = running.start(running=False)
+    while str(running.runner.machine.status) != "FINISHED":
+        assert not job._runner.ended.wait(0.01)
+    assert job.is_active  # all its work is done, while `published` has not come back
+    go_on.set()
+    assert job.await_termination(20)
+
+
+def test_a_fault_at_the_very_end_does_not_hide_the_end(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for the job's end waited for ever when the tidying up raised, as a slot's thread that could not be
+    started made it do."""
+
+    def close(self: Threads, timeout: float) -> None:
+        raise RuntimeError("cannot join thread before it is started")
+
+    monkeypatch.setattr(Threads, "close", close)
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    assert "cannot join thread" in failure(started(env).start(running=False))
+
+
 def test_the_end_waits_for_processes_that_outlive_their_spark_job(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def same(spark: Any, left: Any, right: Any) -> bool:
     return told(left) == told(right)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("zone", "form"), [("UTC", "rows"), ("Asia/Kathmandu", "columns"), ("+03:30", "rows")])
 def test_every_type(jobs: Any, zone: str, form: Any) -> None:
     spark = jobs.spark

@@ -96,6 +96,7 @@ class BadWriter(tr.SinkWriter):
         self.inner.close()
 
 
+@pytest.mark.paths
 def test_map(jobs: Any) -> None:
     error = failure(jobs, jobs.endless(boom))
     assert (error.job, error.operator, error.record) == ("endless", "the map", "700")

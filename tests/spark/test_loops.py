@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 import pytest
 
 import tailrace as tr
-from tailrace.testing.programs import LOOPS, PROGRAMS
 
 pytestmark = pytest.mark.spark
 
@@ -34,13 +33,6 @@ def waited(condition: Any, seconds: float = 30.0) -> bool:
 
 
 TINY = tr.Spill(memory_bytes=500)
-
-
-@pytest.mark.parametrize("name", LOOPS)
-def test_golden(jobs: Any, name: str) -> None:
-    program = PROGRAMS[name]
-    found = program.build(jobs.env(), program.n, None).collect()
-    assert Counter(found) == program.expected(program.n)
 
 
 # Against networkx.

@@ -32,7 +32,8 @@ ENDLESS = """
 import sys, time
 import tailrace as tr
 
-env = tr.Environment(parallelism=2)
+checkpoint = tr.CheckpointConfig("checkpoints", interval=0.3) if sys.argv[2:] else None
+env = tr.Environment(parallelism=2, checkpoint=checkpoint)
 
 def number(x):
     if x == 1000 and sys.argv[1] == "blocked":
@@ -46,12 +47,33 @@ while str(job.status) != "RUNNING":
 time.sleep(1.5)
 try:
     print("ready", flush=True)
+    if sys.argv[1] == "fails":
+        raise RuntimeError("a bug in the program")
     if sys.argv[1] != "leaves":
         job.await_termination()
 except KeyboardInterrupt:
     job.await_termination(20)
     print("status", job.status, flush=True)
     raise
+"""
+
+RESTARTED = """
+import os, signal
+import tailrace as tr
+
+def number(x):
+    if x == 3000 and not os.path.exists(died):
+        open(died, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+died = os.path.abspath("died")
+checkpoint = tr.CheckpointConfig("checkpoints", interval=0.3)
+env = tr.Environment(parallelism=2, checkpoint=checkpoint, restart=tr.FixedDelay(attempts=3, delay=0.1))
+numbers = env.from_source(tr.sources.Sequence(0, 4000, rate=2000)).map(number)
+numbers.rebalance().map(lambda x: x).sink_to(tr.sinks.TextFiles("out"))
+env.execute("restarted")
+print("the program is over", flush=True)
 """
 
 
@@ -120,9 +142,11 @@ def program(tmp_path: Path) -> Iterator[type]:
             one.kill()
 
 
+@pytest.mark.matrix
+@pytest.mark.paths
 def test_the_exit_waits_for_the_job_and_no_guard_is_needed(program: type[Program], tmp_path: Path) -> None:
     started = program(BOUNDED)  # type: ignore[arg-type, call-arg]
-    code, out, err = started.ended(90)
+    code, out, err = started.ended(200)
     assert code == 0, err
     assert out.splitlines() == ["the program is over"]
     lines = [int(n) for file in (tmp_path / "out").iterdir() for n in file.read_text().split()]
@@ -147,12 +171,53 @@ def test_an_interrupt_cancels(program: type[Program], what: str, group: bool, se
     code, out, err = started.ended(30)
     assert time.monotonic() - asked < seconds
     if what == "leaves":
+        assert code == -signal.SIGINT
         assert "Traceback" not in err  # its main program was over
     else:
         assert code == -signal.SIGINT
         assert "KeyboardInterrupt" in err
         assert out == "status CANCELLED\n"
     started.assert_nothing_left()
+
+
+@pytest.mark.matrix
+def test_a_job_that_outlives_its_program_is_restarted(program: type[Program], tmp_path: Path) -> None:
+    """The main program is over and the exit waits for the job, when a worker dies: from Python 3.12 on no thread can be
+    started then, and the worker that takes its place needs one."""
+    started = program(RESTARTED)  # type: ignore[arg-type, call-arg]
+    code, out, err = started.ended(200)
+    assert (code, out) == (0, "the program is over\n"), err
+    assert "restarts (restart 1)" in err
+    lines = [int(n) for file in (tmp_path / "out").iterdir() for n in file.read_text().split()]
+    assert sorted(lines) == list(range(4000))
+    started.assert_nothing_left()
+
+
+def test_a_program_that_fails_takes_its_endless_job_along(program: type[Program]) -> None:
+    started = program(ENDLESS, "fails")  # type: ignore[arg-type, call-arg]
+    started.wait_ready()
+    code, _, err = started.ended(90)
+    assert code == 1
+    assert "RuntimeError: a bug in the program" in err
+    assert "job 'endless' is cancelled, because the program failed (RuntimeError)" in err
+    started.assert_nothing_left()
+
+
+@pytest.mark.parametrize(("what", "group"), [("waits", False), ("leaves", True)])
+def test_sigterm_ends_the_job_in_order(program: type[Program], tmp_path: Path, what: str, group: bool) -> None:
+    """A service manager sends it, some to all processes at once, Spark's too. Checkpoints stay as after any cancel."""
+    started = program(ENDLESS, what, *(["checkpoints"] if not group else []))  # type: ignore[arg-type, call-arg]
+    started.wait_ready()
+    (os.killpg if group else os.kill)(started.process.pid, signal.SIGTERM)
+    code, _, err = started.ended(90)
+    assert code == -signal.SIGTERM, err
+    assert "SIGTERM: job 'endless' is cancelled" in err
+    if group:
+        started.assert_nothing_left()
+    else:
+        assert list((tmp_path / "checkpoints").rglob("*.manifest"))
+        _, alive = psutil.wait_procs(started.family, timeout=5)
+        assert alive == []
 
 
 def test_a_driver_that_dies_takes_its_workers_along(program: type[Program]) -> None:
@@ -218,14 +283,14 @@ assert sorted(tr.Environment(parallelism=1).from_collection([1, 2]).collect()) =
 def test_the_jvm_dies(program: type[Program]) -> None:
     started = program(JVM_DIES)  # type: ignore[arg-type, call-arg]
     started.wait_ready()
-    _, out, err = started.ended(40)
+    _, out, err = started.ended(90)
     assert out.splitlines() == ["failed FAILED True", "[]"], err
     started.assert_nothing_left()
 
 
 def test_spark_is_stopped_during_a_job(program: type[Program]) -> None:
     started = program(SPARK_STOPS)  # type: ignore[arg-type, call-arg]
-    code, out, err = started.ended(90)
+    code, out, err = started.ended(200)
     assert code == 0, err
     assert out.splitlines()[:4] == ["failed FAILED True True", "[]"] * 2
     assert "stopped" in out.splitlines()[4]

@@ -57,6 +57,7 @@ assert os.environ["PATH"] == before["PATH"]
 
 
 @pytest.mark.spark
+@pytest.mark.paths
 def test_a_local_session_works_and_is_quiet() -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=env, timeout=200)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -127,13 +127,15 @@ class Environment:
         *,
         from_checkpoint: str | None = None,
         allow_dropped_state: bool | Iterable[str] = False,
+        if_program_fails: Literal["cancel", "wait"] = "cancel",
     ) -> JobHandle:
         """Starts everything that has not run yet as one job and returns its handle at once.
 
         `from_checkpoint` is the path of a checkpoint to go on from, or "latest" for the newest of this job's name in the
         environment's checkpoint folder. `allow_dropped_state` names the operators (uids) whose state may be dropped where
         it does not fit the dataflow any more, and the sinks that are gone whose prepared output is given up; True allows
-        it for all.
+        it for all. `if_program_fails` says what becomes of the job when the program ends by an exception that nobody
+        caught: it is cancelled, or the exit waits for it ("wait").
 
         Raises `GraphError` when there is nothing to run or the dataflow cannot run as written, `ConfigError` for settings,
         and `CheckpointNotFound`, `CheckpointCorrupt` or `IncompatibleState` for a checkpoint it cannot start from. What goes
@@ -145,9 +147,11 @@ class Environment:
         if not isinstance(allow_dropped_state, bool):
             allow_dropped_state = tuple(allow_dropped_state)
         check_job_name(name)
+        if if_program_fails not in ("cancel", "wait"):
+            raise ConfigError(f"if_program_fails is 'cancel' or 'wait', not {if_program_fails!r}")
         sinks = self._pending()
         plan = self._plan(sinks)
-        job = launcher().submit(self, plan, name, from_checkpoint, allow_dropped_state)
+        job = launcher().submit(self, plan, name, from_checkpoint, allow_dropped_state, if_program_fails)
         self._started(job, sinks, plan)
         return job
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tailrace.graph.plan import Plan
 
@@ -57,6 +57,7 @@ class Launcher(Protocol):
         name: str,
         from_checkpoint: str | None,
         allow_dropped_state: bool | tuple[str, ...],
+        if_program_fails: Literal["cancel", "wait"],
     ) -> JobHandle:
         """Starts a job and returns at once. Raises `GraphError`, `ConfigError` or `CheckpointError` for what can be known
         before."""

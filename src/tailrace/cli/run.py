@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -15,7 +15,8 @@ from tailrace.api.environment import Environment
 from tailrace.cli.program import load_as_main, run_as_main
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import GraphError, JobFailed, TailraceError
-from tailrace.runtime.job import JOBS
+from tailrace.runtime.exits import PATIENCE
+from tailrace.runtime.job import JOBS, Job
 from tailrace.spark.defaults import DEFAULTS
 
 
@@ -55,13 +56,18 @@ def run_file(
         return _await_all()
     except KeyboardInterrupt:
         return _cancel_all()
+    except SystemExit as leaving:  # the script's own, or of SIGTERM
+        if leaving.code in (None, 0):
+            return _await_all()
+        _cancel_all()
+        raise
     except TailraceError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        _cancel_all()
+        _after_failure()
         return Outcome.FAILED
     except Exception:  # the script's own; its jobs must not keep the process
         traceback.print_exc()
-        _cancel_all()
+        _after_failure()
         return Outcome.FAILED
 
 
@@ -116,10 +122,21 @@ def _await_all() -> Outcome:
     return outcome
 
 
-def _cancel_all() -> Outcome:
-    for job in list(JOBS):
+def _after_failure() -> None:
+    staying = [job for job in JOBS if job._leaving.if_program_fails == "wait"]
+    _cancel_all(staying)
+    for job in staying:
+        try:
+            job.await_termination()
+        except JobFailed as error:
+            print(error, file=sys.stderr)
+
+
+def _cancel_all(but: Sequence[Job] = ()) -> Outcome:
+    jobs = [job for job in JOBS if job not in but]
+    for job in jobs:
         job.cancel()
-    for job in list(JOBS):
+    for job in jobs:
         if job.is_active:
-            job._runner.ended.wait(20)
+            job._runner.ended.wait(PATIENCE)
     return Outcome.CANCELLED

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
 
@@ -41,6 +41,7 @@ from tailrace.errors import CheckpointError, ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Heartbeat, Hello
+from tailrace.runtime.announcing import Announcer
 from tailrace.runtime.control import ControlDoor, Reply
 from tailrace.runtime.link import CONTROL, Link, LinkError
 from tailrace.runtime.listener import Listener
@@ -53,6 +54,9 @@ from tailrace.storage.scratch import remove_abandoned
 PROGRESS_SECONDS = 1.0
 OUTLIVE_SECONDS = 6.0
 """How long the end of a job waits for the processes of its workers, once their Spark jobs have ended."""
+ANNOUNCE_SECONDS = 60.0
+"""How long the end of a job that has finished waits for the `published` of its sinks: whoever reads what it has published
+finds all of it then. After another end nobody waits for it."""
 RECENT = 100
 CheckpointFuture = Future[CheckpointStats]
 _log = logging.getLogger("tailrace")
@@ -72,7 +76,7 @@ class JobRunner(threading.Thread):
         store: Any = None,
         on_progress: Callable[[dict[str, Any], JobStatus], None] | None = None,
         on_end: Callable[..., None] | None = None,
-        on_published: Callable[[], None] | None = None,
+        on_published: Iterable[tuple[str, Callable[[], object]]] = (),
     ) -> None:
         super().__init__(name=f"tailrace-coordinator-{name}")
         self.job_name = name
@@ -89,7 +93,7 @@ class JobRunner(threading.Thread):
         """The traceback of this thread, where it broke; the job has failed then."""
         self._on_progress = on_progress
         self._on_end = on_end
-        self._on_published = on_published
+        self._announcer = Announcer(name, on_published)
         self._provider = provider
         self._store = store
         """Where checkpoints are, or None for a job that takes none."""
@@ -173,8 +177,14 @@ class JobRunner(threading.Thread):
         except BaseException:
             self.crash = traceback.format_exc()
             self._kill_all()
-        finally:
+        try:
             self._finish()
+        except BaseException:
+            self.crash = traceback.format_exc()
+            self.status = JobStatus.FAILED
+        finally:
+            self.ended.set()  # whatever happened: somebody waits for it
+            self._disappoint()
 
     def _turn(self) -> None:
         self._loop.poll(self._timeout())
@@ -228,6 +238,7 @@ class JobRunner(threading.Thread):
         self._provider.close(timeout=5.0)
         remove_abandoned()  # of workers that were killed on this machine
         kept = self._end_storage()
+        self._announcer.close(ANNOUNCE_SECONDS if self.machine.status is JobStatus.FINISHED else 0.0)
         self._loop.close()
         self.machine.plan = b""  # it may be large, and the handle of the job may be kept
         status = JobStatus.FAILED if self.crash is not None else self.machine.status
@@ -238,8 +249,6 @@ class JobRunner(threading.Thread):
         if self._on_progress is not None and self.progress:
             with contextlib.suppress(Exception):
                 self._on_progress(self.progress[-1], self.status)
-        self.ended.set()
-        self._disappoint()
 
     def _end_storage(self) -> dict[str, list[bytes]] | None:
         """Checkpoints that are not to outlive the job go. What those that stay have prepared and nobody may have published,
@@ -323,7 +332,7 @@ class JobRunner(threading.Thread):
                 elif isinstance(action, CheckpointEnded):
                     self._checkpoint_ended(action)
                 elif isinstance(action, WasPublished):
-                    self._was_published()
+                    self._announcer.announce()
                 elif isinstance(action, Restarting):
                     self._restarting(action)
                 else:
@@ -355,13 +364,6 @@ class JobRunner(threading.Thread):
             else:
                 what = f"checkpoint {action.checkpoint} of" if action.checkpoint else "no checkpoint of"
                 future.set_exception(CheckpointError(f"{what} job {self.job_name!r}: {action.reason}"))
-
-    def _was_published(self) -> None:
-        if self._on_published is not None:
-            try:
-                self._on_published()
-            except Exception:
-                _log.exception("job %r: what follows a publication in the driver failed", self.job_name)
 
     def _restarting(self, action: Restarting) -> None:
         cause = action.cause

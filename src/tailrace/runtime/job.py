@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
-import concurrent.futures.thread  # noqa: F401 - registers before us what it does at the exit: the last goes first
-import threading
 from collections import deque
-from typing import Any
+from typing import Any, Literal
 
 from tailrace.api.config import Checkpoint
 from tailrace.coordinator.checkpoints import CheckpointStats
@@ -16,49 +13,41 @@ from tailrace.errors import JobFailed
 from tailrace.graph.explain import as_text
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
+from tailrace.runtime.exits import Leaving
 
 JOBS: deque[Job] = deque(maxlen=100)
 """The last jobs that this process started, the newest last."""
-_PATIENCE = 15.0
-"""How long the exit waits for a cancelled job."""
-
-
-def _wait_at_exit() -> None:
-    """The interpreter's exit waits for running jobs; an interrupt (Ctrl-C) cancels them."""
-    running = [job for job in JOBS if job.is_active]
-    try:
-        for job in running:
-            job._runner.join()
-    except KeyboardInterrupt:
-        for job in running:
-            job.cancel()
-        for job in running:
-            job._runner.join(_PATIENCE)
-
-
-# Before the threads are joined, where an interrupt would be taken for a fault of the interpreter. `concurrent.futures`
-# does the same; where a Python has no such hook, the exit waits all the same, and less politely.
-getattr(threading, "_register_atexit", atexit.register)(_wait_at_exit)
 
 
 class Job:
     """A running or ended job. All methods may be called from any thread."""
 
-    def __init__(self, runner: JobRunner, job_id: str, run_id: str, name: str, plan: Plan, keep: Any = None) -> None:
+    def __init__(
+        self,
+        runner: JobRunner,
+        job_id: str,
+        run_id: str,
+        name: str,
+        plan: Plan,
+        if_program_fails: Literal["cancel", "wait"] = "cancel",
+    ) -> None:
         self._runner = runner
         self._plan = plan
-        self._keep = keep  # what must live as long as the handle: the folder of results
+        self._leaving = Leaving(name, runner, self.exception, if_program_fails)
+        """For when the program ends before the job."""
         self.id = job_id
         self.run_id = run_id
         self.name = name
 
     def __repr__(self) -> str:
-        return f"<Job {self.name!r} {self.status} id={self.id}>"
+        return f"<Job {self.name!r} {self._runner.status} id={self.id}>"
 
     @property
     def status(self) -> JobStatus:
         """Where the job stands. A final status is told once all its Spark tasks are gone."""
-        return self._runner.status
+        status = self._runner.status
+        self._leaving.seen = self._leaving.seen or status.final
+        return status
 
     @property
     def is_active(self) -> bool:
@@ -75,6 +64,7 @@ class Job:
         except KeyboardInterrupt:
             self.cancel()
             raise
+        self._leaving.seen = True
         error = self.exception()
         if error is not None:
             raise error
@@ -99,12 +89,13 @@ class Job:
     def cancel(self) -> None:
         """Ends the job at once: files in progress are removed, nothing is published. Legal at any moment; returns at
         once; wait with `await_termination`."""
-        self._runner.cancel()
+        self._leaving.cancel()
 
     def exception(self) -> JobFailed | None:
         """Why the job failed, or None."""
         if not self._runner.ended.is_set():
             return None
+        self._leaving.seen = True
         if self._runner.crash is not None:
             return JobFailed(f"job {self.name!r} failed inside tailrace:\n{self._runner.crash}", job=self.name)
         cause = self._runner.machine.cause

@@ -47,6 +47,14 @@ def arrow_schema(schema: Any) -> pa.Schema:
     return to_arrow_schema(schema, **zone)
 
 
+def spark_schema(schema: pa.Schema) -> Any:
+    """A `pyarrow.Schema` as a `StructType`. A timestamp without a zone is TIMESTAMP_NTZ; PySpark 4.0 and 4.1 take it for
+    TIMESTAMP, a moment in the session's zone, where they are not told."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
 def _from_ddl(text: str) -> Any:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
@@ -221,14 +229,9 @@ class DataFrame(Result):
         if not files and self.schema is None:
             raise GraphError("the stream gave no record, so its columns are not known; give to_dataframe a schema")
         if not files:
-            return spark.createDataFrame([], self._spark_schema())
-        reader = spark.read if self.schema is None else spark.read.schema(self._spark_schema())
+            return spark.createDataFrame([], spark_schema(self.schema))
+        reader = spark.read if self.schema is None else spark.read.schema(spark_schema(self.schema))
         return reader.parquet(*files)
-
-    def _spark_schema(self) -> Any:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        return from_arrow_schema(self.schema)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "spark": None}

@@ -10,8 +10,9 @@ import warnings
 from collections import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from tailrace.api import connectors
 from tailrace.api.config import CheckpointConfig
 from tailrace.api.environment import Environment
 from tailrace.connectors.sinks import Collect, Result, Table, remove_unfinished
@@ -22,6 +23,7 @@ from tailrace.errors import OWN_FOLDER, ConfigError
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
+from tailrace.runtime.exits import watch
 from tailrace.runtime.job import JOBS, Job
 from tailrace.runtime.progressline import ProgressLine
 from tailrace.runtime.settings import nests_of, settings_of, strategy_of
@@ -72,6 +74,7 @@ def submit(
     name: str,
     from_checkpoint: str | None = None,
     allow_dropped_state: bool | tuple[str, ...] = False,
+    if_program_fails: Literal["cancel", "wait"] = "cancel",
 ) -> Job:
     """Starts a job and returns its handle at once. Everything that can be known before is checked before."""
     run_id = str(uuid.uuid4())
@@ -134,7 +137,7 @@ def submit(
             abandoned=abandoned,
             nests=nests_of(plan),
         )
-        tidy, published = _tidier(plan, spec.run_id), _publisher(plan)
+        tidy, published = _tidier(plan, spec.run_id), _told(plan)
         runner = JobRunner(name, run_id, run_id, plan, machine, slots, store, line, tidy, published)
         runner.retain = "never" if config is None else config.retain
     except BaseException:
@@ -144,8 +147,9 @@ def submit(
                 store.release(incarnation)
         raise
     runner.start()
-    job = Job(runner, run_id, run_id, name, plan)
+    job = Job(runner, run_id, run_id, name, plan, if_program_fails)
     JOBS.append(job)
+    watch(job._leaving)
     return job
 
 
@@ -227,15 +231,16 @@ def _folders(store: Any, incarnation: int, origin: Origin | None) -> dict[str, A
     return {"inputs": os.path.join(local, str(incarnation), "inputs"), "restored": restored}
 
 
-def _publisher(plan: Plan) -> Callable[[], None]:
-    """What is done in the driver once sinks have published something."""
-    sinks = [node.operator.sink for node in plan.graph.nodes if isinstance(node.operator, Sink)]
-
-    def published() -> None:
-        for sink in sinks:
-            sink.published()
-
-    return published
+def _told(plan: Plan) -> list[tuple[str, Callable[[], object]]]:
+    """What is called in the driver once sinks have published something, with the operator's name: for
+    each sink that wants to know, once."""
+    sinks: dict[int, tuple[str, Callable[[], object]]] = {}
+    for node in plan.graph.nodes:
+        if isinstance(node.operator, Sink):
+            told = node.operator.sink.published
+            if getattr(told, "__func__", None) is not connectors.Sink.published:
+                sinks.setdefault(id(node.operator.sink), (node.name, told))
+    return list(sinks.values())
 
 
 def _level_of_user() -> int:

@@ -12,11 +12,13 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tailrace.errors import OWN_FOLDER, ConfigError, SlotsError
 from tailrace.runtime.slots import SlotEnded
 from tailrace.runtime.worker import WorkerConfig
+from tailrace.spark.threads import SlotThreads
 from tailrace.task.usercode import FUSED
 
 SETTLE_SECONDS = 15.0
@@ -94,9 +96,13 @@ class SparkSlots:
         self.spark = spark
         self.name = name
         self.tag = f"tailrace-{run_id}"
-        self._threads: list[threading.Thread] = []
         self.warning = take_slots(spark, slots, name, self.tag)
         """What to tell the user, or None."""
+        try:
+            self._threads = SlotThreads(name, slots)
+        except BaseException:
+            give_back(self.tag)
+            raise
 
     def listen_host(self) -> str:
         """Where workers reach this process: the loopback address in local modes, else the driver's."""
@@ -112,14 +118,12 @@ class SparkSlots:
 
     def launch(self, config: WorkerConfig, ended: SlotEnded) -> None:
         """Submits the Spark job of a slot from a thread of its own."""
-        from pyspark import inheritable_thread_target
 
-        run = inheritable_thread_target(self.spark)(self._keep)
-        thread = threading.Thread(
-            target=run, args=(config, ended), name=f"tailrace-slot-{self.name}-{config.slot}", daemon=True
-        )
-        self._threads.append(thread)
-        thread.start()
+        def keep() -> Callable[[], object]:
+            error, cancelled = self._keep(config)
+            return lambda: ended(config.slot, error, cancelled)
+
+        self._threads.run(keep)
 
     def kill(self, slot: int, launch: int, pid: int | None) -> None:
         """Cancels a Spark job of a slot. Its Python process would live on for up to four seconds, where everything it
@@ -136,24 +140,26 @@ class SparkSlots:
 
     def close(self, timeout: float) -> None:
         """Waits for the threads, which end with their Spark jobs."""
-        for thread in self._threads:
-            thread.join(timeout)
+        self._threads.close(timeout)
         give_back(self.tag)
 
-    def _keep(self, config: WorkerConfig, ended: SlotEnded) -> None:
-        error: str | None = None
-        cancelled = False
+    def _keep(self, config: WorkerConfig) -> tuple[str | None, bool]:
+        """Runs the Spark job of a slot to its end. The error it ended with, if any, and whether somebody cancelled it."""
+        tags = [self.tag, f"{self.tag}-{config.slot}-{config.launch}"]
         try:
             context = self.spark.sparkContext
-            context.addJobTag(self.tag)
-            context.addJobTag(f"{self.tag}-{config.slot}-{config.launch}")
+            for tag in tags:
+                context.addJobTag(tag)
             context.setJobDescription(f"tailrace {self.name}: worker {config.slot}")
             self.spark.range(0, 1, 1, 1).mapInArrow(_task(config), "left string").collect()
-        except Exception as failure:  # whatever Spark raises: the coordinator decides what it means
+        except BaseException as failure:  # whatever Spark raises: the coordinator decides what it means
             error = _end_of_spark(self.spark) or shortened_failure(failure)
-            cancelled = "[SPARK_JOB_CANCELLED]" in error
+            return error, "[SPARK_JOB_CANCELLED]" in error
         finally:
-            ended(config.slot, error, cancelled)
+            with contextlib.suppress(Exception):  # Spark is gone, and with it what the thread has said there
+                for tag in tags:  # the thread may keep another launch, which is not to be cancelled with this one
+                    self.spark.sparkContext.removeJobTag(tag)
+        return None, False
 
 
 def _task(config: WorkerConfig) -> Any:

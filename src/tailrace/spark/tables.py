@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.connectors.sinks import Table
 from tailrace.errors import ConfigError
-from tailrace.spark.dataframes import arrow_schema
+from tailrace.spark.dataframes import arrow_schema, spark_schema
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,6 @@ class Found:
 def prepare_table(spark: Any, sink: Table) -> None:
     """Tells the sink where its table is and which columns it has; creates the table where it is not there. Raises
     `ConfigError`, with what to do instead, for a table that rows cannot be published into by files."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     name = sink.name
     try:
         if not spark.catalog.tableExists(name):
@@ -38,7 +36,7 @@ def prepare_table(spark: Any, sink: Table) -> None:
         raise ConfigError(f"table {name!r}: Spark refuses it: {first}") from None
     _check(name, found)
     if sink.schema is not None:
-        _check_columns(name, columns, from_arrow_schema(sink.schema))
+        _check_columns(name, columns, spark_schema(sink.schema))
     # Columns are found by name, so the order that the user gave, in which records may be tuples, stays.
     schema = sink.schema if sink.schema is not None else arrow_schema(columns)
     sink.bind(found.location, schema, lambda: spark.catalog.refreshTable(name))
@@ -56,13 +54,11 @@ def describe(spark: Any, name: str) -> Found:
 
 
 def _create(spark: Any, sink: Table) -> None:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     if sink.schema is None:
         raise ConfigError(
             f"table {sink.name!r} is not there; give Table(..., schema=) and it is created, or create it before"
         )
-    spark.catalog.createTable(sink.name, source="parquet", schema=from_arrow_schema(sink.schema))
+    spark.catalog.createTable(sink.name, source="parquet", schema=spark_schema(sink.schema))
 
 
 def _check(name: str, found: Found) -> None:

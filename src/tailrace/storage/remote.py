@@ -124,8 +124,12 @@ class _FsspecFolder(Folder):
             for path in paths:
                 self._delete(path)
             return
-        with ThreadPoolExecutor(min(8, len(paths)), "tailrace-delete") as pool:
-            list(pool.map(self._delete, paths))
+        try:
+            with ThreadPoolExecutor(min(8, len(paths)), "tailrace-delete") as pool:
+                list(pool.map(self._delete, paths))
+        except RuntimeError:  # no thread can be started, as when the exit of the interpreter waits for the job
+            for path in paths:
+                self._delete(path)
 
     def _delete(self, path: str) -> None:
         # One by one: deleting many at once goes through patterns in fsspec, and a name may look like one.

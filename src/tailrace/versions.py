@@ -1,0 +1,58 @@
+"""Which Pythons and which versions of PySpark this version of Tailrace runs on. Others are refused when it is imported, in
+one sentence, and not by whatever breaks first."""
+
+import importlib.util
+import re
+import sys
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_PYSPARK = (4, 0)
+NEXT_PYSPARK = (5, 0)
+"""The first that nobody has tried."""
+
+
+def check_python(version: "tuple[int, ...]") -> None:
+    """Raises `ImportError` for a Python that is too old."""
+    if tuple(version[:2]) < OLDEST_PYTHON:
+        raise ImportError(
+            f"tailrace needs Python {_told(OLDEST_PYTHON)} or newer, and this is Python {_told(version[:3])} "
+            f"({sys.executable}); run the program, and Spark's workers (PYSPARK_PYTHON), with a newer one"
+        )
+
+
+def check_pyspark(version: str) -> None:
+    """Raises `ImportError` for a PySpark that is too old, or of a major version that is not known."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None or not OLDEST_PYSPARK <= (int(found[1]), int(found[2])) < NEXT_PYSPARK:
+        raise ImportError(
+            f"tailrace runs on PySpark {_told(OLDEST_PYSPARK)} up to, and not with, {_told(NEXT_PYSPARK)}, and this is "
+            f"PySpark {version}; install another one: pip install 'pyspark>={_told(OLDEST_PYSPARK)},<{NEXT_PYSPARK[0]}'"
+        )
+
+
+def pyspark_version() -> "str | None":
+    """The version of the PySpark that is or would be imported, without importing it; None where there is none, or it does
+    not say."""
+    loaded = sys.modules.get("pyspark")
+    if loaded is not None:
+        return getattr(loaded, "__version__", None)
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None or spec.loader is None:
+        return None
+    beside = spec.origin.replace("__init__.py", "version.py")  # to look for pyspark.version would import all of pyspark
+    try:
+        text = spec.loader.get_data(beside).decode()  # type: ignore[attr-defined]
+    except OSError:
+        return None
+    found = re.search(r"^__version__\b[^=]*=\s*[\"']([^\"']+)", text, re.MULTILINE)
+    return found[1] if found else None
+
+
+def _told(version: "tuple[int, ...]") -> str:
+    return ".".join(map(str, version))
+
+
+check_python(tuple(sys.version_info[:3]))
+_pyspark = pyspark_version()
+if _pyspark is not None:
+    check_pyspark(_pyspark)

@@ -1,0 +1,66 @@
+"""What Tailrace cannot run on is refused when it is imported, with what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tailrace import versions
+from tailrace.versions import check_pyspark, check_python, pyspark_version
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("version", [(3, 11, 0), (3, 12, 1), (3, 13, 0), (3, 14, 0)])
+def test_pythons_that_are_taken(version: tuple[int, ...]) -> None:
+    check_python(version)
+
+
+def test_an_old_python_is_refused() -> None:
+    with pytest.raises(
+        ImportError, match=r"needs Python 3\.11 or newer, and this is Python 3\.10\.13 .*PYSPARK_PYTHON"
+    ):
+        check_python((3, 10, 13))
+
+
+@pytest.mark.parametrize("version", ["4.0.0", "4.1.4", "4.3.0", "4.4.0.dev1", "4.10.0"])
+def test_versions_of_pyspark_that_are_taken(version: str) -> None:
+    check_pyspark(version)
+
+
+@pytest.mark.parametrize("version", ["3.5.9", "5.0.0", "2.4.8", "unknown"])
+def test_an_old_or_unknown_pyspark_is_refused(version: str) -> None:
+    with pytest.raises(ImportError, match=rf"and this is PySpark {version}; install .* 'pyspark>=4\.0,<5'"):
+        check_pyspark(version)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_version_is_read_without_importing_pyspark(tmp_path: Path, packed: bool) -> None:
+    """Writing a dataflow starts no Spark and imports none. Spark's own distribution has PySpark in an archive."""
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").write_text("raise RuntimeError('imported')")
+    (tmp_path / "pyspark" / "version.py").write_text("# a licence\n__version__: str = '3.5.9'\n")
+    place = tmp_path
+    if packed:
+        import shutil
+
+        place = Path(shutil.make_archive(str(tmp_path / "pyspark"), "zip", tmp_path, "pyspark"))
+    program = f"import sys; sys.path[:0] = [{str(place)!r}, {str(ROOT / 'src')!r}]; import tailrace"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert (
+        "ImportError: tailrace runs on PySpark 4.0 up to, and not with, 5.0, and this is PySpark 3.5.9" in done.stderr
+    )
+
+
+def test_the_package_asks_for_the_same() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    assert f'requires-python = ">={versions.OLDEST_PYTHON[0]}.{versions.OLDEST_PYTHON[1]}"' in text
+    assert f'"pyspark>={versions.OLDEST_PYSPARK[0]}.{versions.OLDEST_PYSPARK[1]},<{versions.NEXT_PYSPARK[0]}"' in text
+    found = pyspark_version()
+    assert (
+        found is not None and versions.OLDEST_PYSPARK <= tuple(map(int, found.split(".")[:2])) < versions.NEXT_PYSPARK
+    )
