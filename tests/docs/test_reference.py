@@ -440,3 +440,14 @@ def test_links_lead_to_headings(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_a_reader_of_a_page_has_all_it_speaks_of(page: Path) -> None:
     assert not re.search(r"/work/|\.\./shared|/tmp/|/home/|/root/", read(page))
+
+
+def test_the_keys_of_metrics_are_those_of_the_code() -> None:
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(tr.sinks.Collect())
+    job = tr.testing.run(env)
+    figures = job.metrics()
+    told = {key for row in table(GUIDE / "running.md", "key of `metrics()`", "meaning") for key in code(row[0])}
+    assert told == set(figures) | {"restarts"}
+    told = {key for row in table(GUIDE / "running.md", "key of a subtask", "meaning") for key in code(row[0])}
+    assert told == set(figures["subtasks"][0])

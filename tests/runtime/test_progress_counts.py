@@ -30,3 +30,21 @@ def test_only_what_went_into_sinks_counts_as_out() -> None:
     assert (len(tens.result()), len(last.result())) == (10, 4)
     assert report["tailrace"]["totalInputRows"] == 100
     assert report["sink"]["numOutputRows"] == report["tailrace"]["totalOutputRows"] == 14
+
+
+def test_late_records_are_told_as_dropped_by_the_watermark_and_what_nobody_counts_is_left_out() -> None:
+    """It used to be zero, as were the memory of the state and the times of its updates, which nobody measured."""
+    events = [("a", 1), ("a", 200), ("a", 2), ("a", 3), ("a", 300), ("a", 5)]
+    env = tr.Environment(parallelism=1)
+    stream = env.from_source(tr.sources.Generator(lambda i: events[i], rate=4, count=6)).assign_timestamps(
+        lambda e: e[1]
+    )
+    stream.key_by(lambda e: e[0]).window(tr.Tumbling(10)).count().sink_to(tr.sinks.Collect())
+    job = tr.testing.run(env)
+    ended: Any = SimpleNamespace(reports=job.simulation.reports)
+    maker = ProgressMaker("id", "run", "name", job.simulation.plan, 0)
+    [state] = maker.make([ended], 1_000_000)["stateOperators"]
+    assert state["numRowsDroppedByWatermark"] == 3
+    assert not {"memoryUsedBytes", "commitTimeMs", "allUpdatesTimeMs", "numRowsUpdated"} & set(state)
+    [state] = maker.make([ended], 2_000_000)["stateOperators"]
+    assert state["numRowsDroppedByWatermark"] == 0, "since the report before"

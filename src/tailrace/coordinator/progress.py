@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, TypeGuard
 
 from tailrace.coordinator.checkpoints import Checkpoints
@@ -11,21 +12,14 @@ from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import SubtaskReport
 
-_NOT_COUNTED = (
-    "numRowsUpdated",
-    "numRowsRemoved",
-    "allUpdatesTimeMs",
-    "allRemovalsTimeMs",
-    "commitTimeMs",
-    "memoryUsedBytes",
-    "numRowsDroppedByWatermark",
-)
-"""Figures of Spark's state stores that ours have no like of. They are there as zero, for those who add them up."""
+LATE = ".late_records"
+"""How the counter of a window's late records ends; the operator's name is before it."""
 
 
 class ProgressMaker:
     """Makes one progress report after another for one job. Numbers of rows and rates are since the report before; the
-    totals are under "tailrace"."""
+    totals are under "tailrace". A figure of Spark's that nobody here counts (the memory of a state store, the time of its
+    updates) is left out: as a zero it would say that there was none."""
 
     def __init__(self, job_id: str, run_id: str, name: str, plan: Plan, started_at: int) -> None:
         self.job_id = job_id
@@ -37,6 +31,8 @@ class ProgressMaker:
         """Records read until the last report, by source vertex."""
         self._last_out = 0
         self._last_busy = 0
+        self._last_late: dict[int, int] = {}
+        """Late records until the last report, by vertex."""
         self._number = -1
         roots = {vertex.id: plan.graph.node(vertex.nodes[0]).operator for vertex in plan.vertices}
         self._source_vertices = {ident: root for ident, root in roots.items() if isinstance(root, Source)}
@@ -53,7 +49,8 @@ class ProgressMaker:
         rows_out = sum(r.records_sunk for r in reports)
         busy = sum(r.busy_micros for r in reports)
         if rows_in < sum(self._last_in.values()) or busy < self._last_busy:
-            self._last_in, self._last_out, self._last_busy = {}, 0, 0  # the job was restarted, and counts anew
+            # The job was restarted, and counts anew.
+            self._last_in, self._last_out, self._last_busy, self._last_late = {}, 0, 0, {}
         span = max(1, now - self._last_at)
         new, worked = rows_in - sum(self._last_in.values()), busy - self._last_busy
         processed = new * 1e6 / worked * len(slots) if worked else 0.0
@@ -93,18 +90,22 @@ class ProgressMaker:
         return [n.operator.sink.description for n in nodes if isinstance(n.operator, Sink)]
 
     def _state(self, reports: list[SubtaskReport]) -> list[dict[str, Any]]:
-        totals: dict[int, int] = {}
+        totals: Counter[int] = Counter()
+        late: Counter[int] = Counter()
         for report in reports:
-            if report.state_entries:
-                totals[report.vertex] = totals.get(report.vertex, 0) + report.state_entries
-        return [self._state_of(vertex, total) for vertex, total in sorted(totals.items())]
+            totals[report.vertex] += report.state_entries
+            late[report.vertex] += int(sum(count for name, count in report.metrics.items() if name.endswith(LATE)))
+        stateful = sorted(vertex for vertex in totals if totals[vertex] or late[vertex])
+        found = [self._state_of(vertex, totals[vertex], late[vertex]) for vertex in stateful]
+        self._last_late = dict(late)
+        return found
 
-    def _state_of(self, vertex: int, total: int) -> dict[str, Any]:
+    def _state_of(self, vertex: int, total: int, late: int) -> dict[str, Any]:
         parallelism = self.plan.vertices[vertex].parallelism
         return {
             "operatorName": self.plan.vertices[vertex].name,
             "numRowsTotal": total,
-            **dict.fromkeys(_NOT_COUNTED, 0),
+            "numRowsDroppedByWatermark": late - self._last_late.get(vertex, 0),
             "numShufflePartitions": parallelism,
             "numStateStoreInstances": parallelism,
             "customMetrics": {},
