@@ -119,6 +119,17 @@ def test_the_last_checkpoint_publishes_what_was_said_at_the_end(ledger: Ledger) 
     is_right(ledger, files, program.expected(80))
 
 
+@pytest.mark.parametrize("concurrent", [1, 3])
+def test_between_two_checkpoints_records_are_read_however_close_they_are(ledger: Ledger, concurrent: int) -> None:
+    """Encoding takes longer than the interval, so that a cut is due whenever the one before is encoded. When the source has
+    ended nothing but the coordinator says where these are to be: a task that only cut would never come to its end."""
+    conditions = replace(NETWORKS["fast"], encode_limit=(1, 2), max_turns=100_000)
+    settings = replace(EVERY_MS, interval=300, max_concurrent=concurrent)
+    files = WatchedFiles([ledger.book])
+    finished(simulation(counted.build, ledger, files, settings=settings, conditions=conditions, parallelism=1, n=400))
+    is_right(ledger, files, counted.expected(400))
+
+
 # Aborts.
 
 

@@ -5,7 +5,6 @@ Workers' counts (`Quiet`) say when a wave may be worth its while, the facts of a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -13,6 +12,7 @@ from enum import Enum
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.termination import (
+    NO_ROUNDS,
     Advance,
     CallFinish,
     EndLoop,
@@ -21,6 +21,7 @@ from tailrace.protocol.termination import (
     Quiet,
     Release,
     RoundReport,
+    ScopeFacts,
     StartRound,
     StartWave,
     StopRounds,
@@ -36,7 +37,6 @@ LONGEST_PAUSE = 1_000_000
 FromWorker = Quiet | Moved | WaveReport | RoundReport
 FROM_WORKER = (Quiet, Moved, WaveReport, RoundReport)
 
-Path = tuple[int, ...]
 Sent = list[tuple[int, AnyMessage]]
 """What is to be sent: (slot, message)."""
 
@@ -62,10 +62,12 @@ def decide(facts: Sequence[Facts]) -> Decision:
     """What follows from one wave, of which every slot of the nest has reported."""
     if not all(one.ended for one in facts) or any(one.recorded or one.obliged for one in facts):
         return Decision(Step.NOT_YET)
+    if any(one.moving for one in facts) or _held_back(facts):
+        return Decision(Step.NOT_YET)  # what event time fires on its way may still go around
     if min(one.watermark for one in facts) < LAST_TIME:
         return Decision(Step.ADVANCE)
-    if any(scope.entry < LAST_TIME for one in facts for scope in one.scopes):
-        return Decision(Step.NOT_YET)  # a leave of an inner loop holds it, or it is on its way
+    if min(one.reached for one in facts) < LAST_TIME:
+        return Decision(Step.NOT_YET)
     highest = max(1, *(one.rested_max for one in facts))
     if min(one.rested_min for one in facts) < highest:
         return Decision(Step.FINISH, highest)
@@ -75,25 +77,30 @@ def decide(facts: Sequence[Facts]) -> Decision:
 
 
 def left_behind(facts: Sequence[Facts]) -> dict[str, int]:
-    """Up to which time nothing is left in each scope, nor will come out of it: all its tasks and those of the scopes
-    inside have passed it, and what was in their channels is later. What is in a channel may come out with its own time."""
-    own: dict[Path, int] = {}
+    """Up to which time nothing is left in each scope, nor will come out of it: all that it waits for have passed it, and
+    what was in their channels is later. What is in a channel may come out with its own time."""
+    found: dict[str, int] = {}
     for scope in (scope for one in facts for scope in one.scopes):
         content = scope.content if scope.content == MAX_TIME else max(scope.content - 1, MIN_TIME)
-        path = path_of(scope.scope)
-        own[path] = min(own.get(path, MAX_TIME), scope.entry, content)
-    names = {scope.scope for one in facts for scope in one.scopes}
-    return {name: min(time for path, time in own.items() if _around(name, path)) for name in names}
+        found[scope.scope] = min(found.get(scope.scope, MAX_TIME), scope.reached, content)
+    return found
 
 
-def path_of(scope: str) -> Path:
-    """The loops around a scope, from its text: `StreamScope(0.1)` is loop 1 in loop 0."""
-    return tuple(map(int, re.findall(r"\d+", scope)))
+def _held_back(facts: Sequence[Facts]) -> bool:
+    """Whether leaves of a loop inside hold back event time that they are to let go: then it will go on, and fire timers."""
+    behind = left_behind(facts)
+    return any(_holds(scope, behind[scope.scope]) for one in facts for scope in one.scopes)
 
 
-def _around(scope: str, path: Path) -> bool:
-    own = path_of(scope)
-    return path[: len(own)] == own
+def _holds(leaves: ScopeFacts, behind: int) -> bool:
+    if behind == MAX_TIME:  # they are all to be idle
+        return leaves.released is not None
+    return leaves.idle or (leaves.released is not None and leaves.released < behind)
+
+
+def outermost(scope: str) -> bool:
+    """Whether a scope, as it writes itself, is in no other."""
+    return "." not in scope
 
 
 @dataclass(frozen=True)
@@ -103,8 +110,6 @@ class NestSpec:
     slots: int
     rounds_max: int | None = None
     rounds: bool = False
-    tails: int | None = None
-    """With rounds: slots 0 to `tails` - 1 have a tail, and report rounds; None: all."""
 
 
 @dataclass
@@ -128,16 +133,17 @@ class _Nest:
         self.reports: dict[int, Facts] | None = None
         """Of the wave under way; None: none is."""
         self.actions = 0
-        """How many of `Advance` and `CallFinish` were sent."""
+        """How many of `Release`, `Advance` and `CallFinish` were sent."""
         self.quiet: dict[int, Quiet] = {}
         self.news = False
         """Somebody came to rest since the last wave began."""
-        self.entered: dict[int, int] = {}
-        """How far event time has come at the entries, by slot."""
+        self.entered: dict[int, Moved] = {}
+        """How far event time has come where it comes in, by slot."""
         self.moved = False
         """Event time moved since the last wave began."""
         self.lag = False
-        """Event time has come farther at the entries than what the last wave could release."""
+        """Event time has come farther where it comes in than what was released of the nest: a wave may release more, though
+        nobody says anything new."""
         self.moved_at = 0
         """When a wave may begin because event time has moved."""
         self.again_at = 0
@@ -164,7 +170,7 @@ class _Nest:
             self.quiet[slot] = message
             self.news, self.pause = True, PAUSE
         elif isinstance(message, Moved):
-            self.entered[slot] = message.watermark
+            self.entered[slot] = message
             self.moved, self.pause = True, PAUSE
         elif isinstance(message, RoundReport):
             self.news, self.pause = True, PAUSE
@@ -180,7 +186,7 @@ class _Nest:
         self.reports = {}
         self.news = self.moved = self.lag = False
         self.moved_at = now + PAUSE
-        return self._all(StartWave(self.number, self.wave))
+        return self._all(StartWave(self.number, self.wave, self._live()))
 
     def due_at(self) -> int | None:
         """When the next wave is due: 0 for now, None where something else must happen first."""
@@ -224,8 +230,9 @@ class _Nest:
             return self._all(EndLoop(self.number))
         if decision.step is Step.NOT_YET:
             said = self._release(facts)
-            if said and all(one.ended for one in facts):
-                self.news = True  # at the end event time goes on by one loop with each wave
+            self.lag = self._lags(facts)
+            if said:  # event time goes on by one loop with each wave
+                self.pause = PAUSE
             self.again_at = now + self.pause
             self.pause = min(2 * self.pause, LONGEST_PAUSE)
             return said + self.maybe_launch(now)
@@ -241,11 +248,8 @@ class _Nest:
         ending = all(one.ended for one in facts)
         times: list[tuple[str, int]] = []
         for scope, time in sorted(left_behind(facts).items()):
-            outermost = len(path_of(scope)) == 1
-            if ending and time >= LAST_TIME:
-                if outermost:
-                    continue
-                time = LAST_TIME
+            if ending and time == LAST_TIME and outermost(scope):
+                continue
             if time == MAX_TIME:
                 if scope not in self.idle:
                     self.idle.add(scope)
@@ -256,18 +260,33 @@ class _Nest:
                     self.released[scope] = max(time, before)
                     times.append((scope, self.released[scope]))
                 self.idle.discard(scope)
-            if outermost:
-                self.lag = self._lags(scope, facts)
+        self.actions += bool(times)
         return self._all(Release(self.number, self.wave, times)) if times else []
 
-    def _lags(self, scope: str, facts: list[Facts]) -> bool:
-        """Whether another wave may release more of the outermost scope, though nobody says anything new."""
-        found = min(own.entry for one in facts for own in one.scopes if own.scope == scope)
-        entered = min(self.entered.values(), default=MIN_TIME)
-        if entered == MAX_TIME:
+    def _lags(self, facts: list[Facts]) -> bool:
+        """Whether another wave may release more of the nest. As long as it may, waves go on, ever more rarely where they
+        find nothing new: nobody says when a record was worked off, or a watermark has come through."""
+        scope = next((own.scope for one in facts for own in one.scopes if outermost(own.scope)), None)
+        if scope is None:
+            return False  # nothing leaves it
+        wanted = self._entered()
+        if wanted == MAX_TIME:
             return scope not in self.idle
-        wanted = found if entered == LAST_TIME else entered
-        return found > MIN_TIME and self.released.get(scope, MIN_TIME) < wanted < LAST_TIME
+        if wanted == LAST_TIME and all(one.ended for one in facts):
+            return False  # the end comes with that of the input
+        return scope in self.idle or self.released.get(scope, MIN_TIME) < wanted
+
+    def _entered(self) -> int:
+        """How far event time has come everywhere where it comes into the nest."""
+        if len(self.entered) < self.spec.slots:
+            return MIN_TIME
+        return min(one.watermark for one in self.entered.values())
+
+    def _live(self) -> int | None:
+        """The same where the input goes on; None where it does nowhere."""
+        if len(self.entered) < self.spec.slots:
+            return None
+        return min((one.live for one in self.entered.values() if one.live is not None), default=None)
 
     # Rounds.
 
@@ -277,20 +296,20 @@ class _Nest:
         if not self.spec.rounds or (known is not None and report.round < known.round):
             raise ProtocolViolation(f"worker {slot} reports round {report.round} of nest {self.number}")
         rounds.reports[slot] = report
-        tails = self.spec.slots if self.spec.tails is None else self.spec.tails
-        if rounds.stopped or len(rounds.reports) < tails:
+        said = {slot: one for slot, one in sorted(rounds.reports.items()) if one.round != NO_ROUNDS}
+        if rounds.stopped or len(rounds.reports) < self.spec.slots or not said:
             return []
-        newest = max(one.round for one in rounds.reports.values())
-        behind = [one for one, said in sorted(rounds.reports.items()) if said.round < newest]
+        newest = max(one.round for one in said.values())
+        behind = [slot for slot, one in said.items() if one.round < newest]
         if behind:
             if newest <= rounds.started:
                 return []  # they are at it
             rounds.started = newest  # before the checkpoint it was started, and not all have heard
             return [(one, StartRound(self.number, newest)) for one in behind]
-        if newest < rounds.started or not any(one.waiting for one in rounds.reports.values()):
+        if newest < rounds.started or not any(one.waiting for one in said.values()):
             return []
         last = self.spec.rounds_max is not None and newest + 1 >= self.spec.rounds_max
-        if last or any(one.verdict for one in rounds.reports.values()):
+        if last or any(one.verdict for one in said.values()):
             rounds.stopped = True
             return self._all(StopRounds(self.number))
         rounds.started = newest + 1
@@ -305,10 +324,11 @@ class Nests:
 
     Invariant N1: a wave begins only when every slot has reported the one before.
     Invariant N2: a decision rests on the reports of all slots of the nest for one wave of one attempt.
-    Invariant N3: after `Advance` or `CallFinish` no wave is begun because of counts before every slot has followed it.
+    Invariant N3: after `Release`, `Advance` or `CallFinish` no wave is begun because of counts before every slot has
+    followed it.
     Invariant N4: `EndLoop` is sent at most once in an attempt, and nothing about this nest after it.
     Invariant N5: what was released of a scope grows, idleness aside.
-    Invariant N6: a round is started only when all that have a tail have reported the one before, and none after
+    Invariant N6: a round is started only when all slots with unfinished tasks have reported the one before, and none after
     `StopRounds`.
     """
 

@@ -55,4 +55,7 @@ class RoundEnd:
     round: int
 
 
+COUNTED = (Watermark, Idle, Rest, RoundEnd)
+"""Markers that make whoever reads them work: they count among the frames of a loop nest."""
+
 Marker = Watermark | Idle | EndOfInput | Barrier | Attempt | Rest | RoundEnd

@@ -6,7 +6,19 @@ from dataclasses import replace
 
 from tailrace.errors import GraphError
 from tailrace.graph.graph import Edge, Graph, Node, unbounded_before
-from tailrace.graph.operators import FEEDBACK, MARKERS, Broadcast, Forward, Hash, Head, Rounds, Tail
+from tailrace.graph.operators import (
+    FEEDBACK,
+    MARKERS,
+    AssignTimestamps,
+    Broadcast,
+    Forward,
+    Hash,
+    Head,
+    Leave,
+    Rounds,
+    Tail,
+)
+from tailrace.graph.scope import StreamScope
 
 
 def hoisted(graph: Graph) -> Graph:
@@ -56,6 +68,40 @@ def _only_key(graph: Graph, head: Node, tag: str | None) -> Hash | None:
 def _consumers(graph: Graph, head: Node) -> list[tuple[Node, Edge]]:
     """The edges that records leave the head by, with the nodes that hold them."""
     return [(n, e) for n in graph.nodes for e in n.inputs if e.source == head.id and e.tag != MARKERS]
+
+
+def lead_out(graph: Graph) -> dict[int, frozenset[StreamScope]]:
+    """For each node in a loop the scopes around it that its records may leave with the event time that they have in it.
+    Where each way out of a scope leads through an operator that assigns timestamps, nobody needs to wait for the event time
+    of those before it."""
+    found: dict[int, set[StreamScope]] = {}
+    tails: dict[StreamScope, list[int]] = {}
+    for node in graph.nodes:
+        if isinstance(node.operator, Tail):
+            tails.setdefault(node.scope, []).append(node.id)
+    for leave in graph.nodes:
+        if isinstance(leave.operator, Leave):
+            _lead_out(graph, leave, leave.operator.loop.scope, tails, found)
+    return {node: frozenset(scopes) for node, scopes in found.items()}
+
+
+def _lead_out(
+    graph: Graph,
+    leave: Node,
+    scope: StreamScope,
+    tails: dict[StreamScope, list[int]],
+    found: dict[int, set[StreamScope]],
+) -> None:
+    open_ = [edge.source for edge in leave.inputs]
+    while open_:
+        node = graph.node(open_.pop())
+        scopes = found.setdefault(node.id, set())
+        if scope in scopes or not (node.scope == scope or node.scope.is_inner_of(scope)):
+            continue
+        scopes.add(scope)
+        if not isinstance(node.operator, AssignTimestamps):
+            open_ += [edge.source for edge in node.inputs if edge.tag != MARKERS]
+            open_ += tails.get(node.scope, []) if isinstance(node.operator, Head) else []
 
 
 def check_rounds(graph: Graph) -> None:

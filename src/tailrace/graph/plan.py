@@ -13,7 +13,7 @@ from functools import cached_property
 
 from tailrace.elements.frames import ChannelId
 from tailrace.graph.graph import Graph, Node
-from tailrace.graph.loops import check_rounds, hoisted
+from tailrace.graph.loops import check_rounds, hoisted, lead_out
 from tailrace.graph.operators import Forward, Head, Partitioning, Rebalance, Rescale, Rounds
 from tailrace.graph.scope import NO_LOOP, StreamScope
 
@@ -94,6 +94,11 @@ class Plan:
     @cached_property
     def _nest_of(self) -> dict[int, Nest]:
         return {vertex: nest for nest in self.nests for vertex in nest.vertices}
+
+    @cached_property
+    def leads_out(self) -> dict[str, frozenset[StreamScope]]:
+        """For each operator in a loop, by uid, the scopes that wait for its event time: see `graph.loops.lead_out`."""
+        return {self.graph.node(node).uid: scopes for node, scopes in lead_out(self.graph).items()}
 
     def edges_into(self, vertex: int) -> list[PlanEdge]:
         """The edges whose target is this vertex, in the order of their ids."""

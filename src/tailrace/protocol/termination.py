@@ -2,8 +2,8 @@
 
     worker                                     coordinator
     Quiet(nest, sent, received, actions)   ->                  all of the nest is at rest here, with the frames counted
-    Moved(nest, watermark)                 ->                  event time has moved on at the entries here
-                                           <-  StartWave(nest, wave)
+    Moved(nest, watermark, live)           ->                  event time has moved on where it comes into the nest here
+                                           <-  StartWave(nest, wave, time)
     (each task cuts, and counts what is between its cut and those of the others)
     WaveReport(nest, wave, facts)          ->                  every task of the nest here has completed the wave
                                            <-  Release(nest, wave, times)        leaves may let event time pass
@@ -37,6 +37,16 @@ Consider the run in which all that happened before the cut happens first; it end
 the cut is consistent. In it, nothing can happen after the cut but that commands are followed. So when the coordinator
 decides, there is nothing left, in transit or to come, and nothing will be until it commands something itself.
 
+*At rest in event time, too.* A watermark that is on its way will fire timers, and these may make records. So one between two
+cuts is noted like a record (`moving`), and so is the end of a channel, which may let the watermark of its reader go on. A
+task has no event time under way in itself at its cut: it does nothing else while it has. What holds event time back is a
+leave of a loop inside. Say that nothing was moving, and that each leave of a loop inside had let go all that this very wave
+would let it. Then at the cut every task has reached what comes to it, and that will not change before somebody commands it:
+in the order of the graph, a task's watermark is the minimum over its channels, which hold no other, and a leave's is what
+its loop has reached, which all of its tasks have. Only then does `Advance` take event time to its end. It is not enough that
+the entries have come to some time: a task further in may still have timers due by then, and what those emit would go around
+beside the end of event time instead of before it.
+
 *Why the whole nest must agree on one wave.* A head that finds its own channels clean knows nothing of the others: a record
 on the feedback of another head, or of a loop further in, comes to it through a shuffle. And answers of different waves are
 of different cuts: a record may be behind both, read here before the older one and sent there after the newer one. So the
@@ -57,6 +67,9 @@ from tailrace.elements.timestamps import MAX_TIME, NO_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.message import Message
 
+NO_ROUNDS = 1 << 62
+"""In place of the number of a round."""
+
 # From a worker.
 
 
@@ -66,32 +79,43 @@ class Quiet(Message, frozen=True):
 
     nest: int
     sent: list[int]
-    """Frames of records sent to tasks of the nest in each slot since the attempt began, by slot; 0 for its own."""
+    """Frames of records, of event time and of `Rest` sent to tasks of the nest in each slot since the attempt began, by
+    slot; 0 for its own."""
     received: int
     """Such frames received from other slots and worked off."""
     actions: int = 0
-    """How many of `Advance` and `CallFinish` the worker has worked off in this attempt: as many as the coordinator has sent
-    when it has done all that it was told."""
+    """How many of `Release`, `Advance` and `CallFinish` the worker has worked off in this attempt: as many as the
+    coordinator has sent when it has done all that it was told."""
 
 
 class Moved(Message, frozen=True):
-    """The event time of the nest's entries in this worker, their minimum, has moved on."""
+    """Event time has moved on where it comes into the nest in this worker: at its entries, and at operators inside that
+    assign timestamps."""
 
     nest: int
     watermark: int
+    """The smallest of theirs; `MAX_TIME` where all are idle or there are none."""
+    live: int | None = None
+    """The same over those whose input has not ended; None where there is none."""
 
 
 class ScopeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Event time in one scope of the nest, as one worker knows it."""
+    """What one worker knows of the event time that may leave one scope of the nest. Counted are the operators of the scope,
+    and of those inside of it, whose records come out with the times that they have there: not what is before an operator
+    that assigns timestamps, where every way out leads through one."""
 
     scope: str
     """As it writes itself, `StreamScope(0.1)`: which one is in which other is seen from the text."""
-    entry: int = MAX_TIME
-    """Up to which time the scope's own tasks, its entries and all others, had fired their timers at their cuts: the
-    smallest, and at most `LAST_TIME`. `MAX_TIME` where all are idle or there is none. A task further in may not yet have
-    what its entry has already sent."""
+    reached: int = MAX_TIME
+    """Up to which time they had fired their timers at their cuts: the smallest, and at most `LAST_TIME`. `MAX_TIME` where
+    all are idle or there is none. One further in may not yet have what its entry has already sent."""
     content: int = MAX_TIME
-    """The smallest timestamp recorded on channels into tasks of the scope itself; `MAX_TIME` where there is none."""
+    """The smallest timestamp recorded on channels into them; `MAX_TIME` where there is none."""
+    released: int | None = None
+    """Up to which time the scope's leaves here had let event time go at their cuts, the smallest. None where all of them are
+    idle, or none is here: those of the outermost scope are not in the nest."""
+    idle: bool = False
+    """Whether one of its leaves here is idle."""
 
 
 class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -99,12 +123,16 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
 
     recorded: int = 0
     """Records that were between two cuts."""
+    moving: bool = False
+    """Whether event time was on its way between two cuts: a watermark, idleness, or the end of a channel."""
     obliged: bool = False
     """Whether something will make records by itself: a timer that is awaited, a round that is still to come."""
     ended: bool = False
     """Whether all regular inputs of the entries here had ended."""
     watermark: int = MAX_TIME
-    """The smallest of the entries here."""
+    """The smallest of those that follow `Advance` here: entries, and heads whose regular inputs have all ended."""
+    reached: int = MAX_TIME
+    """Up to which time every operator here had fired its timers; `MAX_TIME` where all are idle."""
     rested_min: int = 0
     """The newest number of rest that every unfinished task of the nest here has done; `MAX_TIME` where none is left."""
     rested_max: int = 0
@@ -123,10 +151,11 @@ class WaveReport(Message, frozen=True):
 
 
 class RoundReport(Message, frozen=True):
-    """The end of a round has come to all tails of the nest here, and to its judge where that is here."""
+    """The end of a round has come to all unfinished tasks of the nest here."""
 
     nest: int
     round: int
+    """`NO_ROUNDS` where all tasks of the nest here have finished: nobody waits for this worker any more."""
     waiting: int = 0
     """Records of feedback for the next round. The report is said again when this was 0 and is not any more."""
     verdict: bool | None = None
@@ -141,6 +170,9 @@ class StartWave(Message, frozen=True):
 
     nest: int
     wave: int
+    time: int | None = None
+    """How far event time has come at the entries whose input goes on: those whose input has ended go with them, behind the
+    cut. `MAX_TIME`: they are idle. None: there are none."""
 
 
 class Release(Message, frozen=True):
@@ -153,7 +185,8 @@ class Release(Message, frozen=True):
 
 
 class Advance(Message, frozen=True):
-    """All is at rest, timers of event time aside. The watermark of the entries becomes `LAST_TIME`, and they fire."""
+    """All is at rest, and event time is where it will stay. The watermark of the entries becomes `LAST_TIME`, and what
+    timers there are fire."""
 
     nest: int
 
@@ -192,7 +225,7 @@ class Wave:
 
     Invariant V1: a task cuts at most once for a wave, and waves grow.
     Invariant V2: `recorded` and `earliest` are of exactly those records that were read between the cut and the marker (or
-    the end) of their channel.
+    the end) of their channel, and `moving` says whether event time was read there.
     Invariant V3: a wave is complete exactly when every live channel has delivered its marker, and none begins before the
     last one is complete.
     """
@@ -206,6 +239,8 @@ class Wave:
         """Records that were in this task's channels at its cut, as far as they were read."""
         self.earliest = MAX_TIME
         """The smallest of their timestamps."""
+        self.moving = False
+        """Whether event time was in this task's channels at its cut."""
         self._awaited: set[Any] = set()
         """Live channels that have not delivered the marker of `current`."""
 
@@ -222,7 +257,7 @@ class Wave:
         if self._awaited:
             raise ProtocolViolation(f"wave {wave} begins while wave {self.current} is under way")
         self.current = wave
-        self.recorded, self.earliest = 0, MAX_TIME
+        self.recorded, self.earliest, self.moving = 0, MAX_TIME, False
         self._awaited = set(self.live)
         return True
 
@@ -240,8 +275,13 @@ class Wave:
             if earliest != NO_TIME:
                 self.earliest = min(self.earliest, earliest)
 
+    def time(self, channel: Any) -> None:
+        """The task reads a watermark, or that a channel is idle."""
+        self.moving = self.moving or channel in self._awaited
+
     def ended(self, channel: Any) -> None:
-        """A channel ended: it has delivered all it ever will."""
+        """A channel ended: it has delivered all it ever will, and the watermark waits for it no more."""
+        self.time(channel)
         self.live.discard(channel)
         self._awaited.discard(channel)
 

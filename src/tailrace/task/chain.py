@@ -216,6 +216,13 @@ class Chain:
                     for output in self.outputs[j]:
                         outbox.idle(output)
 
+    def silent(self) -> set[int]:
+        """The operators whose event time counts as idle: it is of one that assigns timestamps and has fallen silent."""
+        if not self.generators:
+            return set()
+        silent = [i for i, op in enumerate(self.operators) if isinstance(op, TimestampsTask) and op.idle]
+        return {j for i in silent for j in self._sharing(i)}
+
     def _sharing(self, i: int) -> list[int]:
         """The operators below i, i included, down to where watermarks are generated anew."""
         found, open_ = [], [i]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.elements.frames import ChannelId, Frame
-from tailrace.elements.markers import EndOfInput, Idle, Marker, Watermark
+from tailrace.elements.markers import COUNTED, EndOfInput, Idle, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
 from tailrace.protocol.flow import Consumer
@@ -42,7 +42,7 @@ class InputChannel:
         self.taken = 0
         self.charge = 0
         self.worked_off = 0
-        """Frames that were read to their end."""
+        """Frames that were read to their end, and markers that are counted among them."""
 
 
 @dataclass(slots=True)
@@ -66,6 +66,9 @@ class Gate:
         self.channels = {channel.id: channel for channel in channels}
         self.watermark = MIN_TIME
         """The minimum over channels that are neither idle nor ended; never decreases."""
+        self.idle_at_end = False
+        """Whether the task counts as idle though all its channels have ended: the head of a loop lives on then, and is told
+        what others that bring event time into the loop do."""
         self._turn: deque[InputChannel] = deque()
 
     @property
@@ -78,9 +81,9 @@ class Gate:
 
     @property
     def all_idle(self) -> bool:
-        """Whether every channel that has not ended is idle, and there is one."""
+        """Whether every channel that has not ended is idle; where all have ended, what was said of the task."""
         live = [channel for channel in self.channels.values() if not channel.ended]
-        return bool(live) and all(channel.idle for channel in live)
+        return all(channel.idle for channel in live) if live else self.idle_at_end
 
     def arrive(self, ident: ChannelId, seq: int, element: Any, charge: int) -> None:
         """Stores what came on a channel: a `Frame`, a batch or a marker. Raises `ProtocolViolation` for a channel that
@@ -105,6 +108,7 @@ class Gate:
         if channel.reading is None:
             element, channel.charge = channel.queue.popleft()
             if isinstance(element, Marker):
+                channel.worked_off += isinstance(element, COUNTED)
                 self._move_on(channel)
                 return Taken(channel, marker=element)
             channel.reading = decoded(channel.id, element)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tailrace.elements.markers import Attempt, Rest, RoundEnd
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME, NO_TIME
-from tailrace.graph.plan import Nest
+from tailrace.graph.plan import Nest, Plan
 from tailrace.protocol.termination import (
     Advance,
     CallFinish,
@@ -27,6 +27,7 @@ from tailrace.task.chain import Chain
 from tailrace.task.gate import Gate
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.loops import MARKERS_PORT, HeadTask, LeaveTask, TailTask
+from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.outbox import Outbox
 
 Command = Advance | CallFinish | EndLoop | Release | StartRound | StartWave | StopRounds
@@ -43,7 +44,7 @@ class TaskLoop:
     """
 
     def __init__(
-        self, nest: Nest, vertex: int, channels: Iterable[Any], gate: Gate, chain: Chain, outbox: Outbox
+        self, plan: Plan, nest: Nest, vertex: int, channels: Iterable[Any], gate: Gate, chain: Chain, outbox: Outbox
     ) -> None:
         self.nest = nest.id
         self.inside = vertex in nest.vertices
@@ -56,7 +57,16 @@ class TaskLoop:
         self.head = root if isinstance(root, HeadTask) else None
         self.tail = root if isinstance(root, TailTask) else None
         self.leave = root if isinstance(root, LeaveTask) else None
-        self.scope = str(chain.root.node.scope)
+        self.leading = _leading(plan, chain)
+        """Scopes that wait for the event time of operators here: which ones, as indices of the chain."""
+        uids = {ctx.uid for ctx in root.contexts()}
+        self.into = [] if isinstance(root, TimestampsTask) else _scopes(plan, uids)
+        """Scopes that what is on the task's channels may leave with the time that it has."""
+        self.leaves = [self.leave.scope] if self.leave is not None and self.inside else []
+        """The scope inside the nest that the task is a leave of."""
+        self.outermost = str(nest.scope)
+        self.brings_time = (self.entry or bool(chain.generators)) and self.outermost in self.leading
+        """Whether event time comes into the nest here."""
         self.channels = set(channels)
         fed_back = self.head is not None and not self.head.queue.ended  # what has no feedback has no tail either
         self.wave = Wave([*self.channels, FEEDBACK_CHANNEL] if fed_back else self.channels)
@@ -79,14 +89,18 @@ class TaskLoop:
         # What there was at the cut of the current wave:
         self.obliged = self.ended = self.fed = False
         self.rested = 0
-        self.time = self.entry_time = MAX_TIME
+        self.time = self.reached = MAX_TIME
+        self.times: dict[str, int] = {}
+        """Up to which time everything was done that each scope waits for."""
+        self.released = MAX_TIME
+        """Of a leave inside the nest: how far it had let event time go."""
 
     # What the coordinator says.
 
     def command(self, message: Command) -> bool:
         """Stores a command. True where it concerns this task."""
         if isinstance(message, StartWave | CallFinish | Advance):
-            wanted = self.inside and (self.entry or not self.rest_live)
+            wanted = self.inside and self.commanded
             if self.inside and not wanted:
                 self._kept.pop(type(message), None)  # it takes its place behind the others
                 self._kept[type(message)] = message
@@ -99,6 +113,11 @@ class TaskLoop:
         return wanted
 
     @property
+    def commanded(self) -> bool:
+        """Whether nobody inside the nest would bring a marker: the coordinator says to the task itself what to do."""
+        return self.entry or not self.rest_live
+
+    @property
     def rest_live(self) -> bool:
         """Whether any channel from inside the nest lives, the feedback aside."""
         return bool(self.wave.live - {FEEDBACK_CHANNEL})
@@ -108,13 +127,11 @@ class TaskLoop:
         message = self.commands.popleft()
         if isinstance(message, StartWave):
             self._start(message.wave)
-            return False
+            return self._go_with(message.time)
         if isinstance(message, Release):
             return self._release(message)
         if isinstance(message, Advance):
-            self.gate.watermark = max(self.gate.watermark, LAST_TIME)
-            self.chain.watermark(LAST_TIME)
-            return True
+            return self._time_comes(LAST_TIME)
         if isinstance(message, CallFinish):
             if self.rest.told(message.number):
                 self._at_rest(message.number)
@@ -143,20 +160,53 @@ class TaskLoop:
         self.ended = not self.entry or self.gate.ended
         self.fed = head is not None and head.fed
         self.rested = self.rest.done
-        self.time = self.chain.arrived[0] if self.entry else MAX_TIME
-        self.entry_time = MIN_TIME if waiting else self.event_time
+        self.time = self.chain.arrived[0] if self.commanded else MAX_TIME
+        self.reached = self.time_of(range(len(self.chain.operators)))
+        self.times = {scope: MIN_TIME if waiting else self.time_of(those) for scope, those in self.leading.items()}
+        if self.leave is not None:
+            self.released = MAX_TIME if self.leave.idle else self.leave.released
         if self.inside:
             self.outbox.mark(Attempt(wave))
         if self.tail is not None and not self.tail.queue.ended:  # as when the loop had ended before a restart
             self.tail.queue.marker(Attempt(wave))
         self._wave_passed()
 
-    @property
-    def event_time(self) -> int:
-        """Up to which event time everything was done here: no timer of it is left. `MAX_TIME` where the task is idle."""
-        if self.gate.all_idle and not self.gate.ended:
+    def time_of(self, operators: Iterable[int]) -> int:
+        """Up to which event time everything was done in these operators: no timer of it is left. `MAX_TIME` where they are
+        idle."""
+        if self.gate.all_idle:
             return MAX_TIME
-        return min(LAST_TIME, *self.chain.reached)
+        silent = self.chain.silent()
+        return min((min(LAST_TIME, self.chain.reached[i]) for i in operators if i not in silent), default=MAX_TIME)
+
+    @property
+    def brought(self) -> int:
+        """How far event time has come that the task brings into the nest."""
+        return self.time_of(self.leading[self.outermost])
+
+    def _go_with(self, time: int | None) -> bool:
+        """The input has ended, and others still bring event time into the nest: it goes on here as far as there, or is idle
+        as they are. Timers of what comes back fire, and nobody behind waits for an input that is over."""
+        if time is None or not self.gate.ended or self.chain.ended:
+            return False
+        if time == MAX_TIME:
+            self.gate.idle_at_end = True
+            self.chain.idle(self.outbox)
+            return False
+        return self._time_comes(time)
+
+    def _time_comes(self, time: int) -> bool:
+        if self.gate.idle_at_end:
+            self.gate.idle_at_end = False
+            self.chain.awake(self.outbox)
+        self.gate.watermark = max(self.gate.watermark, time)
+        self.chain.watermark(time)
+        return True
+
+    def time_read(self, channel: Any) -> None:
+        """The task reads a watermark, or that a channel is idle."""
+        if channel in self.channels:
+            self.wave.time(channel)
 
     def marker(self, channel: Any, marker: Any) -> bool:
         """A marker of the nest came on a channel. True where event time has moved and is to be passed on."""
@@ -311,6 +361,18 @@ class TaskLoop:
         if self.head is not None and (self.head.queue.ready or self.head.queue.waiting):
             return False
         return not any(operator.awaited() for operator in self.chain.operators)
+
+
+def _scopes(plan: Plan, uids: Iterable[str]) -> list[str]:
+    return sorted({str(scope) for uid in uids for scope in plan.leads_out.get(uid, ())})
+
+
+def _leading(plan: Plan, chain: Chain) -> dict[str, list[int]]:
+    leading: dict[str, list[int]] = {}
+    for i, operator in enumerate(chain.operators):
+        for scope in _scopes(plan, {ctx.uid for ctx in operator.contexts()}):
+            leading.setdefault(scope, []).append(i)
+    return leading
 
 
 def earliest(batch: Any) -> int:

@@ -1,9 +1,10 @@
 """One subtask as a deterministic machine: `arrive` and `granted` only store, `step` does one bounded piece of work.
 
 The order of the pieces is fixed here: a cut that is due comes first (but event time that is on its way through the
-operators arrives before it), then what is sealed and waits for credit (nothing else happens until it went), then event
-time, then processing-time timers, then input. The clock is an argument of `step`, and so is the budget, in records.
-Encoding what a cut froze is no part of `step`: the worker does it in portions of its own (`encode`), between steps.
+operators arrives before it, and where no barrier says its place, so does a step of work since the last one), then what is
+sealed and waits for credit (nothing else happens until it went), then event time, then processing-time timers, then input.
+The clock is an argument of `step`, and so is the budget, in records. Encoding what a cut froze is no part of `step`: the
+worker does it in portions of its own (`encode`), between steps.
 """
 
 from __future__ import annotations
@@ -74,7 +75,10 @@ class Task:
         self.cuts = 0
         """How many cuts were made, for the driver that measures how long they take."""
         self._due: deque[int] = deque()
-        """Cuts to make before anything else."""
+        """Cuts to make before anything else; but see `_worked`."""
+        self._worked = True
+        """Whether it has done a step of work since its last cut, or need not: where nothing but the coordinator's word asks
+        for the next one, that one waits for it. Else cuts that come faster than they are encoded would be all it does."""
         self._aligning_since = 0
         self._holding: set[int] = set()
         """Checkpoints of a stop: behind their cuts the head of a loop lets nothing go on."""
@@ -164,11 +168,21 @@ class Task:
         self.last_count = 0
         self.took_feedback = False
         busy = self._advancing or (self.loop is not None and self.loop.ending is not None)
-        if self._due and not busy:
-            if self.snapshot is not None:
-                return Idle(Reason.ENCODING)  # one at a time: the cut waits until the one before is encoded
-            self._cut(self._due.popleft(), now)
+        if not self._due or busy:
+            idle = self._work(now, budget, busy)
+            self._worked = self._worked or idle is None
+            return idle
+        told = not self.aligner.live  # no barrier says where the cut is to be
+        if told and (not self._worked or self.snapshot is not None) and self._work(now, budget, busy) is None:
+            self._worked = True
             return None
+        if self.snapshot is not None:
+            return Idle(Reason.ENCODING)  # one at a time: the cut waits until the one before is encoded
+        self._cut(self._due.popleft(), now)
+        return None
+
+    def _work(self, now: int, budget: int, busy: bool) -> Idle | None:
+        """One step, cuts aside."""
         if self.finished:
             return Idle(Reason.FINISHED)
         if self.loop is not None and self.loop.commands and not busy:
@@ -204,6 +218,7 @@ class Task:
         """The cut: state is frozen, and the barrier goes behind what was emitted."""
         self._story.append(f"cut {checkpoint}")
         self.cuts += 1
+        self._worked = False
         waited = now - self._aligning_since if self._aligning_since else 0
         self._aligning_since = 0
         loop = (0, -1) if self.loop is None else (self.loop.rest.done, self.loop.rounds.done)
@@ -350,6 +365,8 @@ class Task:
             self._moved(self.loop.marker(channel.id, marker), budget)
             return
         self.gate.mark(channel, marker)
+        if self.loop is not None and not isinstance(marker, EndOfInput):
+            self.loop.time_read(channel.id)
         if isinstance(marker, EndOfInput):
             self._follow(self.aligner.ended(channel.id), channel)
             if self.loop is not None:
@@ -420,7 +437,7 @@ def _make_loop(plan: Plan, vertex: Vertex, gate: Gate, chain: Chain, outbox: Out
     if nest is None:
         return None
     channels = [ident for ident in gate.channels if ident.edge in inner]
-    return TaskLoop(nest, vertex.id, channels, gate, chain, outbox)
+    return TaskLoop(plan, nest, vertex.id, channels, gate, chain, outbox)
 
 
 def _make_gate(plan: Plan, vertex: Vertex, subtask: int, window: int) -> Gate:

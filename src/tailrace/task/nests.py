@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tailrace.elements.frames import ChannelId
-from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
+from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Nest, Plan
 from tailrace.protocol.termination import (
+    NO_ROUNDS,
     Advance,
     CallFinish,
     Facts,
     Moved,
     Quiet,
+    Release,
     RoundReport,
     ScopeFacts,
     StartWave,
@@ -36,9 +38,9 @@ class _Here:
     wave: int = 0
     """The wave that was begun and not reported."""
     actions: int = 0
-    """How many of `Advance` and `CallFinish` came."""
+    """How many of `Release`, `Advance` and `CallFinish` came."""
     quiet: Quiet | None = None
-    moved: int = MIN_TIME
+    moved: Moved | None = None
     round: RoundReport | None = None
     judged: list[JudgeTask] = field(default_factory=list)
 
@@ -69,7 +71,7 @@ class WorkerNests:
             )
         if isinstance(message, StartWave):
             here.wave = message.wave
-        elif isinstance(message, Advance | CallFinish):
+        elif isinstance(message, Release | Advance | CallFinish):
             here.actions += 1
         for task in self._tasks:
             if task.loop is not None and task.loop.nest == message.nest:
@@ -108,13 +110,14 @@ class WorkerNests:
         return [one for here in self._here.values() for one in self.moved(here)]
 
     def moved(self, here: _Here) -> list[Said]:
-        """How far event time has come at the entries of a nest, where it has moved."""
-        times = [MAX_TIME if task.finished else loop.event_time for task, loop in here.tasks if loop.entry]
-        time = min(times, default=MIN_TIME)
-        if time == here.moved:
+        """How far event time has come where it comes into a nest, where it has moved."""
+        times = [(loop.brought, task.gate.ended) for task, loop in here.tasks if loop.brings_time and not task.finished]
+        live = [time for time, ended in times if not ended]
+        moved = Moved(here.nest.id, min((time for time, _ in times), default=MAX_TIME), min(live, default=None))
+        if moved == here.moved:
             return []
-        here.moved = time
-        return [Moved(here.nest.id, time)]
+        here.moved = moved
+        return [moved]
 
     # Inside.
 
@@ -123,22 +126,18 @@ class WorkerNests:
 
     def _facts(self, here: _Here) -> Facts:
         """What the tasks found in the wave that has come to its end. Those that had finished have nothing any more."""
-        scopes: dict[str, list[int]] = {}
-        for _, loop in here.tasks:
-            of = scopes.setdefault(loop.scope, [MAX_TIME, MAX_TIME])
-            if loop.wave.current == here.wave:
-                of[0] = min(of[0], loop.entry_time)
-                of[1] = min(of[1], loop.wave.earliest)
         took_part = [loop for _, loop in here.tasks if loop.wave.current == here.wave]
         return Facts(
             recorded=sum(loop.wave.recorded for loop in took_part),
+            moving=any(loop.wave.moving for loop in took_part),
             obliged=any(loop.obliged for loop in took_part),
             ended=all(loop.ended for loop in took_part),
             watermark=min((loop.time for loop in took_part), default=MAX_TIME),
+            reached=min((loop.reached for loop in took_part), default=MAX_TIME),
             rested_min=min((loop.rested for loop in took_part), default=_ALL_OVER),
             rested_max=max((loop.rested for loop in took_part), default=0),
             fed=any(loop.fed for loop in took_part),
-            scopes=[ScopeFacts(scope, *of) for scope, of in scopes.items()],
+            scopes=_of_scopes(here, took_part),
         )
 
     def _quiet(self, here: _Here) -> Quiet:
@@ -158,7 +157,7 @@ class WorkerNests:
 
     def _round(self, here: _Here) -> RoundReport | None:
         """The newest round that has ended in every task here, where that is news."""
-        ended = min((loop.round for task, loop in here.tasks if not task.finished), default=-1)
+        ended = min((loop.round for task, loop in here.tasks if not task.finished), default=NO_ROUNDS)
         if ended < 0:
             return None
         judged = [judge.verdict for judge in here.judged if judge.verdict is not None and judge.verdict[0] == ended]
@@ -172,6 +171,23 @@ class WorkerNests:
             return None
         here.round = RoundReport(here.nest.id, ended, waiting, judged[0][1] if judged else None)
         return here.round
+
+
+def _of_scopes(here: _Here, took_part: list[TaskLoop]) -> list[ScopeFacts]:
+    """What these tasks know of each scope that one of the nest's tasks here may hold back."""
+    found: list[ScopeFacts] = []
+    for scope in sorted({one for _, loop in here.tasks for one in (*loop.leading, *loop.leaves)}):
+        leaves = [loop.released for loop in took_part if scope in loop.leaves]
+        found.append(
+            ScopeFacts(
+                scope,
+                min((loop.times[scope] for loop in took_part if scope in loop.times), default=MAX_TIME),
+                min((loop.wave.earliest for loop in took_part if scope in loop.into), default=MAX_TIME),
+                min((time for time in leaves if time != MAX_TIME), default=None),
+                MAX_TIME in leaves,
+            )
+        )
+    return found
 
 
 _ALL_OVER = 1 << 30

@@ -12,7 +12,7 @@ from typing import Any
 
 from tailrace.elements.batches import Columns, Rows, concat, joinable
 from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
-from tailrace.elements.markers import Barrier, EndOfInput, Idle, Marker, Watermark
+from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, Idle, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, shortened
 from tailrace.protocol.flow import Producer
@@ -49,7 +49,7 @@ class OutputChannel:
         self.seq = 0
         self.sealed = 0
         self.sent = 0
-        """Frames of records that went."""
+        """Frames of records that went, and markers that are counted among them; these count when they are sealed."""
         self.record_bytes = 0.0
         self.watermark_due = MIN_TIME
         self.watermark_sent = MIN_TIME
@@ -238,6 +238,7 @@ class Outbox:
 
     def _mark(self, channel: OutputChannel, marker: Any) -> None:
         payload = marker
+        channel.sent += isinstance(marker, COUNTED)
         if not channel.local:
             payload = encode_marker(channel.id, self.incarnation, self.attempt, channel.seq, marker)
         self._queue(channel, channel.seq, payload, 0)
