@@ -15,9 +15,10 @@ import tailrace as tr
 from tailrace.connectors import folders
 from tailrace.connectors.sinks import remove_unfinished
 from tailrace.elements.batches import Rows
+from tailrace.errors import UserCodeError
 from tailrace.graph.operators import Sink as SinkNode
 from tailrace.task.context import OperatorContext
-from tailrace.task.operators.endpoints import SinkTask
+from tailrace.task.operators.endpoints import LARGEST_PREPARED, SinkTask
 from tailrace.task.services import Services
 
 
@@ -311,6 +312,26 @@ def test_the_last_checkpoint_has_what_was_written_to_the_end() -> None:
     task.snapshot(9)
     assert prepared(task, 9) == [b"[1]"]
     assert sink.told == [("prepare", [1])], "nothing is asked of a writer that has ended"
+
+
+def test_more_than_a_message_holds_is_refused_where_it_is_prepared_and_there_are_no_checkpoints() -> None:
+    """It would travel to the publisher in a message. With checkpoints it goes into a file, however much it is."""
+
+    class Much(tr.SinkWriter):
+        def write(self, batch: Any) -> None: ...
+        def prepare(self) -> bytes:
+            return bytes(LARGEST_PREPARED + 1)
+
+    class Heap(Noted):
+        def writer(self, ctx: Any) -> tr.SinkWriter:
+            return Much()
+
+    task = sink_task(Heap(), checkpointing=False)
+    with pytest.raises(UserCodeError, match=r"prepared 32 MiB at once.*prepare their name, or give.*checkpoint="):
+        task.finish()
+    task = sink_task(Heap(), checkpointing=True)
+    task.snapshot(1)
+    assert len(prepared(task, 1)[0]) > LARGEST_PREPARED
 
 
 def test_without_checkpoints_all_is_prepared_at_the_end() -> None:

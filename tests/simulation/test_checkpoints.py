@@ -334,3 +334,20 @@ def test_who_went_back_too_far_finds_the_later_checkpoints_whole(ledger: Ledger)
     assert after_all.run() is JobStatus.FINISHED
     after_all.drain()
     assert check_records(ledger.book, counted.expected(240), counted.order) == []
+
+
+# Much that sinks prepare.
+
+
+def test_what_sinks_prepare_goes_through_the_files_where_it_is_much(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than a message may hold, as it were. The driver dies between a commit and its publication, and the next one has
+    the publisher read it from the files of a checkpoint that it did not write."""
+    monkeypatch.setattr("tailrace.task.checkpoints.INLINE_BYTES", 4)
+    files = WatchedFiles([ledger.book])
+    faults = [Fault(0, "crash-driver", after="commit 3 done"), Fault(9, "crash-driver", after="read prepared done")]
+    world = finished(simulation(counted.build, ledger, files, faults=faults))
+    assert files.wrong == [] and check_records(ledger.book, counted.expected(240), counted.order) == []
+    assert world.covered["crashed the driver"] == 2
+    assert world.covered["read what sinks had prepared from files"] > 3

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from tailrace.errors import CheckpointCorrupt
-from tailrace.state.format import FOOTER_SIZE
-from tailrace.state.manifest import Manifest
+from tailrace.state.format import FOOTER_SIZE, Placed, checksum
+from tailrace.state.manifest import Manifest, Prepared, decode_manifest, encode_manifest
 from tailrace.state.parts import BlockOf, ChainsOf, MetaOf, TablesOf
-from tailrace.storage.reading import load_index, read_state, verify
+from tailrace.storage.reading import load_index, read_placed, read_state, verify
 from tailrace.storage.store import Store
 from tailrace.testing.memorystore import MemoryFiles, MemoryStore
 
@@ -199,3 +200,33 @@ def test_a_chain_without_its_beginning_is_refused(maker: Any) -> None:
 def test_a_sound_checkpoint_is_verified(three: tuple[MemoryStore, Manifest]) -> None:
     verify(*three)
     assert load_index(three[0], LAST).checkpoint == 3
+
+
+def test_what_sinks_prepared_is_read_from_a_file_and_checked() -> None:
+    store = MemoryStore("job")
+    incarnation = store.claim("run")
+    writer = store.writer("1/chk-1/w0-0.state")
+    writer.append(b"before-the rows-behind")
+    writer.close()
+    good = Placed("1/chk-1/w0-0.state", 7, 8, checksum(b"the rows"))
+    assert read_placed(store, good) == b"the rows"
+    for wrong, said in (
+        (msgspec.structs.replace(good, offset=8), "damaged: what a sink has prepared, 8 bytes at 8"),
+        (msgspec.structs.replace(good, length=80), "damaged"),
+        (msgspec.structs.replace(good, file="1/chk-1/gone.state"), "is missing"),
+    ):
+        with pytest.raises(CheckpointCorrupt, match=said):
+            read_placed(store, wrong)
+        with pytest.raises(CheckpointCorrupt, match=said):
+            verify(store, Manifest("job", "run", incarnation, 1, 0, 8, 0, [], prepared=[Prepared("rows", wrong)]))
+
+
+def test_a_manifest_has_the_oldest_version_that_says_it_all() -> None:
+    """An older tailrace can read one with all that sinks prepared within; one that points into files it must refuse, or it
+    would publish nothing in their place."""
+    within = Manifest("job", "run", 1, 1, 0, 8, 0, [], prepared=[Prepared("rows", b"a")])
+    pointing = msgspec.structs.replace(within, prepared=[Prepared("rows", Placed("1/chk-1/w0-0.state", 8, 9, 2**63))])
+    assert encode_manifest(within).startswith(b"tailrace-manifest 1 ")
+    assert encode_manifest(pointing).startswith(b"tailrace-manifest 2 ")
+    for manifest in (within, pointing):
+        assert decode_manifest(encode_manifest(manifest), "it") == manifest

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.protocol.snapshot import Ack
+from tailrace.state.format import Placed
 from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, published_mark
 
 HISTORY = 100
@@ -189,6 +190,10 @@ class Checkpoints:
         pending.fresh = [
             Prepared(one.uid, one.data) for ack in acks for one in ack.prepared if not 0 < one.first <= self.newest
         ]
+        prepared = [one for _, one in self.unpublished] + pending.fresh
+        written = {ack.file for ack in acks}
+        older = {name for ack in acks for name in ack.older}
+        older |= {one.data.file for one in prepared if isinstance(one.data, Placed)} - written
         return Manifest(
             job=self.job,
             run_id=self.run_id,
@@ -198,9 +203,9 @@ class Checkpoints:
             max_parallelism=self.max_parallelism,
             slots=self.slots,
             files=[StateFile(slot, pending.acks[slot].file, pending.acks[slot].size) for slot in sorted(pending.acks)],
-            older=sorted({name for ack in acks for name in ack.older}),
+            older=sorted(older),
             operators=_records(acks),
-            prepared=[one for _, one in self.unpublished] + pending.fresh,
+            prepared=prepared,
             final=pending.final,
             size=sum(ack.size for ack in acks),
             root=self.settings.origin,

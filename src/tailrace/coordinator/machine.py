@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from tailrace.coordinator.actions import (
     FATAL,
     Action,
@@ -218,8 +220,8 @@ class Coordinator:
             if self._filling and all(s.deployed for s in self.roster.slots):
                 self._begin(now)
         elif isinstance(message, SubtasksFinished):
-            slot.finished = True
-            slot.prepared = message.prepared
+            slot.finished = not message.more
+            slot.prepared = [*slot.prepared, *message.prepared]
             if self.status is JobStatus.RUNNING and all(s.finished for s in self.roster.slots):
                 self._all_finished(now)
         elif isinstance(message, Published):
@@ -500,7 +502,10 @@ class Coordinator:
             return
         self._deployed = self._used = True
         peers = self.roster.peers()
-        manifest = b"" if self._restore is None else encode_manifest(self._restore)
+        # What is to be published goes to one worker only, in a message of its own.
+        manifest = (
+            b"" if self._restore is None else encode_manifest(msgspec.structs.replace(self._restore, prepared=[]))
+        )
         own = self._restore is not None and self._restore.run_id == self.run_id
         folder = "" if own else self._origin_folder
         for slot in self.roster.slots:

@@ -89,6 +89,8 @@ class SubtasksFinished(Message, frozen=True):
     sink, bytes)."""
 
     prepared: list[tuple[str, bytes]]
+    more: bool = False
+    """Whether this is a part of what was prepared, and others follow."""
 
 
 class Published(Message, frozen=True):

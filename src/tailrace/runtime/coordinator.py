@@ -49,6 +49,7 @@ from tailrace.runtime.loop import Loop
 from tailrace.runtime.slots import SlotProvider
 from tailrace.runtime.storing import StorageThread
 from tailrace.runtime.worker import WorkerConfig
+from tailrace.storage.reading import read_placed
 from tailrace.storage.scratch import remove_abandoned
 
 PROGRESS_SECONDS = 1.0
@@ -300,7 +301,8 @@ class JobRunner(threading.Thread):
             stay = [self._store.manifest(path) for path in checkpoints.kept_paths]
             kept: dict[str, list[bytes]] = {}
             for one in [one for each in [*stay, *([] if newest is None else newest[1:])] for one in each.prepared]:
-                kept.setdefault(one.uid, []).append(one.data)
+                data = one.data if isinstance(one.data, bytes) else read_placed(self._store, one.data)
+                kept.setdefault(one.uid, []).append(data)
         except Exception:
             _log.warning("job %r: its last checkpoint cannot be read; nothing is removed", self.job_name, exc_info=True)
             return None

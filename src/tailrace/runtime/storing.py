@@ -12,12 +12,13 @@ from typing import Any
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError
 from tailrace.runtime.loop import Loop
 from tailrace.state.manifest import decode_manifest
-from tailrace.storage.reading import read_state
+from tailrace.storage.reading import read_placed, read_state
 from tailrace.task.checkpoints import DropState, WriteState
-from tailrace.task.worker import ReadState, Worker
+from tailrace.task.worker import ReadPrepared, ReadState, Worker
 
 _READ_AHEAD = 32
 """Parts of a checkpoint that may wait to be restored, so that state larger than memory can be."""
+_FATAL = (CheckpointCorrupt, CheckpointNotFound, ConfigError, FileNotFoundError)
 _BEHIND = 64 << 20
 """Bytes of snapshots that may wait to be written, for the same reason."""
 
@@ -107,6 +108,10 @@ class WorkerStorage:
         ahead = self._ahead
         self._thread.do(lambda: self._read(action, ahead))
 
+    def read_prepared(self, action: ReadPrepared) -> None:
+        """Reads what sinks have prepared."""
+        self._thread.do(lambda: self._read_prepared(action))
+
     def close(self) -> None:
         """Ends the thread."""
         self._reading = 0
@@ -165,10 +170,22 @@ class WorkerStorage:
                 self._thread.tell(functools.partial(self._deliver, number, part, ahead))
         except Exception as error:
             reason = f"checkpoint {_name_of(action)} cannot be read: {error}"
-            fatal = isinstance(error, CheckpointCorrupt | CheckpointNotFound | ConfigError | FileNotFoundError)
+            fatal = isinstance(error, _FATAL)
             self._thread.tell(lambda: machine.state_unreadable(number, reason, fatal))
         else:
             self._thread.tell(lambda: machine.state_read(number))
+
+    def _read_prepared(self, action: ReadPrepared) -> None:
+        machine, number = self._machine, action.number
+        try:
+            store = self._store(action.folder or None)
+            data = [read_placed(store, one) for one in action.wanted]
+        except Exception as error:
+            reason = f"what sinks have prepared cannot be read: {type(error).__name__}: {error}"
+            fatal = isinstance(error, _FATAL)
+            self._thread.tell(lambda: machine.prepared_unreadable(number, reason, fatal))
+        else:
+            self._thread.tell(lambda: machine.prepared_read(number, data))
 
     def _deliver(self, number: int, part: Any, ahead: threading.Semaphore) -> None:
         ahead.release()

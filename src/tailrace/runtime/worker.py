@@ -40,7 +40,7 @@ from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.idle import Idle
 from tailrace.task.machine import Task
 from tailrace.task.slice import ToPeer
-from tailrace.task.worker import ClosePeers, ConnectPeers, Exit, JobSpec, ReadState, ToCoordinator, Worker
+from tailrace.task.worker import ClosePeers, ConnectPeers, Exit, JobSpec, ReadPrepared, ReadState, ToCoordinator, Worker
 
 TARGET_NANOS = 1_000_000
 """How long a step should take."""
@@ -295,6 +295,8 @@ class WorkerProcess:
                     self._storing().drop(action)
                 elif isinstance(action, ReadState):
                     self._storing().read(action)
+                elif isinstance(action, ReadPrepared):
+                    self._storing().read_prepared(action)
                 else:
                     assert isinstance(action, Exit)
                     self.exit_reason = action.reason

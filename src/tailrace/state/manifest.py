@@ -13,7 +13,9 @@ import msgspec
 from tailrace.errors import CheckpointCorrupt
 from tailrace.state.format import Placed, TableInfo, checksum
 
-VERSION = 1
+VERSION = 2
+OLDEST = 1
+"""The oldest version that is read, and written where it suffices: it has all that sinks prepared within."""
 _MAGIC = "tailrace-manifest"
 
 
@@ -92,7 +94,8 @@ def published_mark(name: str) -> str:
 def encode_manifest(manifest: Manifest) -> bytes:
     """A manifest as the bytes of its file."""
     body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-    return f"{_MAGIC} {VERSION} {checksum(body):016x} {len(body)}\n".encode() + body
+    version = VERSION if any(isinstance(one.data, Placed) for one in manifest.prepared) else OLDEST
+    return f"{_MAGIC} {version} {checksum(body):016x} {len(body)}\n".encode() + body
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
@@ -101,8 +104,10 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     parts = line.decode(errors="replace").split(" ")
     if parts[0] != _MAGIC or len(parts) != 4:
         raise CheckpointCorrupt(f"{name} is no checkpoint manifest of tailrace")
-    if parts[1] != str(VERSION):
-        raise CheckpointCorrupt(f"{name} is a manifest of version {parts[1]}; this tailrace reads version {VERSION}")
+    if parts[1] not in map(str, range(OLDEST, VERSION + 1)):
+        raise CheckpointCorrupt(
+            f"{name} is a manifest of version {parts[1]}; this tailrace reads versions {OLDEST} to {VERSION}"
+        )
     if parts[3] != str(len(body)) or parts[2] != f"{checksum(body):016x}":
         raise CheckpointCorrupt(f"{name} is damaged: its checksum does not match its {len(body)} bytes")
     try:

@@ -12,8 +12,10 @@ from tailrace.state.format import (
     BlockRef,
     Index,
     OperatorPart,
+    Placed,
     check_block,
     check_header,
+    checksum,
     index_place,
     read_index,
 )
@@ -138,8 +140,23 @@ def _blocks(store: Readable, name: str, index: Index, needed: dict[str, set[int]
         at = run
 
 
+def read_placed(store: Readable, placed: Placed) -> bytes:
+    """What a sink has prepared and a state file holds. Raises `CheckpointCorrupt`."""
+    try:
+        data = store.read_range(placed.file, placed.offset, placed.length)
+    except FileNotFoundError as error:
+        raise CheckpointCorrupt(f"{placed.file} is missing, and what a sink has prepared is in it") from error
+    if len(data) != placed.length or checksum(data) != placed.checksum:
+        raise CheckpointCorrupt(
+            f"{placed.file} is damaged: what a sink has prepared, {placed.length} bytes at {placed.offset}, does not match "
+            f"its checksum"
+        )
+    return data
+
+
 def verify(store: Readable, manifest: Manifest) -> None:
-    """Reads every block that a restore of the whole checkpoint would read. Raises `CheckpointCorrupt`."""
+    """Reads every block that a restore of the whole checkpoint would read, and what sinks have prepared. Raises
+    `CheckpointCorrupt`."""
     everything = {
         part.uid: (0, manifest.max_parallelism)
         for index in own_indexes(store, manifest).values()
@@ -147,3 +164,6 @@ def verify(store: Readable, manifest: Manifest) -> None:
     }
     for _ in read_state(store, manifest, everything):
         pass
+    for one in manifest.prepared:
+        if isinstance(one.data, Placed):
+            read_placed(store, one.data)

@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tailrace.protocol.snapshot import Ack, SubtaskAck, Transaction
-from tailrace.state.format import Index, OperatorPart
+from tailrace.state.format import Index, OperatorPart, Placed
 from tailrace.task.machine import Task
 from tailrace.task.operators.loops import HeadTask
 from tailrace.task.services import Services
 from tailrace.task.snapshot import FileBuilder
 
+INLINE_BYTES = 16 << 10
+"""What a sink prepared in one transaction goes into the manifest as it is up to this size, else into the worker's file:
+messages and manifests stay small."""
+INLINE_TOTAL = 256 << 10
+"""The same for all transactions of a worker together."""
 CHUNK = 256 << 10
 """Encoded bytes are handed to the driver in pieces of about this size."""
 
@@ -44,6 +49,8 @@ class _Pending:
     acks: list[SubtaskAck] = field(default_factory=list)
     froze: dict[int, int] = field(default_factory=dict)
     prepared: list[Transaction] = field(default_factory=list)
+    inline: int = 0
+    """Bytes of what sinks prepared that go into the ack."""
     logs: list[tuple[HeadTask, OperatorPart]] = field(default_factory=list)
     """Heads of loops whose log of the checkpoint is not in the file yet."""
     inflight: int = 0
@@ -111,9 +118,17 @@ class WorkerCheckpoints:
                 operator.chains.check(name, chains, whole, written)
             pending.builder.close_part(part, whole, chains)
         pending.acks.append(snapshot.ack(task.vertex.id, self._slot))
-        pending.prepared.extend(Transaction(uid, data, first) for uid, data, first in snapshot.prepared)
+        for uid, data, first in snapshot.prepared:
+            pending.prepared.append(Transaction(uid, self._place(pending, data), first))
         pending.waiting.discard(task.vertex.id)
         task.snapshot = None
+
+    def _place(self, pending: _Pending, data: bytes) -> bytes | Placed:
+        """What a sink prepared goes into the manifest as it is where it is little, else into the file."""
+        if len(data) > INLINE_BYTES or pending.inline + len(data) > INLINE_TOTAL:
+            return pending.builder.add_prepared(data)
+        pending.inline += len(data)
+        return data
 
     @property
     def logs_to_encode(self) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tailrace.errors import IncompatibleState, InternalError, UserCodeError
+import msgspec
+
+from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink
 from tailrace.graph.plan import Plan
-from tailrace.protocol.deployment import Publish, Settled
+from tailrace.protocol.deployment import Publish, Published, Settled
 from tailrace.state.compat import may_be_dropped
 from tailrace.state.format import Placed
 from tailrace.task.usercode import user_traceback
@@ -21,21 +25,61 @@ _DOING = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What must be read before anything else can be published."""
+
+    folder: str
+    wanted: tuple[Placed, ...]
+
+
 class Publisher:
-    """Publishes, in order, what the coordinator says, and remembers it until nobody will ask for it again."""
+    """Publishes, in order, what the coordinator says, and remembers it until nobody will ask for it again. What lies in
+    files is read first, for one message at a time."""
 
     def __init__(self, slot: int, incarnation: int, plan: Plan, allow_dropped_state: bool | tuple[str, ...]) -> None:
         self._slot = slot
         self._incarnation = incarnation
         self._sinks: dict[str, Node] = {n.uid: n for n in plan.graph.nodes if isinstance(n.operator, Sink)}
         self._allowed = allow_dropped_state
+        self._waiting: deque[Publish] = deque()
+        """The first of them waits for what lies in files."""
         self._unsettled: dict[int, list[tuple[str, list[bytes]]]] = {}
         """By the number of the publication."""
 
-    def publish(self, message: Publish) -> None:
+    def publish(self, message: Publish) -> list[Published | Awaited]:
+        """A message has come; what is to be said, or read first, in this order."""
+        self._waiting.append(message)
+        return self._go_on() if len(self._waiting) == 1 else []
+
+    def read(self, data: Sequence[bytes]) -> list[Published | Awaited]:
+        """What was awaited is there."""
+        bytes_of = iter(data)
+        message = self._waiting[0]
+        whole = [
+            (uid, [next(bytes_of) if isinstance(one, Placed) else one for one in prepared])
+            for uid, prepared in message.prepared
+        ]
+        self._waiting[0] = msgspec.structs.replace(message, prepared=whole)
+        return self._go_on()
+
+    def _go_on(self) -> list[Published | Awaited]:
+        found: list[Published | Awaited] = []
+        while self._waiting:
+            message = self._waiting[0]
+            wanted = tuple(one for _, prepared in message.prepared for one in prepared if isinstance(one, Placed))
+            if wanted:
+                return [*found, Awaited(message.folder, wanted)]
+            self._carry_out(message)
+            self._waiting.popleft()
+            if not message.more:
+                found.append(Published(message.number))
+        return found
+
+    def _carry_out(self, message: Publish) -> None:
         """Makes a part of a publication visible, and with the last part removes what was never published."""
         for uid, prepared in message.prepared:
-            self._publish(message.number, uid, _whole(prepared))
+            self._publish(message.number, uid, [one for one in prepared if isinstance(one, bytes)])
         if message.recover:
             for uid, node in self._sinks.items():
                 self._call(node, "recover", message.recover, self._incarnation, uid)
@@ -71,11 +115,3 @@ class Publisher:
                 subtask=self._slot,
                 user_traceback=user_traceback(error),
             ) from error
-
-
-def _whole(prepared: Sequence[bytes | Placed]) -> list[bytes]:
-    """The bytes, which have been read by now."""
-    found = [one for one in prepared if isinstance(one, bytes)]
-    if len(found) != len(prepared):
-        raise InternalError("what a sink prepared is to be published and was not read before")
-    return found

@@ -8,7 +8,7 @@ import msgspec
 
 from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
 from tailrace.state.backend import Block
-from tailrace.state.format import BlockRef, Index, OperatorPart, checksum, header, tail
+from tailrace.state.format import BlockRef, Index, OperatorPart, Placed, checksum, header, tail
 from tailrace.task.chain import Chain
 from tailrace.task.feedback import LogFrame
 from tailrace.task.operators.base import OperatorTask
@@ -136,6 +136,12 @@ class FileBuilder:
         data = frame.data
         part.feedback.append(BlockRef(0, frame.round, self.offset, len(data), checksum(data), frame.count))
         self._append(data)
+
+    def add_prepared(self, data: bytes) -> Placed:
+        """What a sink has prepared: where it is."""
+        placed = Placed(self.name, self.offset, len(data), checksum(data))
+        self._append(data)
+        return placed
 
     def close_part(self, part: OperatorPart, full: list[int], chains: dict[int, tuple[str, ...]]) -> None:
         """All blocks of an operator are in the file."""

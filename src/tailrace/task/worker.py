@@ -49,6 +49,7 @@ from tailrace.protocol.termination import (
 )
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.backend import Backend
+from tailrace.state.format import Placed
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
 from tailrace.task.checkpoints import DropState, WorkerCheckpoints, WriteState
@@ -56,7 +57,8 @@ from tailrace.task.functions import with_own_functions
 from tailrace.task.idle import Idle, Reason
 from tailrace.task.looping import Command
 from tailrace.task.machine import Task
-from tailrace.task.publishing import Publisher
+from tailrace.task.operators.endpoints import LARGEST_PREPARED
+from tailrace.task.publishing import Awaited, Publisher
 from tailrace.task.restore import Restorer
 from tailrace.task.services import RandomFactory, Services
 from tailrace.task.slice import Slice, ToPeer
@@ -117,13 +119,24 @@ class ReadState:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadPrepared:
+    """An action: read what sinks have prepared and is in state files. What follows is `prepared_read` with the bytes in this
+    order, or `prepared_unreadable`, both with the same number."""
+
+    number: int
+    folder: str
+    """The job's folder that the files lie in, as a URL; empty for our own."""
+    wanted: tuple[Placed, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Exit:
     """An action: the worker is done. `lost` when nobody told it so."""
 
     reason: str
 
 
-Action = ToCoordinator | ConnectPeers | ClosePeers | ReadState | WriteState | DropState | Exit | ToPeer
+Action = ToCoordinator | ConnectPeers | ClosePeers | ReadState | ReadPrepared | WriteState | DropState | Exit | ToPeer
 
 
 class Worker:
@@ -162,6 +175,8 @@ class Worker:
         """Which task is asked first what it has to do."""
         self._reading = 0
         """The number of the newest `ReadState`: what answers an older one does not count."""
+        self._reading_prepared = 0
+        """The number of the newest `ReadPrepared`, likewise."""
         self._peers: list[Peer] = []
 
     # Events.
@@ -241,6 +256,17 @@ class Worker:
         """The state cannot be read. `fatal` where trying again would not help."""
         if self._restorer is not None and number == self._reading:
             self._restorer = None
+            self._fail(FailureKind.STATE if fatal else FailureKind.STORE, reason)
+
+    def prepared_read(self, number: int, data: list[bytes]) -> None:
+        """What sinks had prepared was read."""
+        if self._publisher is not None and number == self._reading_prepared and not self.failed:
+            publisher = self._publisher
+            self._guarded(lambda: self._published(publisher.read(data)))
+
+    def prepared_unreadable(self, number: int, reason: str, fatal: bool) -> None:
+        """What sinks had prepared cannot be read. `fatal` where trying again would not help."""
+        if self._publisher is not None and number == self._reading_prepared:
             self._fail(FailureKind.STATE if fatal else FailureKind.STORE, reason)
 
     def state_written(self, checkpoint: int, now: int) -> None:
@@ -454,9 +480,15 @@ class Worker:
 
     def _publish(self, message: Publish) -> None:
         assert self._publisher is not None
-        self._publisher.publish(message)
-        if not message.more:
-            self._say(Published(message.number))
+        self._published(self._publisher.publish(message))
+
+    def _published(self, found: list[Published | Awaited]) -> None:
+        for one in found:
+            if isinstance(one, Published):
+                self._say(one)
+            else:
+                self._reading_prepared += 1
+                self.actions.append(ReadPrepared(self._reading_prepared, one.folder, one.wanted))
 
     def _settled(self, message: Settled) -> None:
         if self._publisher is not None:
@@ -470,7 +502,10 @@ class Worker:
             return
         self._close()
         self._say_idle()
-        self._say(SubtasksFinished([one for task in self.slice.tasks for one in task.prepared()]))
+        *parts, last = in_parts([one for task in self.slice.tasks for one in task.prepared()])
+        for part in parts:
+            self._say(SubtasksFinished(part, more=True))
+        self._say(SubtasksFinished(last))
 
     def _leave(self, reason: str) -> None:
         self.phase = Phase.LEFT
@@ -539,6 +574,19 @@ class Worker:
                 task.declined.clear()
             if task.snapshot is not None and self._checkpoints is not None:
                 self.actions.extend(self._checkpoints.collect(task, now))
+
+
+def in_parts(prepared: list[tuple[str, bytes]]) -> list[list[tuple[str, bytes]]]:
+    """What sinks prepared, parted so that each part fits into a message; at least one part."""
+    parts: list[list[tuple[str, bytes]]] = [[]]
+    size = 0
+    for uid, data in prepared:
+        if parts[-1] and size + len(data) > LARGEST_PREPARED:
+            parts.append([])
+            size = 0
+        parts[-1].append((uid, data))
+        size += len(data)
+    return parts
 
 
 def sendable(text: str, limit: int = 20_000) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tailrace.api.connectors import Sink, SinkContext, SinkWriter
 from tailrace.errors import TailraceError
-from tailrace.state.manifest import Manifest, decode_manifest
+from tailrace.state.manifest import Manifest, Prepared, decode_manifest
 from tailrace.storage.reading import load_index
 from tailrace.testing.memorystore import MemoryFiles
 
@@ -162,7 +162,13 @@ class WatchedFiles(MemoryFiles):
         self._all_there(name, manifest)
         for book in self.books:
             assert book.committed is not None
-            book.committed.update(one.data for one in manifest.prepared if isinstance(one.data, bytes))
+            book.committed.update(self._bytes(one) for one in manifest.prepared)
+
+    def _bytes(self, one: Prepared) -> bytes:
+        if isinstance(one.data, bytes):
+            return one.data
+        at = one.data
+        return bytes(self.contents.get(at.file, b"")[at.offset : at.offset + at.length])
 
     def _all_there(self, name: str, manifest: Manifest) -> None:
         sizes = {file.name: file.size for file in manifest.files}

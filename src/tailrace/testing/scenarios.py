@@ -57,7 +57,8 @@ class Scenario:
     small: int | None = None
     """Entries up to which state is written as a whole; None: as ever, so these programs always write it all."""
     chunk: int | None = None
-    """Bytes after which a part of a state file is written; None: as ever, so it is written in one piece."""
+    """Bytes after which a part of a state file is written, and above which it takes what sinks prepared; None: as ever, so
+    it is written in one piece, and the manifest takes that."""
     debug: bool = False
     copies: bool = False
     spill: int | None = None
@@ -329,6 +330,7 @@ def switches(what: Scenario) -> Iterator[None]:
             ("tailrace.task.slice.MAX_WINDOW", what.window),
             ("tailrace.state.layers.SMALL", what.small),
             ("tailrace.task.checkpoints.CHUNK", what.chunk),
+            ("tailrace.task.checkpoints.INLINE_BYTES", what.chunk),
             ("tailrace.testing.loop_programs.MEMORY", what.spill),
             ("tailrace.testing.loop_programs.PRIORITY", what.priority),
             ("tailrace.coordinator.loops._Nest.balanced", True if what.eager else None),

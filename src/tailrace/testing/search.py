@@ -42,6 +42,7 @@ FIGURES = (
     "published",
     "published again",
     "settled",
+    "read what sinks had prepared from files",
     "began a wave",
     "let event time leave a loop",
     "brought event time in a loop to its end",

@@ -48,7 +48,7 @@ from tailrace.state.manifest import Manifest, awaits_output
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.slice import ToPeer
-from tailrace.task.worker import ClosePeers, ConnectPeers, JobSpec, ReadState, ToCoordinator, Worker
+from tailrace.task.worker import ClosePeers, ConnectPeers, JobSpec, ReadPrepared, ReadState, ToCoordinator, Worker
 from tailrace.testing import storing
 from tailrace.testing.faults import Fault, strike
 from tailrace.testing.memorystore import Fault as Wrong
@@ -486,6 +486,8 @@ class Simulation:
                     storing.drop(self, process, action)
                 elif isinstance(action, ReadState):
                     storing.read(self, process, action)
+                elif isinstance(action, ReadPrepared):
+                    storing.read_prepared(self, process, action)
                 else:
                     if machine.slice is not None and process.driver is self.driver:
                         self.reports.extend(machine.slice.reports({}))

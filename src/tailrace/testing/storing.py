@@ -11,9 +11,9 @@ from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, M
 from tailrace.coordinator.restarts import storage_failure
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, Fenced
 from tailrace.state.manifest import decode_manifest
-from tailrace.storage.reading import read_state
+from tailrace.storage.reading import read_placed, read_state
 from tailrace.task.checkpoints import DropState, WriteState
-from tailrace.task.worker import ReadState
+from tailrace.task.worker import ReadPrepared, ReadState
 from tailrace.testing.world import Driver, Event, Process, StoreWork
 
 if TYPE_CHECKING:
@@ -125,6 +125,22 @@ def read(world: Simulation, process: Process, action: ReadState) -> None:
         machine.state_read(action.number)
 
     ask(world, process.party, "read state", lambda: list(read_state(store, manifest, action.wanted)), then)
+
+
+def read_prepared(world: Simulation, process: Process, action: ReadPrepared) -> None:
+    """Reads what sinks have prepared."""
+    store, machine = process.driver.store, process.machine
+    assert store is not None
+
+    def then(data: Any, error: Exception | None) -> None:
+        if error is not None:
+            fatal = isinstance(error, _FATAL)
+            machine.prepared_unreadable(action.number, f"{type(error).__name__}: {error}", fatal)
+        else:
+            world.count("read what sinks had prepared from files")
+            machine.prepared_read(action.number, data)
+
+    ask(world, process.party, "read prepared", lambda: [read_placed(store, one) for one in action.wanted], then)
 
 
 def of_driver(

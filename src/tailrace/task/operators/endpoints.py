@@ -46,6 +46,8 @@ from tailrace.task.operators.splits import (
     read_post,
 )
 
+LARGEST_PREPARED = 32 << 20
+"""Without checkpoints, what a sink prepares travels in messages, and must fit into one. With them it goes into files."""
 ENUMERATOR = 0
 """The subtask of a source that knows its splits."""
 
@@ -474,6 +476,14 @@ class SinkTask(OperatorTask):
                 f"{of_class(self.writer)}.prepare: a sink's writer prepares bytes or None, not {of_class(prepared)}"
             )
             raise self.user_error(wrong)
+        if len(prepared) > LARGEST_PREPARED and not self.ctx.services.checkpointing:
+            raise self.user_error(
+                ValueError(
+                    f"the sink's writer prepared {len(prepared) / 2**20:.0f} MiB at once, and without checkpoints at most "
+                    f"{LARGEST_PREPARED >> 20} MiB travel to the worker that publishes them: write the records to where "
+                    f"publish finds them and prepare their name, or give the Environment checkpoint=tr.CheckpointConfig(...)"
+                )
+            )
         return [prepared]
 
     def close(self) -> None:

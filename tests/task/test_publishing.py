@@ -1,0 +1,82 @@
+"""The worker that publishes: in order, what lies in files read first, and remembered until nobody asks for it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.errors import IncompatibleState, UserCodeError
+from tailrace.protocol.deployment import Publish, Published, Settled
+from tailrace.state.format import Placed
+from tailrace.task.publishing import Awaited, Publisher
+
+
+class Shelf(tr.Sink):
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def writer(self, ctx: Any) -> Any: ...
+
+    def publish(self, prepared: Any) -> None:
+        if b"broken" in prepared:
+            raise OSError("no route")
+        self.told.append(("publish", list(prepared)))
+
+    def settled(self, prepared: Any) -> None:
+        self.told.append(("settled", list(prepared)))
+
+    def recover(self, *args: Any) -> None:
+        self.told.append(("recover", *args))
+
+
+def publisher(allowed: bool | tuple[str, ...] = False) -> tuple[Publisher, list[Any]]:
+    env = tr.Environment(parallelism=1)
+    shelf = Shelf()
+    env.from_collection([1]).sink_to(shelf, uid="shelf", name="shelf")
+    return Publisher(0, 5, env._plan(env._pending()), allowed), shelf.told
+
+
+PLACES = [Placed("1/chk-1/w0-1.state", 8 + n, 1, n) for n in range(3)]
+
+
+def test_what_lies_in_files_is_read_before_it_is_published_and_in_order() -> None:
+    one, told = publisher()
+    first = Publish([("shelf", [b"a", PLACES[0], b"b", PLACES[1]])], 1, more=True)
+    assert one.publish(first) == [Awaited("", tuple(PLACES[:2]))]
+    assert one.publish(Publish([("shelf", [b"c"])], 1)) == [] and told == [], "it waits for its turn"
+    assert one.publish(Publish([("shelf", [PLACES[2]])], 2, ["run"], folder="elsewhere")) == []
+    assert one.read([b"0", b"1"]) == [Published(1), Awaited("elsewhere", (PLACES[2],))]
+    assert told == [("publish", [b"a", b"0", b"b", b"1"]), ("publish", [b"c"])]
+    assert one.read([b"2"]) == [Published(2)]
+    assert told[2:] == [("publish", [b"2"]), ("recover", ["run"], 5, "shelf")]
+
+
+def test_what_is_settled_is_told_to_its_sink_once() -> None:
+    one, told = publisher()
+    for number in (0, 1, 2, 3):
+        one.publish(Publish([("shelf", [b"%d" % number])], number))
+    told.clear()
+    one.settled(Settled(2))
+    one.settled(Settled(2))
+    assert told == [("settled", [b"1", b"2"])]
+    one.settled(Settled(2, True))
+    one.settled(Settled(3, True))
+    assert told[1:] == [("settled", [b"0"]), ("settled", [b"3"])]
+
+
+def test_what_no_sink_can_publish_is_told_unless_it_was_given_up() -> None:
+    one, told = publisher()
+    with pytest.raises(IncompatibleState, match="uid 'gone'"):
+        one.publish(Publish([("gone", [b"x"])], 1))
+    for allowed in (True, ("gone",)):
+        one, told = publisher(allowed)
+        assert one.publish(Publish([("gone", [b"x"]), ("shelf", [b"a"])], 1)) == [Published(1)]
+        assert told == [("publish", [b"a"])]
+
+
+def test_a_sink_that_raises_is_named() -> None:
+    one, _ = publisher()
+    with pytest.raises(UserCodeError, match="publishing raised OSError: no route"):
+        one.publish(Publish([("shelf", [b"broken"])], 1))
