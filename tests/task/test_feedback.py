@@ -556,12 +556,12 @@ def test_the_later_time_and_the_key_group_stay() -> None:
 
 
 def test_columns_are_combined_as_rows() -> None:
-    combine = Combiner(lambda batch: [row.v % 2 for row in batch.values], lambda a, b: a._replace(v=a.v + b.v))
+    combine = Combiner(lambda batch: [row.v % 2 for row in batch.values], lambda a, b: a._replace(v=a.v + 10 * b.v))
     loop = Loop(combine=combine)
     loop.queue.append(columns(1, 2, 3, 4))
     taken = loop.queue.take(ALL)
     assert isinstance(taken, Rows)
-    assert [row.v for row in taken.values] == [4, 6]
+    assert [row.v for row in taken.values] == [31, 42]
 
 
 def test_a_marker_keeps_its_place_among_combined_records() -> None:
@@ -594,6 +594,18 @@ def test_what_a_merge_raises_is_the_users() -> None:
 
     with pytest.raises(UserCodeError, match=r"record \(\['a'\], 1\).*hashable"):
         Loop(combine=by_key()).queue.append(rows((["a"], 1)))
+
+
+def test_a_merged_record_keeps_its_key() -> None:
+    """It waits in the place of its parts, and goes where they were to go: with another key it would come to a subtask that
+    is not its own, and into state that is not."""
+    loop = Loop(combine=by_key(lambda a, b: (a[0] + b[0], a[1] + b[1])))
+    with pytest.raises(
+        UserCodeError, match=r"record \('aa', 3\).*records with the key 'a' returned one with the key 'aa'"
+    ):
+        loop.queue.append(rows(("a", 1), ("a", 2)))
+    nan = float("nan")
+    Loop(combine=by_key(lambda a, b: (nan, 3))).queue.append(rows((nan, 1), (nan, 2)))
 
 
 def test_combined_feedback_without_room_is_spilled_a_little_at_a_time() -> None:

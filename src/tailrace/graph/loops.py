@@ -75,14 +75,20 @@ def lead_out(graph: Graph) -> dict[int, frozenset[StreamScope]]:
     Where each way out of a scope leads through an operator that assigns timestamps, nobody needs to wait for the event time
     of those before it."""
     found: dict[int, set[StreamScope]] = {}
-    tails: dict[StreamScope, list[int]] = {}
-    for node in graph.nodes:
-        if isinstance(node.operator, Tail):
-            tails.setdefault(node.scope, []).append(node.id)
+    tails = tails_of(graph)
     for leave in graph.nodes:
         if isinstance(leave.operator, Leave):
             _lead_out(graph, leave, leave.operator.loop.scope, tails, found)
     return {node: frozenset(scopes) for node, scopes in found.items()}
+
+
+def tails_of(graph: Graph) -> dict[StreamScope, list[int]]:
+    """The tail of each loop that has feedback, by the loop's scope."""
+    tails: dict[StreamScope, list[int]] = {}
+    for node in graph.nodes:
+        if isinstance(node.operator, Tail):
+            tails.setdefault(node.scope, []).append(node.id)
+    return tails
 
 
 def _lead_out(

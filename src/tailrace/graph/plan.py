@@ -13,7 +13,7 @@ from functools import cached_property
 
 from tailrace.elements.frames import ChannelId
 from tailrace.graph.graph import Graph, Node
-from tailrace.graph.loops import check_rounds, hoisted, lead_out
+from tailrace.graph.loops import check_rounds, hoisted, lead_out, tails_of
 from tailrace.graph.operators import Forward, Head, Partitioning, Rebalance, Rescale, Rounds
 from tailrace.graph.scope import NO_LOOP, StreamScope
 
@@ -94,6 +94,11 @@ class Plan:
     @cached_property
     def _nest_of(self) -> dict[int, Nest]:
         return {vertex: nest for nest in self.nests for vertex in nest.vertices}
+
+    @cached_property
+    def tails(self) -> dict[StreamScope, list[int]]:
+        """The tail of each loop that has feedback, by the loop's scope."""
+        return tails_of(self.graph)
 
     @cached_property
     def leads_out(self) -> dict[str, frozenset[StreamScope]]:

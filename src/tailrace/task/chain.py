@@ -9,11 +9,11 @@ from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import UserCodeError, shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
+    MARKERS,
     Aggregate,
     AssignTimestamps,
     CoProcess,
     Enter,
-    Hash,
     Head,
     Judge,
     KeyedProcess,
@@ -32,7 +32,6 @@ from tailrace.graph.operators import (
 from tailrace.graph.plan import ChainLink, Plan, Vertex
 from tailrace.task.context import OperatorContext
 from tailrace.task.copying import copied, fingerprint, unpicklable
-from tailrace.task.keys import KeyReader
 from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
 from tailrace.task.operators.base import Emit, OperatorTask
 from tailrace.task.operators.endpoints import SinkTask, SourceTask
@@ -42,6 +41,7 @@ from tailrace.task.operators.stateless import FUSIBLE, MAX_FUSED, BatchesTask, F
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.operators.window import WindowTask
 from tailrace.task.outbox import Outbox, Output
+from tailrace.task.redistribution import Redistribution
 from tailrace.task.services import Services
 
 RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] = {
@@ -326,9 +326,8 @@ def build_chain(
         tails = [n for n in plan.graph.nodes if isinstance(n.operator, Tail) and n.scope == root.node.scope]
         if not tails:
             root.queue.end()  # nothing is fed back
-        for kind in [edge.partitioning for node in tails or [root.node] for edge in node.inputs]:
-            if isinstance(kind, Hash):
-                root.by_key = KeyReader(kind.key, root.node.name, subtask, services.max_parallelism)
+        edges = [edge.partitioning for node in tails or [root.node] for edge in node.inputs if edge.tag != MARKERS]
+        root.redistribution = Redistribution(edges, root.node.name, subtask, vertex.parallelism, services)
     for operator, by_tag in zip(operators, targets, strict=True):
         _wire(operator, by_tag)
     return Chain(operators, feeds, leaving)

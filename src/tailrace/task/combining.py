@@ -62,6 +62,7 @@ class Combined:
         times = [NO_TIME] * count if rows.times is None else rows.times.tolist()
         groups = [_NO_GROUP] * count if rows.groups is None else rows.groups.tolist()
         cells, merge, before = self._cells, self.combiner.merge, len(self._cells)
+        touched: dict[Any, None] = {}
         for key, value, time, group in zip(keys, rows.values, times, groups, strict=True):
             cell = cells.get(key)
             if cell is None:
@@ -73,6 +74,9 @@ class Combined:
                 what = f"merging waiting feedback raised {type(error).__name__}: {error}"
                 raise user_error(error, self.who, self.subtask, value, what=what) from error
             cell[1] = max(cell[1], time)  # NO_TIME is below every time
+            touched[key] = None
+        if touched:
+            self._check_keys(list(touched))
         self._sample(keys)
         return count - (len(cells) - before)
 
@@ -102,6 +106,17 @@ class Combined:
                 what = f"a key to combine feedback by must be hashable: {error}"
                 raise user_error(error, self.who, self.subtask, value, what=what) from error
         return keys
+
+    def _check_keys(self, merged: list[Any]) -> None:
+        """What was merged has the key of its parts: it waits in their place, and where they were to go. Raises
+        `UserCodeError`."""
+        rows = Rows([self._cells[key][0] for key in merged])
+        for key, found, value in zip(merged, self._keys(rows), rows.values, strict=True):
+            if found not in (key,):  # the same object, a NaN, equals itself
+                what = (
+                    f"merge of records with the key {key!r} returned one with the key {found!r}; it must keep the key"
+                )
+                raise user_error(ValueError(what), self.who, self.subtask, value, what=what, permanent=True)
 
     def _sample(self, keys: list[Any]) -> None:
         """Looks now and then at how large merged records are: they may grow by merging."""

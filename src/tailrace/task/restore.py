@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tailrace.elements.keys import group_range
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
+from tailrace.graph.operators import Head
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.state.manifest import Manifest
@@ -123,9 +124,17 @@ class Restorer:
         found: set[str] = set()
         open_ = [node]
         while open_:
-            for edge in self.plan.graph.node(open_.pop()).inputs:
-                uid = self.plan.graph.node(edge.source).uid
+            for before in self._before(open_.pop()):
+                uid = self.plan.graph.node(before).uid
                 if uid not in found:
                     found.add(uid)
-                    open_.append(edge.source)
+                    open_.append(before)
         return found
+
+    def _before(self, node: int) -> list[int]:
+        """What feeds an operator: a head is fed by its tail, too, and so by all that enters its loop's body."""
+        graph = self.plan.graph
+        fed_back = (
+            self.plan.tails.get(graph.node(node).scope, ()) if isinstance(graph.node(node).operator, Head) else ()
+        )
+        return [*(edge.source for edge in graph.node(node).inputs), *fed_back]

@@ -17,7 +17,8 @@ from tailrace.task.feedback import FeedbackQueue
 from tailrace.task.looping import TaskLoop
 from tailrace.task.machine import Task
 from tailrace.task.nests import WorkerNests
-from tailrace.task.operators.loops import HeadTask, LeaveTask, TailTask
+from tailrace.task.operators.loops import LeaveTask, TailTask
+from tailrace.task.redistribution import Redistribution
 from tailrace.testing.faults import Fault
 from tailrace.testing.planting import Bug, Patches, method
 from tailrace.testing.scenarios import Scenario
@@ -136,7 +137,7 @@ def _restored_and_forgotten() -> Patches:
 
 
 def _not_restored() -> Patches:
-    return [method(HeadTask, "_mine", lambda _: lambda self, *frame: [])]
+    return [method(Redistribution, "mine", lambda _: lambda self, *frame: [])]
 
 
 def _barrier_before_the_newest() -> Patches:

@@ -11,18 +11,14 @@ from typing import Any
 
 import msgspec
 
-from tailrace.elements.batches import Batch
-from tailrace.elements.frames import decode
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
-from tailrace.errors import CheckpointCorrupt, ProtocolViolation
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import FEEDBACK, Enter, Head, Judge, Leave, Loop, Tail
 from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
-from tailrace.task.feedback import LogFrame, log_frame
-from tailrace.task.keys import KeyReader
+from tailrace.task.feedback import LogFrame
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.partition import ByKey
+from tailrace.task.redistribution import Redistribution
 
 FEEDBACK_PORT = 1
 """The port of a head that what comes back is handed in at."""
@@ -57,8 +53,8 @@ class HeadTask(OperatorTask):
         super().__init__(node, ctx)
         self.loop = loop = _loop(node)
         self.queue = ctx.services.feedback_of(loop, ctx.subtask)
-        self.by_key: KeyReader | None = None
-        """Reads the keys that feedback is partitioned by, where it is: set by whoever builds the chain."""
+        self.redistribution = Redistribution([], node.name, ctx.subtask, ctx.parallelism, ctx.services)
+        """How feedback finds its subtask: set by whoever builds the chain."""
         self.over = False
         """Whether the loop has ended: nothing comes back any more."""
         self.fed = False
@@ -152,7 +148,7 @@ class HeadTask(OperatorTask):
     def feedback_part(self, subtask: int, parallelism: int, frame: LogFrame) -> None:
         """While restoring: a frame of the log that an old subtask had. They come in the order of subtasks, and those of each
         in order. What is another subtask's now is not kept, and the rest goes to the disk where memory is short."""
-        mine = self._mine(subtask, parallelism, frame)
+        mine = self.redistribution.mine(subtask, parallelism, frame)
         if self.loop.rounds is None:
             self.queue.restored(mine)
         else:
@@ -160,31 +156,13 @@ class HeadTask(OperatorTask):
 
     def feedback_restored(self) -> None:
         """Everything was read: what was on its way comes first."""
+        self.redistribution.check()
         logs, self._logs = self._logs, []
         self.queue.restored(sorted(logs, key=lambda frame: frame.round))  # one old subtask may have been a round ahead
         if self.loop.rounds is not None:
             self.queue.open_round(self.round)
         if self.stopped:
             self.queue.drop()
-
-    def _mine(self, subtask: int, parallelism: int, frame: LogFrame) -> list[LogFrame]:
-        """What of an old subtask's frame is this one's now: by key where the loop is keyed, else all of it or nothing. The
-        keys are read anew: what came back may have been partitioned otherwise in the dataflow that wrote the checkpoint."""
-        if self.by_key is None:
-            return [frame] if subtask % self.ctx.parallelism == self.ctx.subtask else []
-        batch = _batch(frame, self.node.name)
-        keyed = ByKey(self.by_key, self.ctx.parallelism, self.ctx.services.max_parallelism)
-        part: Any = dict(keyed.split(batch)).get(self.ctx.subtask)
-        if part is None:
-            return []
-        return [log_frame(part, frame.round, self.node.name, self.ctx.subtask)]
-
-
-def _batch(frame: LogFrame, who: str) -> Batch:
-    try:
-        return decode(frame.data).batch()
-    except ProtocolViolation as error:
-        raise CheckpointCorrupt(f"the feedback log of {who!r} cannot be read: {error}") from error
 
 
 class TailTask(OperatorTask):

@@ -1,0 +1,92 @@
+"""Whose what was on its way around a loop is, after a restore: at another parallelism, or in a changed dataflow."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Iterable
+from typing import Any
+
+from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.frames import decode
+from tailrace.errors import CheckpointCorrupt, IncompatibleState, ProtocolViolation
+from tailrace.graph.operators import Broadcast, Custom, Hash, Partitioning
+from tailrace.task.feedback import LogFrame, log_frame
+from tailrace.task.partition import ByFunction, ByKey, Partitioner, make_partitioner
+from tailrace.task.services import Services
+
+_MODULUS = 1 << 256
+
+
+class Redistribution:
+    """What one head subtask takes of the logs that the old ones had. `edges`: how feedback comes to the tail.
+
+    - By key, or by the user's function: each record is partitioned anew. Keys and targets are read from the record: what
+      came back may have been partitioned otherwise in the dataflow that wrote the checkpoint.
+    - Broadcast: at the same parallelism each has its own copies. At another one every subtask gets one copy of each record
+      that all of the old ones had unread. Where some had read theirs and others had not, no answer is right: it is refused.
+    - By a number only: the whole log of an old subtask goes to one of the new ones.
+    - Where streams are fed back in different ways, nobody can tell which record came by which: at the same parallelism each
+      stays where it was, at another one it is refused.
+    """
+
+    def __init__(
+        self, edges: Iterable[Partitioning], who: str, subtask: int, parallelism: int, services: Services
+    ) -> None:
+        kinds = set(edges)
+        telling: set[Partitioning] = {kind for kind in kinds if isinstance(kind, Hash | Custom | Broadcast)}
+        self.who, self.subtask, self.parallelism = who, subtask, parallelism
+        self._partitioner: Partitioner | None = None
+        self._copies = bool(telling) and telling == kinds and all(isinstance(kind, Broadcast) for kind in kinds)
+        self._mixed = not self._copies and bool(telling) and (len(telling) > 1 or _only_some(kinds, telling))
+        if not self._mixed and not self._copies and telling:
+            self._partitioner = make_partitioner(next(iter(telling)), who, subtask, parallelism, services)
+            assert isinstance(self._partitioner, ByKey | ByFunction)
+        self._held: dict[int, tuple[int, int]] = {}
+        """Of copies, for each old subtask: how many its log holds, and a sum over what they are, in whatever order."""
+        self._old = parallelism
+
+    def mine(self, subtask: int, parallelism: int, frame: LogFrame) -> list[LogFrame]:
+        """What of a frame of an old subtask is this one's now. Raises `IncompatibleState` where nobody can tell."""
+        self._old = parallelism
+        if self._partitioner is not None:
+            part: Any = dict(self._partitioner.split(self._batch(frame))).get(self.subtask)
+            return [] if part is None else [log_frame(part, frame.round, self.who, self.subtask)]
+        if parallelism != self.parallelism and self._copies:
+            self._count(subtask, frame)
+            return [frame] if subtask == 0 else []
+        if parallelism != self.parallelism and self._mixed and frame.count:
+            raise self._refused(parallelism, "its feedback is made of streams that are partitioned in different ways")
+        return [frame] if subtask % self.parallelism == self.subtask else []
+
+    def check(self) -> None:
+        """Everything was read. Raises `IncompatibleState` where some had read copies of what others had not."""
+        if self._held and len({self._held.get(subtask) for subtask in range(self._old)}) > 1:
+            raise self._refused(self._old, "of its broadcast feedback some subtasks had read what others had not")
+
+    def _refused(self, old: int, why: str) -> IncompatibleState:
+        return IncompatibleState(
+            f"loop {self.who!r} cannot go on from this checkpoint at parallelism {self.parallelism}: {why}; start it at "
+            f"parallelism {old}, as the checkpoint was taken, or from a checkpoint of when no feedback was on its way"
+        )
+
+    def _count(self, subtask: int, frame: LogFrame) -> None:
+        rows = self._batch(frame).to_rows()
+        times = [None] * len(rows) if rows.times is None else rows.times.tolist()
+        count, total = self._held.get(subtask, (0, 0))
+        for value, time in zip(rows.values, times, strict=True):
+            digest = hashlib.sha256(pickle.dumps((frame.round, time, value), 5)).digest()
+            count, total = count + 1, (total + int.from_bytes(digest)) % _MODULUS
+        self._held[subtask] = (count, total)
+
+    def _batch(self, frame: LogFrame) -> Rows | Columns:
+        try:
+            return decode(frame.data).batch()
+        except ProtocolViolation as error:
+            raise CheckpointCorrupt(f"the feedback log of {self.who!r} cannot be read: {error}") from error
+
+
+def _only_some(kinds: set[Partitioning], telling: set[Partitioning]) -> bool:
+    """Whether a way that tells a record's subtask is beside one that does not. By a key it may be, as ever: whoever wants
+    records by key gets them so."""
+    return kinds != telling and not all(isinstance(kind, Hash) for kind in telling)
