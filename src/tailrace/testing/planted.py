@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
+from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings, PendingCheckpoint
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.protocol.deployment import Settled
 from tailrace.state.layers import LayeredBackend
 from tailrace.storage.store import Store
+from tailrace.task.chains import GroupChains
 from tailrace.task.checkpoints import WriteState
 from tailrace.task.gate import Gate
 from tailrace.task.operators.endpoints import SinkTask
@@ -62,6 +63,42 @@ def _late_words(made: Scenario) -> Scenario:
         faults.append(Fault(turn + 10, "cut-link", turn))
     faults.append(Fault(1, "kill", 1, after="SubtasksFinished"))
     return replace(made, parallelism=2, network="uneven", rate=24_000, faults=tuple(faults))
+
+
+def _overlaps_of_what_comes_and_goes(made: Scenario) -> Scenario:
+    """Several checkpoints are under way, of state of which little is written as a whole, and now and then what the
+    coordinator says of one comes when the next was cut."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=3, keep=1)
+    faults = [Fault(turn, "delay", turn // 7, duration=(1 + turn % 5) * MS) for turn in range(40, 3_000, 30)]
+    return replace(
+        made,
+        network=("in small steps", "uneven")[made.seed % 2],
+        parallelism=(2, 3)[made.seed % 2],
+        max_parallelism=(16, 128)[made.seed // 2 % 2],
+        small=0,
+        rate=24_000,
+        n=600,
+        checkpoints=settings,
+        faults=tuple(faults),
+    )
+
+
+def _words_that_come_after_barriers(made: Scenario) -> Scenario:
+    """What the coordinator says to some workers is two or three checkpoints late, and barriers come by way of another."""
+    settings = CheckpointSettings(interval=200, tolerated_failures=10_000, max_concurrent=3, keep=1)
+    late = (1 + made.seed % 6) * MS // 2
+    faults = [Fault(turn, "delay", 2 + turn % 2, duration=late) for turn in range(40, 6_000, 10)]
+    return replace(
+        made,
+        network="fast",
+        parallelism=3,
+        small=0,
+        rate=12_000,
+        n=300,
+        window=None,
+        checkpoints=settings,
+        faults=tuple(faults),
+    )
 
 
 def _no_alignment() -> Patches:
@@ -252,6 +289,21 @@ def _greedy_deletion() -> Patches:
     return [method(Checkpoints, "_unneeded", lambda _: unneeded)]
 
 
+def _chains_that_begin_with_a_delta() -> Patches:
+    def make(extend: Any) -> Any:
+        def partial(self: GroupChains, checkpoint: int, file: str, full: Any, changed: Any, written: Any) -> Any:
+            chains, _ = extend(self, checkpoint, file, full, changed, written)
+            return chains, sorted(full)
+
+        return partial
+
+    return [method(GroupChains, "extend", make)]
+
+
+def _acks_are_not_looked_at() -> Patches:
+    return [method(PendingCheckpoint, "needs", lambda _: lambda self: self.base)]
+
+
 BUGS: dict[str, Bug] = {
     bug.name: bug
     for bug in (
@@ -293,6 +345,18 @@ BUGS: dict[str, Bug] = {
         Bug("a split under way is lost", "in_short_splits", _split_in_flight),
         Bug("operators that had finished finish again", "finished", _no_finished_flags),
         Bug("files that a checkpoint needs are deleted", "counted", _greedy_deletion),
+        Bug(
+            "a chain begins with a file that does not hold the whole group",
+            "toggled",
+            _chains_that_begin_with_a_delta,
+            _overlaps_of_what_comes_and_goes,
+        ),
+        Bug(
+            "files that an ack refers to are deleted",
+            "toggled",
+            _acks_are_not_looked_at,
+            _words_that_come_after_barriers,
+        ),
         *LOOP_BUGS,
     )
 }

@@ -69,6 +69,31 @@ def _scattered_key(i: int) -> int:
     return i * 7919 % 83
 
 
+class Toggled(tr.KeyedProcessFunction):
+    """Remembers a key, and forgets it when it comes again."""
+
+    there = tr.ValueState(bool)
+
+    def process(self, value: Any, ctx: tr.Context) -> Iterator[Any]:
+        if self.there.exists():
+            self.there.clear()
+        else:
+            self.there.value = True
+        yield ctx.key, self.there.exists()
+
+
+def toggled(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """State that comes and goes, so that key groups become empty and are filled again. All workers but one have barriers
+    from another worker alone, whatever the coordinator has said to them by then."""
+    numbers = env.from_source(tr.sources.Sequence(0, n, rate=rate), parallelism=1)
+    return numbers.key_by(_scattered_key).process(Toggled())
+
+
+def _toggled(n: int) -> Records:
+    totals = Counter(_scattered_key(i) for i in range(n))
+    return Counter({(key, on): (count + on) // 2 for key, count in totals.items() for on in (True, False)})
+
+
 # Built-in aggregates behind two shuffles.
 
 
@@ -353,6 +378,7 @@ PROGRAMS: dict[str, Program] = {
     for program in (
         Program(counted, lambda n: _numbered(i % 13 for i in range(n)), order=lambda record: record),
         Program(sparse, lambda n: _numbered(_scattered_key(i) for i in range(n)), order=lambda record: record),
+        Program(toggled, _toggled),
         Program(aggregated, _aggregated),
         Program(windowed, _windowed),
         Program(in_columns, _in_columns),

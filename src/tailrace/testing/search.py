@@ -23,6 +23,7 @@ FIGURES = (
     "several checkpoints under way",
     "a checkpoint when some had finished",
     "a checkpoint that refers to others",
+    "ran again from a checkpoint",
     "restarted",
     "killed",
     "respawned",

@@ -1,0 +1,215 @@
+"""Whether every checkpoint of a simulated job can be restored, not only the newest.
+
+At each cut the keyed state of each operator is copied. When a manifest is committed, the whole checkpoint is read back from
+its files, and must be what the copies say; as long as it is kept, none of its files may go. And from some of them the job is
+run again: what was published before such a checkpoint, and what is published from there on, is the output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from tailrace.coordinator.checkpoints import Checkpoints
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.elements.frames import decode as decode_frame
+from tailrace.elements.keys import plain_key
+from tailrace.errors import TailraceError
+from tailrace.state.codecs import unpack
+from tailrace.state.layers import LayeredBackend
+from tailrace.state.manifest import Manifest, decode_manifest
+from tailrace.state.parts import BlockOf, FeedbackOf, MetaOf
+from tailrace.storage.reading import own_indexes, read_state
+from tailrace.task.snapshot import TaskSnapshot, read_meta
+from tailrace.testing.checker import BOOKS, Book, WatchedFiles
+from tailrace.testing.simulator import Simulation
+
+_SEAL = b"tailrace-seal "
+Entries = dict[Any, Any]
+Place = tuple[str, str]
+"""(uid, table)."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """The world when a checkpoint became complete."""
+
+    name: str
+    """Its manifest."""
+    manifest: Manifest
+    contents: dict[str, bytes | bytearray]
+    claims: int
+    published: dict[bytes, list[Any]]
+    prepared: dict[bytes, list[Any]]
+    """Of what the manifest has, what was not published."""
+
+
+class Restorable:
+    """Watches the checkpoints of one simulated job. What is wrong is in `wrong`."""
+
+    def __init__(self, files: WatchedFiles, book: Book) -> None:
+        self.files, self.book = files, book
+        self.wrong: list[str] = []
+        self.points: list[Point] = []
+        """Of every checkpoint that was ever complete."""
+        self.kept: dict[str, set[str]] = {}
+        """Manifest -> the files that it needs, of those that nobody has given up."""
+        self._cuts: dict[tuple[int, int], dict[Place, dict[int, bytes]]] = {}
+        """(incarnation, checkpoint) -> keyed state at the cut, by subtask."""
+        self._incarnation = 0
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[Restorable]:
+        """Watches as long as this lasts."""
+        freeze, cut = LayeredBackend.freeze, TaskSnapshot._freeze
+        surplus, give_up_all = Checkpoints.surplus, Checkpoints.give_up_all
+
+        def cutting(snapshot: TaskSnapshot, operator: Any, reached: int) -> None:
+            self._incarnation = operator.ctx.services.incarnation
+            cut(snapshot, operator, reached)
+
+        def freezing(backend: LayeredBackend, checkpoint: int) -> None:
+            self._copy(backend, checkpoint)
+            freeze(backend, checkpoint)
+
+        def giving_up(what: Callable[[Checkpoints], list[str]]) -> Callable[[Checkpoints], list[str]]:
+            def given_up(checkpoints: Checkpoints) -> list[str]:
+                before = {one.path for one in checkpoints._kept}
+                names = what(checkpoints)
+                for path in before - {one.path for one in checkpoints._kept}:
+                    self.kept.pop(path, None)
+                return names
+
+            return given_up
+
+        with (
+            mock.patch.object(TaskSnapshot, "_freeze", cutting),
+            mock.patch.object(LayeredBackend, "freeze", freezing),
+            mock.patch.object(Checkpoints, "surplus", giving_up(surplus)),
+            mock.patch.object(Checkpoints, "give_up_all", giving_up(give_up_all)),
+            mock.patch.object(self.files, "_made", self._made(self.files._made)),
+            mock.patch.object(self.files, "delete", self._delete(self.files.delete)),
+        ):
+            yield self
+
+    def _copy(self, backend: LayeredBackend, checkpoint: int) -> None:
+        tables = self._cuts.setdefault((self._incarnation, checkpoint), {})
+        for name, table in backend.tables.items():
+            tables.setdefault((backend.uid, name), {})[backend.subtask] = pickle.dumps(dict(table.items()))
+
+    def _made(self, made: Callable[[str, bytes], None]) -> Callable[[str, bytes], None]:
+        def create(name: str, data: bytes) -> None:
+            made(name, data)
+            if name.endswith(".manifest") and not data.startswith(_SEAL):
+                self._committed(name, decode_manifest(data, name))
+
+        return create
+
+    def _delete(self, delete: Callable[[Iterable[str]], None]) -> Callable[[Iterable[str]], None]:
+        def deleted(names: Iterable[str]) -> None:
+            listed = list(names)
+            for manifest, needed in self.kept.items():
+                for name in needed.intersection(listed):
+                    if name in self.files.contents:
+                        self.wrong.append(f"{name} was deleted, and {manifest}, which is kept, needs it")
+            delete(listed)
+
+        return deleted
+
+    def _committed(self, name: str, manifest: Manifest) -> None:
+        self.kept[name] = {name, *(file.name for file in manifest.files), *manifest.older}
+        tokens = [one.data for one in manifest.prepared]
+        self.points.append(
+            Point(
+                name,
+                manifest,
+                dict(self.files.contents),
+                self.files.claims,
+                dict(self.book.published),
+                {token: self.book.prepared[token] for token in tokens if token in self.book.prepared},
+            )
+        )
+        try:
+            found = content(self.files, manifest)
+        except TailraceError as error:
+            self.wrong.append(f"{name} was committed and cannot be restored: {type(error).__name__}: {error.args[0]}")
+            return
+        cut = self._cuts.pop((manifest.incarnation, manifest.checkpoint), {})
+        for place, by_subtask in cut.items():
+            held: Entries = {}
+            for data in by_subtask.values():
+                held |= pickle.loads(data)
+            what = differs(held, found.get(place, {}))
+            if what:
+                self.wrong.append(f"{name}: state {place[1]!r} of {place[0]!r} is not that of the cut: {what}")
+
+
+def content(files: WatchedFiles, manifest: Manifest) -> Mapping[Place, Entries]:
+    """All keyed state of a checkpoint, as a restore reads it. Everything else in it is looked at, too. Raises
+    `CheckpointCorrupt`."""
+    found: dict[Place, Entries] = {}
+    uids = {part.uid for index in own_indexes(files, manifest).values() for part in index.operators}
+    for part in read_state(files, manifest, dict.fromkeys(sorted(uids), (0, manifest.max_parallelism))):
+        if isinstance(part, BlockOf):
+            entries = found.setdefault((part.uid, part.table.name), {})
+            decode = pickle.loads if part.table.encoding == "pickle" else msgspec.msgpack.decode
+            block = unpack(part.data)
+            for key in block.deleted:
+                entries.pop(plain_key(key), None)
+            for key, value in zip(block.keys, block.values, strict=True):
+                entries[plain_key(key)] = value
+            for key, single in zip(block.single_keys, block.singles, strict=True):
+                entries[plain_key(key)] = decode(single)
+        elif isinstance(part, MetaOf) and part.data is not None:
+            read_meta(part.data)
+        elif isinstance(part, FeedbackOf):
+            decode_frame(bytes(part.data))
+    return found
+
+
+def differs(held: Entries, found: Entries) -> str:
+    """What is different in two states; nothing where they are equal."""
+    if held == found:
+        return ""
+    lost = [key for key in held if key not in found]
+    more = [key for key in found if key not in held]
+    other = [key for key in held if key in found and held[key] != found[key] and repr(held[key]) != repr(found[key])]
+    said = [("lost", lost), ("too many", more), ("changed", other)]
+    return ", ".join(f"{len(keys)} {what}, as {keys[0]!r}" for what, keys in said if keys)
+
+
+def run_again(
+    points: list[Point],
+    build: Callable[[str, WatchedFiles], Simulation],
+    check: Callable[[Book], list[str]],
+    chance: random.Random,
+    most: int = 2,
+) -> list[str]:
+    """Starts the job again from some of these checkpoints, undisturbed, as from the newest of its folder; says what is wrong
+    with the output of both runs together. `build` makes the job, given the name of its book and the folder."""
+    wrong = []
+    for point in chance.sample(points, min(most, len(points))):
+        book = BOOKS["again"] = Book(prepared=dict(point.prepared), published=dict(point.published))
+        files = WatchedFiles([book])
+        assert book.committed is not None
+        book.committed.update(point.published, point.prepared)
+        files.contents, files.claims = dict(point.contents), point.claims
+        try:
+            world = build("again", files)
+            status = world.run()
+            cause = world.coordinator.cause
+            said = [] if status is JobStatus.FINISHED else [f"it ended as {status}: {cause.message if cause else ''}"]
+            said += check(book) if not said else []
+        except TailraceError as error:
+            said = [f"{type(error).__name__}: {error.args[0]}"]
+        finally:
+            del BOOKS["again"]
+        wrong += [f"the job, run again from {point.name}: {one}" for one in [*said, *files.wrong]]
+    return wrong
