@@ -350,6 +350,7 @@ BUGS: dict[str, Bug] = {
             "toggled",
             _chains_that_begin_with_a_delta,
             _overlaps_of_what_comes_and_goes,
+            seed=14,
         ),
         Bug(
             "files that an ack refers to are deleted",

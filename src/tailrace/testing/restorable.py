@@ -99,6 +99,11 @@ class Restorable:
         ):
             yield self
 
+    def told(self) -> list[str]:
+        """What has been wrong since this was asked last."""
+        wrong, self.wrong = self.wrong, []
+        return wrong
+
     def _copy(self, backend: LayeredBackend, checkpoint: int) -> None:
         tables = self._cuts.setdefault((self._incarnation, checkpoint), {})
         for name, table in backend.tables.items():
@@ -159,7 +164,7 @@ def content(files: WatchedFiles, manifest: Manifest) -> Mapping[Place, Entries]:
     for part in read_state(files, manifest, dict.fromkeys(sorted(uids), (0, manifest.max_parallelism))):
         if isinstance(part, BlockOf):
             entries = found.setdefault((part.uid, part.table.name), {})
-            decode = pickle.loads if part.table.encoding == "pickle" else msgspec.msgpack.decode
+            decode = pickle.loads if part.table.encoding == "pickle" else _readable
             block = unpack(part.data)
             for key in block.deleted:
                 entries.pop(plain_key(key), None)
@@ -174,10 +179,20 @@ def content(files: WatchedFiles, manifest: Manifest) -> Mapping[Place, Entries]:
     return found
 
 
+class Opaque:
+    """A value that cannot be read without its declared type."""
+
+
+def _readable(data: bytes | memoryview) -> Opaque:
+    msgspec.msgpack.decode(data)
+    return Opaque()
+
+
 def differs(held: Entries, found: Entries) -> str:
     """What is different in two states; nothing where they are equal."""
     if held == found:
         return ""
+    found = {key: held.get(key) if isinstance(value, Opaque) else value for key, value in found.items()}
     lost = [key for key in held if key not in found]
     more = [key for key in found if key not in held]
     other = [key for key in held if key in found and held[key] != found[key] and repr(held[key]) != repr(found[key])]

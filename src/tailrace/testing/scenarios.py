@@ -282,7 +282,7 @@ def run_scenario(what: Scenario, *, keep_trace: bool = False) -> Verdict:
             restorable = Restorable(files, book)
             with counting_feedback(world.covered), restorable.watching():
                 _run(world, verdict)
-            verdict.wrong += watch.wrong + restorable.wrong
+            verdict.wrong += watch.wrong + restorable.told()
             _judge(world, program, book, files, verdict)
             if not verdict.wrong:
                 _run_again(what, program, restorable, verdict)

@@ -22,6 +22,7 @@ from tailrace.testing.random_flows.building import Building
 from tailrace.testing.random_flows.description import told
 from tailrace.testing.random_flows.drawing import Phase, Run
 from tailrace.testing.random_flows.interpreter import Result, expected, gathered
+from tailrace.testing.restorable import Restorable
 from tailrace.testing.scenarios import (
     BROKE,
     EXPECTED_CAUSES,
@@ -107,6 +108,7 @@ class _Phases:
     def __post_init__(self) -> None:
         self.expected = expected(self.run.flow)
         self.now: int | None = None
+        self.restorable = Restorable(self.files, self.book)
 
     def go(self) -> None:
         """Runs them, and judges the last one."""
@@ -117,13 +119,13 @@ class _Phases:
             if self.now is not None:
                 world.now = self.now
             try:
-                with counting_feedback(world.covered):
+                with counting_feedback(world.covered), self.restorable.watching():
                     self.through(world, phase)
             except TailraceError as error:
                 wrong.append(f"{type(error).__name__}: {error.args[0]}")
                 self.outcome.idle = list(idle_tasks(world))
             self.gather(world)
-            wrong += watch.wrong
+            wrong += watch.wrong + self.restorable.told()
             if wrong:
                 break
             self.now = world.now
