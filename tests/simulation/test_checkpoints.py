@@ -217,6 +217,26 @@ def test_after_the_last_commit_a_crash_loses_nothing_and_repeats_nothing(ledger:
 # Two drivers.
 
 
+def test_what_a_driver_prepared_that_died_before_its_first_checkpoint_is_removed(ledger: Ledger) -> None:
+    """The second driver dies when its sinks have prepared and nothing is committed: no manifest tells of its run. The third
+    one goes on from the first one's checkpoint, and only the second one's claim says whose the hidden output is."""
+
+    def run_of(token: bytes) -> str:
+        return token.decode().split("|")[1]
+
+    died = 0
+    for seed in range(6):
+        BOOKS[ledger.name] = Book()
+        files = WatchedFiles([ledger.book])
+        faults = [Fault(0, "crash-driver", after="commit 1 done"), Fault(seed, "crash-driver", after="Ack 2")]
+        world = finished(simulation(counted.build, ledger, files, seed=seed, faults=faults, run_id="run"))
+        drivers = [driver.run_id for driver in world._drivers.values()]
+        assert len(drivers) == 3
+        died += sum(run_of(token) == drivers[1] for token in ledger.book.removed)
+        assert [token for token in ledger.book.prepared if run_of(token) != drivers[2]] == []
+    assert died
+
+
 def test_of_two_drivers_only_the_newer_one_commits(ledger: Ledger) -> None:
     """The old one was asleep, wakes up with all its workers, and goes on as if nothing had happened."""
     for seed in range(8):

@@ -406,7 +406,7 @@ def test_who_dies_before_everything_is_removed_leaves_it_to_the_next_one() -> No
     last = MemoryStore("job", files)
     last.claim("last")
     assert last.abandoned() == ["first", "second", "third"]
-    assert last.sweep(4) == ["1/chk-1/w0.state", "2/chk-1/w0.state"]
+    assert sorted(last.sweep(4)) == ["1/chk-1/w0.state", "2/chk-1/w0.state"]
 
 
 def test_output_is_abandoned_where_nobody_will_publish_it(tmp_path: Path, manifest: Making) -> None:

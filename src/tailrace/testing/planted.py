@@ -215,6 +215,18 @@ def _sleeping_drivers(made: Scenario) -> Scenario:
     return replace(made, network="slow", rate=12_000, checkpoints=settings, faults=tuple(faults))
 
 
+def _killed_runs_forgotten() -> Patches:
+    """A start knows of the run whose checkpoint it goes on from, and of no other."""
+    return [method(Store, "abandoned", lambda abandoned: lambda self: [])]
+
+
+def _drivers_that_die_early(made: Scenario) -> Scenario:
+    """The second driver dies when its sinks have prepared, and before its first commit."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1)
+    faults = [Fault(0, "crash-driver", after="commit 1 done"), Fault(made.seed % 6, "crash-driver", after="Ack 2")]
+    return replace(made, network="fast", rate=12_000, checkpoints=settings, faults=tuple(faults))
+
+
 def _ack_before_durable() -> Patches:
     def make(collect: Any) -> Any:
         def early(self: Worker, now: int = 0) -> None:
@@ -332,6 +344,7 @@ BUGS: dict[str, Bug] = {
             _forget_before_a_commit,
             _sleeping_drivers,
         ),
+        Bug("a start forgets runs that were killed", "counted", _killed_runs_forgotten, _drivers_that_die_early),
         Bug("a worker acks before its file is durable", "counted", _ack_before_durable),
         Bug("a restart does not look for the newest checkpoint", "counted", _stale_restore),
         Bug("a timer is forgotten at the snapshot", "in_event_time", _forgotten_timer),

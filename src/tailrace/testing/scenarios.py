@@ -17,7 +17,7 @@ from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Limits
 from tailrace.coordinator.restarts import Exponential, Fixed, Strategy
 from tailrace.errors import TailraceError
-from tailrace.testing.checker import BOOKS, Book, Ledger, check_records
+from tailrace.testing.checker import BOOKS, Book, Ledger, check_leftovers, check_records
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.loop_watch import LoopFiles, LoopWatch, counting_feedback
@@ -385,6 +385,8 @@ def _judge(world: Simulation, program: Program, book: Book, files: LoopFiles, ve
     covered["a checkpoint that refers to others"] += files.incremental
     verdict.wrong += files.wrong
     verdict.wrong += check_records(book, program.expected(verdict.scenario.n), program.order, partly=verdict.gave_up)
+    if not verdict.wrong and world.settings is not None:
+        verdict.wrong += check_leftovers(book, world.driver.run_id)
     if not verdict.wrong:
         verdict.wrong += judge_files(world, files)
 
