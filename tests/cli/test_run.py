@@ -5,8 +5,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from tailrace.cli import run
+from tailrace.coordinator.lifecycle import JobStatus
 
 FLOW = """
 import sys
@@ -145,3 +150,52 @@ def test_an_interrupt_cancels_the_job_and_exits_with_130(folder: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
+
+
+# How a script ends, and what becomes of its jobs.
+
+
+class Job:
+    """A job that a script has started, and that does not end before it is cancelled or awaited."""
+
+    status = JobStatus.RUNNING
+
+    def __init__(self, if_program_fails: str) -> None:
+        self._leaving = SimpleNamespace(if_program_fails=if_program_fails)
+        self.did: list[str] = []
+
+    is_active = False  # nothing is to be waited for here
+
+    def cancel(self) -> None:
+        self.did.append("cancelled")
+
+    def await_termination(self) -> None:
+        self.did.append("awaited")
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "did"),
+    [
+        ("", 0, ["awaited"]),
+        ("import sys; sys.exit(0)", 0, ["awaited"]),
+        ("import sys; sys.exit(3)", 3, ["cancelled"]),
+        ("import sys; sys.exit('a word')", "a word", ["cancelled"]),
+        ("1 / 0", 1, ["cancelled"]),
+        ("raise KeyboardInterrupt", 130, ["cancelled"]),
+    ],
+)
+def test_a_script_that_leaves_with_a_failure_takes_its_jobs_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, code: Any, did: list[str]
+) -> None:
+    job, stays = Job("cancel"), Job("wait")
+    monkeypatch.setattr(run, "JOBS", [job, stays])
+    monkeypatch.setattr(run, "_settings", lambda *given: None)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", [])
+    (tmp_path / "script.py").write_text(script)
+    try:
+        found: Any = run.run_file(str(tmp_path / "script.py"), []).value
+    except SystemExit as leaving:
+        found = leaving.code
+    assert (found, job.did) == (code, did)
+    assert stays.did == (["awaited"] if script == "1 / 0" else did)  # an exception is what it was told to outlive
