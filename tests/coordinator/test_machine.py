@@ -490,3 +490,15 @@ def test_a_tick_when_it_is_due_changes_something(status: JobStatus) -> None:
         job.now = tick
         job.machine.tick(job.now)
     assert job.status.final or status is S.CREATED
+
+
+def test_what_was_prepared_may_come_in_parts() -> None:
+    job = at(S.RUNNING)
+    job.says(0, SubtasksFinished([("sink", b"a")], more=True))
+    job.says(0, SubtasksFinished([("sink", b"b")], more=True))
+    job.says(1, SubtasksFinished([("sink", b"d")]))
+    assert job.status is S.RUNNING, "the first one has not said all"
+    job.says(0, SubtasksFinished([("sink", b"c")]))
+    assert job.status is S.FINISHING
+    [*_, told] = job.actions()
+    assert told == Send(0, 1, Publish([("sink", [b"a", b"b", b"c", b"d"])]))

@@ -19,6 +19,7 @@ import tailrace as tr
 from tailrace.coordinator.machine import Coordinator, Limits
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello, PeerHello
+from tailrace.runtime import link
 from tailrace.runtime import worker as worker_module
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.job import Job
@@ -444,3 +445,14 @@ def test_what_close_raises_is_told(started: Any, tmp_path: Path, capsys: pytest.
     assert started(env).start().await_termination(20)
     assert "closing a function of worker 0 raised" in (told := capsys.readouterr().err)
     assert "ValueError: cannot close" in told
+
+
+def test_a_message_that_is_too_large_fails_the_job_by_name(
+    started: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What travels to a worker is more than a message holds, though all that can be known before was checked. The job says
+    which message it was, instead of that its thread broke."""
+    monkeypatch.setitem(link.LIMITS, link.CONTROL, 1500)
+    job = started(endless(tmp_path / "out", 1)).start(running=False)
+    with pytest.raises(tr.JobFailed, match=r"Deploy for worker 0 is too large: .* at most 1500 bytes"):
+        job.await_termination(20)

@@ -15,6 +15,8 @@ from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
+from tailrace.task.operators import endpoints
+from tailrace.task.operators import splits as said
 from tailrace.task.operators.endpoints import SourceTask
 from tailrace.task.operators.splits import Ask, Cuts, Deal, Dealer, decode_state, read_post
 from tailrace.task.services import Services
@@ -519,3 +521,34 @@ def test_open_readers_and_the_enumerator_are_closed() -> None:
     task.close()
     assert closed == ["enumerator"] and len(readers) == 2
     assert all(isinstance(reader, Numbers) and reader.closed for reader in readers)
+
+
+def test_splits_that_are_dealt_out_together_travel_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a million files are dealt to one reader at once. They are more than a message holds. The reader waits until it
+    has the last part: event time must not run ahead of splits that are still to come."""
+    monkeypatch.setattr(said, "MESSAGE_BYTES", 10)
+    dealt = [(n, b"12345") for n in range(5)]
+    parts = said.in_messages(said.Deal(dealt, True, [7]))
+    assert parts == [
+        said.Deal(dealt[:2], more=True),
+        said.Deal(dealt[2:4], more=True),
+        said.Deal(dealt[4:], True, [7]),
+    ]
+    assert said.in_messages(said.Ask(True, [1])) == [said.Ask(True, [1])]
+    assert said.in_messages(said.Deal([(1, bytes(99))])) == [said.Deal([(1, bytes(99))])]
+    assert said.in_messages(said.Deal(last=True)) == [said.Deal(last=True)]
+
+
+def test_a_split_that_holds_its_records_is_refused_where_it_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Whole(tr.Source):
+        def splits(self, parallelism: int) -> Any:
+            return [bytes(2 << 20)]
+
+        def reader(self, split: Any, position: Any = None) -> tr.Reader:
+            raise AssertionError("it is never opened")
+
+    monkeypatch.setattr(endpoints, "LARGEST_SPLIT", 1 << 20)
+    env = tr.Environment(parallelism=1)
+    env.from_source(Whole(), name="whole").sink_to(tr.sinks.Collect())
+    with pytest.raises(tr.JobFailed, match="a split of the source has 2 MiB, pickled, and at most 1 MiB travel"):
+        tr.testing.run(env)

@@ -33,7 +33,7 @@ from tailrace.state.memory import MemoryBackend
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.idle import Idle, Reason
 from tailrace.task.slice import ToPeer
-from tailrace.task.worker import ClosePeers, ConnectPeers, Exit, JobSpec, ToCoordinator, Worker
+from tailrace.task.worker import ClosePeers, ConnectPeers, Exit, JobSpec, ToCoordinator, Worker, in_parts
 
 Build = Callable[[tr.Environment], Any]
 
@@ -688,3 +688,17 @@ def test_an_operator_event_for_a_vertex_that_is_not_here_is_told() -> None:
     d.machine.control(OperatorEvent(7, 1, 0, b"x"))
     [failed] = d.said()
     assert failed.kind == "internal" and "vertex 7, which is not in this worker" in failed.message
+
+
+def test_what_is_too_large_to_be_said_is_told_as_a_failure() -> None:
+    d = Driven(simple).start()
+    d.machine.cannot_say(OperatorEvent(0, 0, 1, b"x"), "a message has at most 64 MiB")
+    [failed] = d.said()
+    assert failed.message == "worker 0 cannot say OperatorEvent: a message has at most 64 MiB"
+
+
+def test_what_sinks_prepared_without_checkpoints_is_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.task.worker.LARGEST_PREPARED", 3)
+    prepared = [("a", b"12"), ("a", b"3"), ("b", b"4"), ("b", b"56789")]
+    assert in_parts(prepared) == [prepared[:2], prepared[2:3], prepared[3:]]
+    assert in_parts([]) == [[]]

@@ -107,6 +107,6 @@ def _told(lost: list[Finished]) -> str:
     return (
         f"{names}: prepared, and now neither under cover nor visible, and no trace says that it was published. Somebody has "
         f"removed it, or a rule of the store has (one that removes old hidden files, or uploads that were not completed), "
-        f"and its records are lost. If you know that it was visible before, create the empty file {lost[0].trace}, which "
-        f"says so, and start again"
+        f"and its records are lost; unless another start of the job has taken over and has published it. If you know that "
+        f"it was visible before, create the empty file {lost[0].trace}, which says so, and start again"
     )

@@ -43,7 +43,7 @@ from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Heartbeat, Hello
 from tailrace.runtime.announcing import Announcer
 from tailrace.runtime.control import ControlDoor, Reply
-from tailrace.runtime.link import CONTROL, Link, LinkError
+from tailrace.runtime.link import CONTROL, Link, LinkError, TooLarge
 from tailrace.runtime.listener import Listener
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.slots import SlotProvider
@@ -461,6 +461,8 @@ class JobRunner(threading.Thread):
             self._watch(link)
         except LinkError as error:
             self._lost(action.slot, action.epoch, error.reason)
+        except TooLarge as error:
+            self.machine.fail(f"{type(action.message).__name__} for worker {action.slot} is too large: {error}", _now())
         if isinstance(action.message, deployment.Leave) and self.machine.status is not JobStatus.FINISHING:
             # The worker's other thread learns from this that the job is over, even while user code blocks. After a good
             # end users' `close` may take its time.

@@ -57,6 +57,10 @@ class LinkError(TailraceError):
         return f"{self.peer}: {self.reason}"
 
 
+class TooLarge(TailraceError, ValueError):
+    """A message that its sender must not send: the other side would take it for a violation. The link is still of use."""
+
+
 class LinkClosed(LinkError):
     """The other side closed the connection (or, if it says so, this side did)."""
 
@@ -109,7 +113,7 @@ class Link:
         views = [view.cast("B") for view in whole if view.nbytes]
         size = sum(map(len, views))
         if size > LIMITS[kind]:
-            raise ValueError(f"a message of kind {kind} has at most {LIMITS[kind]} bytes, not {size}")
+            raise TooLarge(f"a message of kind {kind} has at most {LIMITS[kind]} bytes, not {size}")
         header = _HEADER.pack(size, kind)
         if size <= _SMALL_BYTES:
             self._out.append(b"".join((header, *views)))

@@ -27,7 +27,7 @@ from typing import Any
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Heartbeat, Hello, Peer, PeerHello
-from tailrace.runtime.link import CONTROL, FRAME, Link, LinkError
+from tailrace.runtime.link import CONTROL, FRAME, Link, LinkError, TooLarge
 from tailrace.runtime.listener import DialFailed, HungUp, Listener, dial
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.storing import WorkerStorage
@@ -284,7 +284,10 @@ class WorkerProcess:
                 elif isinstance(action, ToCoordinator):
                     if isinstance(action.message, deployment.SubtasksFinished):
                         self._report(time.monotonic_ns())
-                    self._send(self.control, CONTROL, wire.encode(action.message))
+                    try:
+                        self._send(self.control, CONTROL, wire.encode(action.message))
+                    except TooLarge as error:
+                        self.machine.cannot_say(action.message, str(error))
                 elif isinstance(action, ConnectPeers):
                     self._connect(action.peers)
                 elif isinstance(action, ClosePeers):

@@ -281,6 +281,10 @@ class Worker:
         if self._checkpoints is not None and self._checkpoints.knows(checkpoint):
             self._say(Declined(checkpoint, reason))
 
+    def cannot_say(self, message: AnyMessage, reason: str) -> None:
+        """The driver could not carry out `ToCoordinator`: the message is too large. Nobody may wait for it in vain."""
+        self._fail(FailureKind.INTERNAL, f"worker {self.slot} cannot say {type(message).__name__}: {reason}")
+
     def cannot_connect(self, reason: str) -> None:
         """The driver could not carry out `ConnectPeers`."""
         self._fail(FailureKind.PEER, reason)

@@ -34,6 +34,8 @@ class Book:
     """Runs whose leftovers a sink was told to remove."""
     settled: set[bytes] = field(default_factory=set)
     """Transactions that nobody is to ask for again."""
+    incarnation: int = 0
+    """The newest one under which somebody writes."""
     committed: set[bytes] | None = None
     """Transactions that a committed manifest has; None where there are no checkpoints."""
     wrong: list[str] = field(default_factory=list)
@@ -55,6 +57,7 @@ class Ledger(Sink):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._incarnation = 0
         self._published: set[bytes] = set()
         """What this copy has published: that of one worker, in one attempt."""
 
@@ -64,6 +67,8 @@ class Ledger(Sink):
         return BOOKS[self.name]
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
+        self._incarnation = ctx.incarnation
+        self.book.incarnation = max(self.book.incarnation, ctx.incarnation)
         return _Writer(self.book, f"{ctx.uid}|{ctx.run_id}|{ctx.incarnation}|{ctx.subtask}")
 
     def publish(self, prepared: Sequence[bytes]) -> None:
@@ -73,7 +78,7 @@ class Ledger(Sink):
                 book.wrong.append(f"{token!r} was published, and no committed checkpoint has it")
             if token in self._published:
                 book.wrong.append(f"{token!r} was published twice, and nothing had failed")
-            if token in book.settled:
+            if token in book.settled and self._incarnation == book.incarnation:  # who was overtaken may ask
                 book.wrong.append(f"{token!r} is to be published, and was to be forgotten before")
             self._published.add(token)
             if token in book.published:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+import msgspec
+
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings, PendingCheckpoint
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.roster import Roster, Slot
@@ -194,6 +196,27 @@ def _forget_before_a_commit() -> Patches:
     return [method(Coordinator, "marked", make)]
 
 
+def _carried_files_deleted() -> Patches:
+    """A manifest does not name the older files that have what sinks prepared, and retention deletes them."""
+
+    def make(manifest: Any) -> Any:
+        def forgetful(self: Checkpoints, pending: Any, incarnation: int) -> Any:
+            made = manifest(self, pending, incarnation)
+            said = {name for ack in pending.acks.values() for name in ack.older}
+            return msgspec.structs.replace(made, older=sorted(said))
+
+        return forgetful
+
+    return [method(Checkpoints, "manifest", make)]
+
+
+def _much_prepared(made: Scenario) -> Scenario:
+    """All that sinks prepare goes into files, links are slow, and workers die before it is published."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=3, keep=1)
+    faults = [Fault(i, "kill", i, after=f"commit {2 + 3 * i} done") for i in range(4)]
+    return replace(made, network="slow", chunk=1, rate=12_000, checkpoints=settings, faults=tuple(faults))
+
+
 def _overlapping(made: Scenario) -> Scenario:
     """Several checkpoints are under way, on slow links."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=3, keep=1)
@@ -345,6 +368,12 @@ BUGS: dict[str, Bug] = {
             _sleeping_drivers,
         ),
         Bug("a start forgets runs that were killed", "counted", _killed_runs_forgotten, _drivers_that_die_early),
+        Bug(
+            "files with what sinks prepared are deleted before it is published",
+            "counted",
+            _carried_files_deleted,
+            _much_prepared,
+        ),
         Bug("a worker acks before its file is durable", "counted", _ack_before_durable),
         Bug("a restart does not look for the newest checkpoint", "counted", _stale_restore),
         Bug("a timer is forgotten at the snapshot", "in_event_time", _forgotten_timer),

@@ -32,6 +32,7 @@ from tailrace.task.operators.contracts import (
     writer_of,
 )
 from tailrace.task.operators.splits import (
+    LARGEST_SPLIT,
     Ask,
     Cuts,
     Deal,
@@ -42,6 +43,7 @@ from tailrace.task.operators.splits import (
     deal_again,
     decode_state,
     encode_state,
+    in_messages,
     joined,
     read_post,
 )
@@ -153,7 +155,7 @@ class SourceTask(OperatorTask):
         if fresh:
             splits = lambda: listed(source.splits(self.ctx.parallelism), f"{of_class(source)}.splits")  # noqa: E731
             found = self.call_user(splits, what="listing the splits")
-            self._dealer.found([self._pickled(split, "a split") for split in found])
+            self._dealer.found([self._split(split) for split in found])
         self._dealer.over = True
 
     # What subtasks say to each other.
@@ -188,7 +190,7 @@ class SourceTask(OperatorTask):
         for index, split in message.splits:
             self._add(Held(index, split))
             self.opened_splits.append(index)
-        if message.splits or message.last or self._everything:
+        if (message.splits or message.last or self._everything) and not message.more:
             self._asking = False
         self._last = self._last or message.last
         self._ended.difference_update(message.forget)
@@ -206,7 +208,7 @@ class SourceTask(OperatorTask):
         if target == self.ctx.subtask:
             self._take(target, message)
         else:
-            self.events.append((target, self._cuts.stamp(message)))
+            self.events += [(target, self._cuts.stamp(part)) for part in in_messages(message)]
 
     def _tell(self, wants: bool, ended: list[int]) -> None:
         """Tells the enumerator what ended, and asks it for a split."""
@@ -341,7 +343,7 @@ class SourceTask(OperatorTask):
         if found is None:
             self._discover_at, dealer.over = None, True
         else:
-            dealer.found([self._pickled(split, "a split") for split in found])
+            dealer.found([self._split(split) for split in found])
             asked = lambda: micros(enumerator.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
             self._discover_at = self.call_user(asked, what="asking the enumerator for its next time")
         self._answer(dealer.deal())
@@ -386,6 +388,17 @@ class SourceTask(OperatorTask):
     def _pickled(self, value: Any, what: str) -> bytes:
         """A value of the user's that goes into a checkpoint or to another subtask."""
         return self.call_user(lambda: pickle.dumps(value, 5), what=f"pickling {what}")  # type: ignore[no-any-return]
+
+    def _split(self, split: Any) -> bytes:
+        data = self._pickled(split, "a split")
+        if len(data) > LARGEST_SPLIT:
+            raise self.user_error(
+                ValueError(
+                    f"a split of the source has {len(data) / 2**20:.0f} MiB, pickled, and at most {LARGEST_SPLIT >> 20} MiB "
+                    f"travel to its reader: let a split say where the records are, and not hold them"
+                )
+            )
+        return data
 
     def confirm(self, checkpoint: int) -> None:
         self._cuts.complete(checkpoint)

@@ -34,11 +34,34 @@ class Ask(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 class Deal(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """To a reader: splits (number, pickled) to read. `last`: there will be no others for it. `forget`: what it said has
-    ended, and the enumerator has forgotten."""
+    ended, and the enumerator has forgotten. `more`: this is a part of what it was dealt, and others follow."""
 
     splits: list[tuple[int, bytes]] = []
     last: bool = False
     forget: list[int] = []
+    more: bool = False
+
+
+MESSAGE_BYTES = 16 << 20
+"""Splits that are dealt out together travel in messages of about so many bytes."""
+LARGEST_SPLIT = 32 << 20
+"""A split that is larger, pickled, is refused where it is listed: it must fit into a message."""
+
+
+def in_messages(message: Ask | Deal) -> list[Ask | Deal]:
+    """A message in parts that can travel. Of a deal only the last part ends the reader's waiting."""
+    if isinstance(message, Ask):
+        return [message]
+    parts: list[list[tuple[int, bytes]]] = [[]]
+    size = 0
+    for index, split in message.splits:
+        if parts[-1] and size + len(split) > MESSAGE_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append((index, split))
+        size += len(split)
+    whole = msgspec.structs.replace(message, splits=parts[-1])
+    return [*[Deal(part, more=True) for part in parts[:-1]], whole]
 
 
 class Post(msgspec.Struct, frozen=True, omit_defaults=True):
