@@ -49,6 +49,7 @@ class Point:
     published: dict[bytes, list[Any]]
     prepared: dict[bytes, list[Any]]
     """Of what the manifest has, what was not published."""
+    settled: set[bytes]
 
 
 class Restorable:
@@ -130,7 +131,7 @@ class Restorable:
 
     def _committed(self, name: str, manifest: Manifest) -> None:
         self.kept[name] = {name, *(file.name for file in manifest.files), *manifest.older}
-        tokens = [one.data for one in manifest.prepared]
+        tokens = [self.files._bytes(one) for one in manifest.prepared]
         self.points.append(
             Point(
                 name,
@@ -139,6 +140,7 @@ class Restorable:
                 self.files.claims,
                 dict(self.book.published),
                 {token: self.book.prepared[token] for token in tokens if token in self.book.prepared},
+                set(self.book.settled),
             )
         )
         try:
@@ -211,7 +213,7 @@ def run_again(
     with the output of both runs together. `build` makes the job, given the name of its book and the folder."""
     wrong = []
     for point in chance.sample(points, min(most, len(points))):
-        book = BOOKS["again"] = Book(prepared=dict(point.prepared), published=dict(point.published))
+        book = BOOKS["again"] = Book(dict(point.prepared), dict(point.published), settled=set(point.settled))
         files = WatchedFiles([book])
         assert book.committed is not None
         book.committed.update(point.published, point.prepared)
