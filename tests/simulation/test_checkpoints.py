@@ -237,6 +237,29 @@ def test_what_a_driver_prepared_that_died_before_its_first_checkpoint_is_removed
     assert died
 
 
+class _Removed(WatchedFiles):
+    """Somebody deletes everything when there have been three checkpoints."""
+
+    def _made(self, name: str, data: bytes) -> None:
+        super()._made(name, data)
+        if self.commits == 3:
+            self.contents.clear()
+
+
+@pytest.mark.parametrize("then", ["the next checkpoint", "a restart"])
+def test_a_job_whose_checkpoints_are_deleted_fails_and_publishes_nothing_twice(ledger: Ledger, then: str) -> None:
+    """A restart in the emptied folder found no checkpoint: the job began anew, and published everything once more."""
+    files = _Removed([ledger.book])
+    faults = [Fault(0, "kill", after="commit 3 done")] if then == "a restart" else []
+    world = simulation(counted.build, ledger, files, faults=faults)
+    assert world.run() is JobStatus.FAILED
+    cause = world.coordinator.cause
+    assert cause is not None and cause.kind == "state" and "CheckpointsRemoved" in cause.message
+    assert "was removed, or a part of it, while job 'story' ran" in cause.message
+    assert check_records(ledger.book, counted.expected(240), counted.order, partly=True) == []
+    assert files.commits == 3
+
+
 def test_of_two_drivers_only_the_newer_one_commits(ledger: Ledger) -> None:
     """The old one was asleep, wakes up with all its workers, and goes on as if nothing had happened."""
     for seed in range(8):

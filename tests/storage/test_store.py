@@ -318,6 +318,28 @@ def test_a_start_removes_what_a_run_that_was_killed_has_left(url: str, manifest:
     assert store.names(2) == ["2/chk-3/w0-0.state", "2/claim", "2/ready"]
 
 
+@pytest.mark.parametrize("had", ["no checkpoint", "one, deleted by hand since", "one after a restart"])
+def test_inputs_of_a_run_go_where_nobody_can_have_gone_on_from_it(had: str, manifest: Making) -> None:
+    """A DataFrame is written as a whole for each start. Of runs that were killed before their first checkpoint each one
+    stayed. Where there was a checkpoint, a later run may have gone on from it, and its sources still read the files."""
+    files = MemoryFiles()
+    dead = MemoryStore("job", files)
+    dead.claim("dead")
+    put(dead, "1/inputs/in-0/part-0.arrow")
+    if had == "one after a restart":
+        dead.claim("dead")
+    if had != "no checkpoint":
+        dead.commit(len(dead.incarnations()), 0, encode_manifest(manifest(1, run_id="dead")))
+    between = MemoryStore("job", files)
+    between.claim("between")
+    if had == "one, deleted by hand since":
+        files.delete(["1/0.manifest"])
+    store = MemoryStore("job", files)
+    store.claim("run")
+    gone = store.sweep(store.incarnations()[-1])
+    assert gone == (["1/inputs/in-0/part-0.arrow"] if had == "no checkpoint" else [])
+
+
 def test_nothing_goes_of_an_earlier_run_whose_manifests_cannot_all_be_read(tmp_path: Path, manifest: Making) -> None:
     dead = Store(str(tmp_path), "job")
     dead.claim("dead")

@@ -49,9 +49,10 @@ class Leftovers:
         self._give_up_uploads(set(incarnations))
         return gone
 
-    def of_earlier_runs(self, incarnations: Sequence[int]) -> list[str]:
-        """State files that no manifest names, and files half made, under incarnations of runs that can commit no more.
-        Raises `CheckpointCorrupt` where a manifest cannot be read: what it names is not known."""
+    def of_earlier_runs(self, incarnations: Sequence[int], run_of: Callable[[int], str | None]) -> list[str]:
+        """State files that no manifest names, and files half made, under incarnations of runs that can commit no more; and
+        the files of inputs of runs that never had a checkpoint. Raises `CheckpointCorrupt` where a manifest cannot be read:
+        what it names is not known."""
         names = [name for incarnation in incarnations for name in self.names(incarnation)]
         named: set[str] = set()
         for name in names:
@@ -60,7 +61,15 @@ class Leftovers:
                 manifest = decode_manifest(data, self._folder.url_of(name))
                 named.update([*(file.name for file in manifest.files), *manifest.older])
         self._give_up_uploads(set(incarnations))
-        return [name for name in names if name not in named and (_is_state(name) or _is_temporary(name))]
+        # A seal in the first slot: there was no manifest when the next run claimed, so nobody has gone on from this one.
+        begun = {run_of(incarnation) for incarnation in incarnations if not self.is_seal(f"{incarnation}/0.manifest")}
+        unread = {incarnation for incarnation in incarnations if run_of(incarnation) not in begun}
+        return [
+            name
+            for name in names
+            if (name not in named and (_is_state(name) or _is_temporary(name)))
+            or (_is_input(name) and _incarnation_of(name) in unread)
+        ]
 
     def names(self, incarnation: int) -> list[str]:
         """Every file under an incarnation."""
@@ -81,7 +90,7 @@ class Leftovers:
         if own and MANIFEST.fullmatch(kind):
             return not self.is_seal(name)
         marked = own and kind.endswith(".published")
-        return _is_state(name) or marked or _is_temporary(name) or (over and kind == "inputs")
+        return _is_state(name) or marked or _is_temporary(name) or (over and _is_input(name))
 
     def _manifest(self, name: str) -> bytes | None:
         if name.count("/") != 1 or MANIFEST.fullmatch(name.rpartition("/")[2]) is None:
@@ -112,6 +121,10 @@ def _incarnation_of(name: str) -> int | None:
 
 def _is_state(name: str) -> bool:
     return name.split("/")[1].startswith("chk-")
+
+
+def _is_input(name: str) -> bool:
+    return name.split("/")[1] == "inputs"
 
 
 def _is_temporary(name: str) -> bool:

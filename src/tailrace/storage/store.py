@@ -431,15 +431,16 @@ class Store:
 
     def sweep(self, before: int, needed: Iterable[str] = ()) -> list[str]:
         """Deletes what this run has left under its incarnations below `before`: state files and manifests that are not
-        among `needed`, and files half made. Of earlier runs it deletes, once, state files that no manifest names, and files
-        half made. No claim goes, and no seal. Files of inputs (`<incarnation>/inputs`) are needed as long as the run lasts:
-        they go only where `before` is above every incarnation of it, as it is at the end. Returns the names."""
+        among `needed`, and files half made. Of earlier runs it deletes, once, state files that no manifest names, files half
+        made, and inputs of those that never had a checkpoint. No claim goes, and no seal. Own files of inputs
+        (`<incarnation>/inputs`) are needed as long as the run lasts: they go only where `before` is above every incarnation
+        of it, as it is at the end. Returns the names."""
         over = all(held < before for held in self._held)
         own = [held for held in self._held if held < before]
         gone = self._leftovers.of_this_run(own, set(needed), over) if own else []
         self.delete(gone)
         if self._held and not self._leftovers.earlier_swept:
-            earlier = self._leftovers.of_earlier_runs(self._unswept())
+            earlier = self._leftovers.of_earlier_runs(self._unswept(), self._run_of)
             self.delete(earlier)
             gone += earlier
             self._leftovers.earlier_swept = True
@@ -467,6 +468,10 @@ class Store:
         """Incarnations of earlier runs, back to that of the newest one that has swept what was before it."""
         earlier = [one for one in self.incarnations() if one < self._held[0]]
         return list(back_to_the_mark(earlier, lambda one: self.folder.exists(f"{one}/swept")))
+
+    def _run_of(self, incarnation: int) -> str | None:
+        owner = self.owner(incarnation)
+        return None if owner is None else owner.run_id
 
     def _unpublished(self, incarnation: int) -> bool:
         for number in self._numbers(incarnation):
