@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -288,3 +289,100 @@ def test_timestamps_survive_an_aggregate() -> None:
             return (stream if form == "columns" else stream.to_rows()).key_by("k").count().process(at)
 
         assert records(program) == ([5.0, 3.0, 4.0] if form == "rows" else [5.0, 4.0])
+
+
+# Decimals, instants and scalars of numpy.
+
+LONG = Decimal("123456789012345678901234567890.12")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_sums_and_means_of_decimals_are_not_rounded(form: str, parallelism: int) -> None:
+    """Python's own context has 28 digits, and Arrow's sums wrap around at 38."""
+    rows = [("a", LONG), ("a", Decimal("0.01")), ("a", None), ("a", Decimal("0.02"))]
+    found = final(form, rows, (pa.string(), pa.decimal128(34, 2)), parallelism, s=tr.Sum("x"), m=tr.Mean("x"))
+    mean = Decimal("41152263004115226300411522630.050000")
+    assert found == {"'a'": (Decimal("123456789012345678901234567890.15"), mean)}
+
+
+def test_a_sum_of_decimals_beyond_38_digits_is_exact_in_rows_and_refused_in_columns() -> None:
+    rows, kinds = [("a", Decimal(2**126))] * 4, (pa.string(), pa.decimal128(38, 0))
+    assert final("rows", rows, kinds, s=tr.Sum("x")) == {"'a'": (Decimal(4 * 2**126),)}
+    with pytest.raises(tr.JobFailed, match=r"'s' is declared decimal128.38, 0., and Decimal.'340282366920938463463"):
+        final("columns", rows, kinds, s=tr.Sum("x"))
+
+
+def test_a_mean_of_decimals_has_four_more_digits_rounded_half_up() -> None:
+    rows = [("a", Decimal("1.00")), ("a", Decimal("1.00")), ("a", Decimal("0.00"))]
+    for form in FORMS:
+        assert final(form, rows, (pa.string(), pa.decimal128(5, 2)), m=tr.Mean("x")) == {"'a'": (Decimal("0.666667"),)}
+
+
+def test_decimals_of_the_users_functions_are_theirs_to_round() -> None:
+    third = records(lambda env: env.from_collection([1]).key_by(lambda x: 0).sum(lambda x: Decimal(x) / 3))
+    assert third == [(0, Decimal(1) / 3)]
+
+
+def test_decimals_that_come_behind_whole_numbers_are_not_rounded_unseen() -> None:
+    """Only the first value of a batch is looked at before: that a later sum was rounded is seen behind it."""
+    with pytest.raises(tr.JobFailed, match="a sum of decimals among other numbers may have been rounded"):
+        records(lambda env: env.from_collection([1, LONG]).key_by(lambda x: 0).sum(lambda x: x))
+    assert records(lambda env: env.from_collection([1, Decimal("0.5")]).key_by(lambda x: 0).sum(lambda x: x))[-1] == (
+        0,
+        Decimal("1.5"),
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_aggregate_may_be_asked_for_twice(form: str) -> None:
+    rows = [("a", 1), ("a", 2)]
+    found = final(form, rows, (pa.string(), pa.int64()), n=tr.Count(), again=tr.Count(), s=tr.Sum("x"), t=tr.Sum("x"))
+    assert found == {"'a'": (2, 2, 3, 3)}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rate", [None, 1.0])
+def test_the_later_instant_is_the_larger_one_in_the_repeated_hour(form: str, rate: float | None) -> None:
+    """02:30 comes twice in that night, and Python compares wall clocks. With a rate each record is a batch."""
+    early = dt.datetime(2024, 10, 27, 0, 30, tzinfo=dt.UTC)
+    late = dt.datetime(2024, 10, 27, 1, 10, tzinfo=dt.UTC)
+    schema = pa.schema({"k": pa.string(), "x": pa.timestamp("us", "Europe/Berlin")})
+
+    def program(env: tr.Environment) -> Any:
+        source = tr.sources.Generator(lambda: iter([("a", early), ("a", late)]), rate=rate)
+        stream = env.from_source(source, parallelism=1).to_columns(schema)
+        keyed = (stream if form == "columns" else stream.to_rows()).key_by("k")
+        return keyed.aggregate(low=tr.Min("x"), high=tr.Max("x")).map(tuple)
+
+    _, low, high = records(program)[-1]
+    assert (low.astimezone(dt.UTC), high.astimezone(dt.UTC)) == (early, late)
+
+
+def test_a_key_of_columns_emits_once_for_all_zeros_and_all_nans_of_a_batch() -> None:
+    rows = [(0.0, 1), (-0.0, 1), (NAN, 1), (-NAN, 1)]
+    schema = pa.schema({"k": pa.float64(), "x": pa.int64()})
+    found = records(lambda env: env.from_collection(rows, parallelism=1).to_columns(schema).key_by("k").count())
+    assert [count for _, count in map(tuple, found)] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("keys", "counts"),
+    [
+        ([Decimal(1), np.int64(1)], [1, 2]),
+        ([(Decimal(1),), (np.int64(1),)], [1, 2]),
+        ([np.int64(1), Decimal(1), 1.0], [1, 2, 3]),
+        ([-(2.0**61), np.int64(-(2**61) - 1)], [1, 1]),
+        ([(-(2.0**61),), (np.int64(-(2**61) - 1),)], [1, 1]),
+    ],
+)
+def test_scalars_of_numpy_are_the_keys_that_they_stand_for(keys: list[Any], counts: list[int]) -> None:
+    """numpy rounds when it compares, and its integers cannot be compared with a Decimal at all."""
+    found = records(lambda env: env.from_collection(keys, parallelism=1).key_by(lambda k: k).count())
+    assert [count for _, count in found] == counts
+
+
+def test_a_key_that_numpy_may_mistake_in_the_midst_of_a_batch_is_never_mistaken() -> None:
+    keys = [1, -(2.0**61), np.int64(-(2**61) - 1)]
+    with pytest.raises(tr.JobFailed, match=r"numpy may take this key for another one.*key\.item"):
+        records(lambda env: env.from_collection(keys, parallelism=1).key_by(lambda k: k).count())

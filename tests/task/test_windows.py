@@ -313,3 +313,70 @@ def test_rows_and_columns_give_the_same_windows(data: st.DataObject) -> None:
     assert in_columns.results == in_rows.results
     assert in_columns.late == in_rows.late
     assert in_columns.late_records == in_rows.late_records
+
+
+# At the edges of time.
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("offset", [-9.2233e12, 9.2233e12])
+def test_a_huge_offset_shifts_windows_as_a_small_one_does(form: str, offset: float) -> None:
+    found = Ran(at(1.7e9), tr.Tumbling(10, offset=offset), summed, form).results
+    assert found == [("a", 1.7e9, 1.7e9 + 10, 1, 1)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_time_at_the_ends_of_time_is_refused(form: str) -> None:
+    for time in (9.22337203685e12, -9.22337203685e12):
+        with pytest.raises(tr.JobFailed, match="too far off for a window"):
+            Ran(at(time), tr.Tumbling(1000), summed, form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nanoseconds_before_1970_belong_to_the_window_before(form: str) -> None:
+    batch = pa.record_batch({"k": ["a"], "t": pa.array([-1], pa.timestamp("ns"))})
+    env = tr.Environment(parallelism=1)
+    stream = env.from_collection([0]).map_batches(lambda _: batch, schema="n long")
+    timed = (stream if form == "columns" else stream.to_rows()).assign_timestamps("t")
+    sink = timed.key_by("k").window(tr.Tumbling(10)).count().map(tuple).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert sink.result() == [("a", -10.0, 0.0, 1)]
+
+
+def test_in_columns_a_sliding_window_fires_again_once_for_a_batch() -> None:
+    """Records of one batch reach a window by several ways: as its first part, and as its second."""
+    batches = [[("a", 4.0, 1), ("a", 40.0, 1)], [("a", 6.0, 1), ("a", 9.0, 1)]]
+
+    class Two(tr.Reader):
+        def __init__(self, done: int) -> None:
+            self.position_, self.waited = done, False
+
+        def read(self, limit: int, now: float) -> Any:
+            if self.position_ == 2:
+                return None
+            if self.position_ and not self.waited:
+                self.waited = True
+                return pa.RecordBatch.from_pylist([], SCHEMA)
+            self.position_ += 1
+            rows = batches[self.position_ - 1]
+            return pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
+
+        @property
+        def position(self) -> int:
+            return self.position_
+
+    class Source(tr.Source):
+        form = "columns"
+
+        def splits(self, parallelism: int) -> list[int]:
+            return [0]
+
+        def reader(self, split: int, position: int | None = None) -> tr.Reader:
+            return Two(position or 0)
+
+    env = tr.Environment(parallelism=1)
+    stream = env.from_source(Source()).assign_timestamps("at")
+    windows = stream.key_by("k").window(tr.Sliding(10, 5), allowed_lateness=100)
+    sink = windows.count().map(tuple).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert [row for row in sink.result() if row[1] == 0.0] == [("a", 0.0, 10.0, 1), ("a", 0.0, 10.0, 3)]

@@ -454,6 +454,11 @@ def _stored_form(key: object) -> object:
     return key
 
 
+def storable(number: int | float | Decimal) -> bool:
+    """Whether a dictionary that holds this number finds it by what equals it only, whatever of numpy is looked up."""
+    return number != number or _unless_mistakable(number) is not _NEVER
+
+
 def _unless_mistakable(number: int | float | Decimal) -> object:
     """The number, or `_NEVER` if a different number of numpy might be taken for it, or if it is a NaN."""
     if -2 <= number <= 2:

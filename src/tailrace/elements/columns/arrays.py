@@ -89,7 +89,7 @@ def array_of(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
 
 
 def _scalars(values: Sequence[Any], kind: pa.DataType, path: str, what: str) -> pa.Array:
-    if set(map(type, values)) <= _EXACT[what]:
+    if _seen_exact(values, what) or set(map(type, values)) <= _EXACT[what]:
         try:
             array = _at_once(values, kind, what)
         except REFUSALS:
@@ -97,6 +97,28 @@ def _scalars(values: Sequence[Any], kind: pa.DataType, path: str, what: str) -> 
         if array is not None:
             return array
     return _one_by_one(values, kind, path, what)
+
+
+def _seen_exact(values: Sequence[Any], what: str) -> bool:
+    """Whether it is seen, faster than by looking at every type, that Arrow takes all values exactly or refuses them."""
+    try:
+        if what == "integer":
+            return type(sum(values)) is int  # with a truth value among them, which Arrow refuses
+        if what == "float":
+            return type(sum(values)) in (float, int)  # the same; see `_doubles`
+        if what == "text":
+            return "".join(values) is not None
+    except TypeError:  # there is a None, or something else
+        return False
+    return what in ("boolean", "decimal")  # here Arrow is strict
+
+
+def _doubles(values: Sequence[Any]) -> pa.Array | None:
+    """Floats and integers. Arrow takes truth values too, as 0 and 1: so these are looked at."""
+    array = pa.array(values, pa.float64())
+    numbers = array.to_numpy(zero_copy_only=False)
+    suspects = np.flatnonzero((numbers == 0) | (numbers == 1)).tolist()
+    return None if any(type(values[at]) is bool for at in suspects) else array
 
 
 def _one_by_one(values: Sequence[Any], kind: pa.DataType, path: str, what: str) -> pa.Array:
@@ -117,8 +139,8 @@ def _one_by_one(values: Sequence[Any], kind: pa.DataType, path: str, what: str) 
 
 def _at_once(values: Sequence[Any], kind: pa.DataType, what: str) -> pa.Array | None:
     """All values by Arrow, or None where it may not be exact. Raises what Arrow raises."""
-    if what == "float" and kind.bit_width < 64:
-        return _narrow_floats(values, kind)
+    if what == "float":
+        return _doubles(values) if kind.bit_width == 64 else _narrow_floats(values, kind)
     if what == "timestamp" and not _zones_fit(values, kind):
         return None
     if what == "time" and any(value.tzinfo is not None for value in values if value is not None):
@@ -132,7 +154,7 @@ def _at_once(values: Sequence[Any], kind: pa.DataType, what: str) -> pa.Array | 
 
 
 def _narrow_floats(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
-    if int in set(map(type, values)):
+    if not set(map(type, values)) <= {float, _NONE}:
         return None
     return narrowed(pa.array(values, pa.float64()), kind)
 
@@ -154,10 +176,12 @@ _tzinfo = attrgetter("tzinfo")
 def _zones_fit(values: Sequence[Any], kind: pa.DataType) -> bool:
     """Whether datetimes have zones where the type has one, and none where it has none. What cannot be seen at a glance is
     left to the way value by value."""
-    zones = {id(zone): zone for zone in map(_tzinfo, filter(None, values))}
+    zones = list(map(_tzinfo, filter(None, values)))
+    if not zones or zones.count(zones[0]) == len(zones):
+        zones = zones[:1]
     if kind.tz is None:
-        return set(zones) <= {id(None)}
-    return all(isinstance(zone, timezone | ZoneInfo) for zone in zones.values())
+        return all(zone is None for zone in zones)
+    return all(isinstance(zone, timezone | ZoneInfo) for zone in zones)
 
 
 # Nested types.
@@ -165,7 +189,7 @@ def _zones_fit(values: Sequence[Any], kind: pa.DataType) -> bool:
 
 def _mask(values: Sequence[Any]) -> pa.Array | None:
     nulls = [value is None for value in values]
-    return pa.array(nulls, pa.bool_()) if any(nulls) else None
+    return pa.array(nulls, pa.bool_()) if True in nulls else None
 
 
 def lists_from(lengths: np.ndarray[Any, Any], mask: pa.Array | None, child: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -210,15 +234,16 @@ def _sequences(values: Sequence[Any], kind: pa.DataType, path: str) -> list[Sequ
     return [() if value is None else _sequence(value, kind, path) for value in values]
 
 
-def _lengths(parts: list[Any]) -> np.ndarray[Any, Any]:
-    return np.fromiter(map(len, parts), np.int64, len(parts))
+def _lengths(parts: Sequence[Any]) -> np.ndarray[Any, Any]:
+    return np.array(list(map(len, parts)), np.int64)
 
 
 def _list(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
-    parts = _sequences(values, kind, path)
+    whole = set(map(type, values)) == {list}
+    parts = values if whole else _sequences(values, kind, path)
     child = array_of(list(chain.from_iterable(parts)), kind.value_type, f"{path}[]")
     check_field(child, kind.value_field, f"{path}[]")
-    return lists_from(_lengths(parts), _mask(values), child, kind)
+    return lists_from(_lengths(parts), None if whole else _mask(values), child, kind)
 
 
 def _fixed_list(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
@@ -261,17 +286,18 @@ def _pairs(value: Any, kind: pa.DataType, path: str) -> list[Any]:
 
 def _struct(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
     names = [field.name for field in kind]
-    present = [value for value in values if value is not None]
+    mask = _mask(values)
+    present = list(values) if mask is None else [value for value in values if value is not None]
     try:
         columns = column_lists(present, names, plain=False)
     except Misfit as error:
         raise Misfit(f"column {path!r}: {error}") from None
-    if len(present) < len(values):
+    if mask is not None:
         columns = [_spread(column, values) for column in columns]
     children = [
         array_of(column, field.type, f"{path}.{field.name}") for column, field in zip(columns, kind, strict=True)
     ]
-    return struct_from(children, _mask(values), kind, path, len(values))
+    return struct_from(children, mask, kind, path, len(values))
 
 
 def _spread(column: Sequence[Any], values: Sequence[Any]) -> list[Any]:

@@ -107,7 +107,8 @@ def _mappings(values: list[Any], names: list[str]) -> list[Sequence[Any]]:
         columns: list[Sequence[Any]] = [[value[name] for value in values] for name in names]
     except KeyError:
         columns = []
-    if not columns or set(map(len, values)) != {count}:
+    # None has fewer names than there are columns: so none has more where they have as many in all.
+    if not columns or sum(map(len, values)) != count * len(values):
         for at, value in enumerate(values):
             try:
                 check_names(tuple(value), names, f"a record of type {type(value).__name__}")
@@ -128,13 +129,16 @@ def _by_position(values: list[Any], names: list[str], fields: Sequence[str]) -> 
     """Tuples whose items have these names."""
     if fields is not names and tuple(fields) != tuple(names):
         check_names(fields, names, f"a record of type {type(values[0]).__name__}")
-    if set(map(len, values)) != {len(names)}:
-        at, value = next((at, value) for at, value in enumerate(values) if len(value) != len(names))
+    try:
+        columns: list[Sequence[Any]] = list(zip(*values, strict=True))
+    except ValueError:
+        columns = []
+    if len(columns) != len(names):
+        at, value = next(((at, value) for at, value in enumerate(values) if len(value) != len(names)), (0, values[0]))
         raise Misfit(
             f"a record has {len(value)} values, the schema {len(names)} ({', '.join(names)}): {shortened(value, 80)}",
             at,
         )
-    columns: list[Sequence[Any]] = list(zip(*values, strict=True)) if names else []
     if fields is names or tuple(fields) == tuple(names):
         return columns
     at_field = {name: i for i, name in enumerate(fields)}

@@ -7,20 +7,22 @@ per distinct key and batch; the batch is aggregated by Arrow first and only its 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
-from decimal import localcontext
+from decimal import Decimal, Inexact, getcontext, localcontext
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tailrace.api.aggregates import BuiltinAggregate, held, is_builtin
+from tailrace.api.aggregates import BuiltinAggregate, Mean, Sum, held, is_builtin
 from tailrace.api.functions import Function, as_callable
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.columns.exact import EXACT
 from tailrace.elements.columns.schemas import OneSchema
+from tailrace.elements.keys import storable
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, Reduce
@@ -117,6 +119,9 @@ class AggregateTask(StatefulTask):
         self.inputs = [FieldReader(getattr(f, "of", None), node.name, ctx.subtask) for f in self.functions]
         self._loop = compiled_loop(self.functions) if self.builtin else None
         self._read = [i for i, f in enumerate(self.functions) if self.builtin and "x" in f.step]
+        self._sums = [i for i in self._read if isinstance(self.functions[i], Sum | Mean)]
+        self._careful = False
+        """Whether batches of rows are taken the careful way, from now on."""
         self._schema = OneSchema()
         """Of what comes in columns."""
         self._merge: Callable[..., list[list[Any]]] | None = None
@@ -143,21 +148,62 @@ class AggregateTask(StatefulTask):
         if not values:
             return
         try:
-            # The user's functions are called before: decimals are theirs to round.
-            keys = list(map(self.keys.getter(values), values))
-            columns = [list(map(self.inputs[i].getter(values), values)) for i in self._read]
-            with localcontext(EXACT):
-                out = loop(settled_keys(keys), self.table.top, self._first, *columns)
+            out = self._carefully(values, loop) if self._needs_care(values) else self._fast(values, loop)
+        except UserCodeError:
+            raise
         except Exception as error:
             raise self._named(error, values) from error
         if len(out) != len(values):  # a StopIteration from the user's function ends `map` without an error
             raise self._named(StopIteration(), values)
         self.out(Rows(out, rows.times))
 
+    def _fast(self, values: list[Any], loop: Callable[..., list[Any]]) -> list[Any]:
+        """The loop over records as they come. Whether it rounded a decimal, or may have taken a key for another, is seen
+        behind it."""
+        context, careful = getcontext(), self._careful
+        before, context.flags[Inexact] = context.flags[Inexact], False
+        columns = [map(self.inputs[i].getter(values), values) for i in self._read]
+        out = loop(map(self.keys.getter(values), values), self.table.top, self._first, *columns)
+        rounded, context.flags[Inexact] = context.flags[Inexact], context.flags[Inexact] or before
+        if rounded and any(isinstance(item, Decimal) for record in out for item in _flat(record[1:])):
+            what = "a sum of decimals among other numbers may have been rounded; give the aggregate decimals only"
+            raise self.user_error(ArithmeticError(what), what=what)
+        if self._careful is not careful:
+            self._check_keys(values)
+        return out
+
+    def _carefully(self, values: list[Any], loop: Callable[..., list[Any]]) -> list[Any]:
+        """The same with decimals that are not rounded, and keys that are settled before. The user's functions are called
+        first: their decimals are theirs to round."""
+        keys = settled_keys(list(map(self.keys.getter(values), values)))
+        columns = [list(map(self.inputs[i].getter(values), values)) for i in self._read]
+        with localcontext(EXACT):
+            return loop(keys, self.table.top, self._first, *columns)
+
+    def _needs_care(self, values: list[Any]) -> bool:
+        """Whether there are decimals to sum, or keys that numpy would round when it compares. What begins otherwise and
+        changes is noticed by `_fast`."""
+        if not self._careful:
+            with suppress(Exception):  # it is raised again, and told, when the records are read
+                self._careful = _mistakable(self.keys.getter(values)(values[0]))
+                for i in self._sums:
+                    first = next((x for x in map(self.inputs[i].getter(values), values) if x is not None), None)
+                    self._careful = self._careful or isinstance(first, Decimal)
+        return self._careful
+
+    def _check_keys(self, values: list[Any]) -> None:
+        """A key that numpy may take for another one came in the midst of a batch: raises where numpy has a say in it."""
+        for value in values:
+            key = self.keys.getter(values)(value)
+            if any(isinstance(item, np.generic) for item in (key if isinstance(key, tuple) else (key,))):
+                what = "numpy may take this key for another one, because it rounds to compare; make it Python's: key.item()"
+                raise self.user_error(ValueError(what), value, what=what)
+
     def _first(self, key: Any) -> tuple[Any, ...]:
         """The state of a key that the top of the table does not find as it is: one from below, a new one, or a NaN. It
         begins with the key as the table holds it: what was restored has another NaN in it."""
         held, table = settled(key), self.table
+        self._careful = self._careful or _mistakable(held)
         found: tuple[Any, ...] | None = table.top.get(held)
         if found is None and table.layered:
             found = table.find(held)
@@ -232,7 +278,8 @@ def compiled_loop(aggregates: list[Any]) -> Callable[..., list[Any]]:
         "  out = []; append = out.append",
         f"  for k{loop_vars}, in zip(keys{columns}):",
         f"    try: _, {', '.join(names)} = table[k]",
-        f"    except KeyError: k, {', '.join(names)} = first(k)",
+        # Numbers of numpy cannot be compared with a Decimal: a TypeError.
+        f"    except (KeyError, TypeError): k, {', '.join(names)} = first(k)",
     ]
     for i, aggregate in enumerate(aggregates):
         step = _numbered(aggregate.step, i)
@@ -266,6 +313,20 @@ def compiled_merge(aggregates: list[Any]) -> Callable[..., list[list[Any]]]:
     scope |= {"datetime": datetime, "held": held}
     exec(compile("\n".join(lines), FUSED, "exec"), scope)
     return scope["merge"]  # type: ignore[no-any-return]
+
+
+def _mistakable(key: Any) -> bool:
+    """Whether a number of numpy may be taken for this key, or this is one (see `elements.keys`)."""
+    if isinstance(key, tuple):
+        return any(map(_mistakable, tuple.__iter__(key)))
+    if isinstance(key, np.generic):
+        return True
+    return isinstance(key, int | float | Decimal) and not storable(key)
+
+
+def _flat(items: tuple[Any, ...]) -> Iterator[Any]:
+    for item in items:
+        yield from item if isinstance(item, tuple) else (item,)
 
 
 def _numbered(expression: str, i: int) -> str:
