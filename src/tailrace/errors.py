@@ -6,6 +6,7 @@ noticed ourselves and that carries its own story.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 OWN_FOLDER = __file__.rpartition("errors.py")[0]
@@ -147,6 +148,14 @@ class InternalError(TailraceError):
         self.story = tuple(story)
         told = "".join(f"\n  {line}" for line in self.story)
         super().__init__(f"{message} (this is a bug in tailrace; please report it with this story){told}")
+
+
+def level_of_user() -> int:
+    """How far up the stack of the caller the user's own code is: the `stacklevel` of a warning that points at it."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN_FOLDER):
+        level, frame = level + 1, frame.f_back
+    return level + 1
 
 
 def shortened(value: object, limit: int = 200) -> str:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tailrace as tr
 from tailrace.elements.convert import rows_of
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, NO_TIME, isoformat, micros
 from tailrace.task.operators.timestamps import arrow_times, times_of
@@ -118,3 +119,20 @@ def test_times_are_shown_as_spark_shows_them() -> None:
     assert isoformat(MIN_TIME) == "-inf"
     assert isoformat(MAX_TIME) == "end"
     assert isoformat(10**18) == "1000000000000.0 s"
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+@pytest.mark.parametrize("kind", [int, float])
+def test_a_number_that_can_only_be_milliseconds_is_refused(form: str, kind: Any) -> None:
+    """Taken as seconds it lay in the year 55840: all windows of the day were one, and nobody said so."""
+    env = tr.Environment(parallelism=1)
+    rows = env.from_collection([("a", kind(1_700_000_000)), ("b", kind(1_700_000_000_000))])
+    if form == "columns":
+        schema = "k string, at long" if kind is int else "k string, at double"
+        rows.to_columns(schema).assign_timestamps("at", name="times").sink_to(tr.sinks.Collect())
+    else:
+        rows.assign_timestamps(lambda r: r[1], name="times").sink_to(tr.sinks.Collect())
+    with pytest.raises(
+        tr.JobFailed, match=r"operator 'times'.*1,700,000,000,000 seconds .* divide milliseconds by 1,000"
+    ):
+        tr.testing.run(env)

@@ -139,3 +139,26 @@ def test_what_cannot_be_driven_is_told() -> None:
         tr.testing.harness(Totals())
     with pytest.raises(tr.ConfigError, match=r"the function declares no state 'sum'; it has \['total'\]"):
         tr.testing.harness(Totals(), key=by_name).state("sum")
+
+
+@pytest.mark.parametrize("number", [0, 2, 3])
+def test_an_input_that_the_function_does_not_have_is_refused(number: int) -> None:
+    """The record went in as if it had come on an input that there is."""
+
+    class One(tr.ProcessFunction):
+        def process(self, value: Any, ctx: tr.Context) -> Any:
+            return [value]
+
+    with pytest.raises(tr.ConfigError, match=rf"input={number}.*One has input 1; only a tr.CoProcessFunction has two"):
+        tr.testing.harness(One()).push(1, input=number)
+
+
+def test_a_third_input_of_two_is_refused() -> None:
+    class Two(tr.CoProcessFunction):
+        def process1(self, value: Any, ctx: tr.Context) -> Any:
+            return [value]
+
+        process2 = process1
+
+    with pytest.raises(tr.ConfigError, match=r"input=3.*Two has input 1 and 2"):
+        tr.testing.harness(Two()).push(1, input=3)

@@ -29,6 +29,7 @@ from tailrace.api.functions import (
 )
 from tailrace.api.nodes import Stream, Upstream, add_node, check_together
 from tailrace.api.released import check_times
+from tailrace.api.sides import warn_of_tag
 from tailrace.api.windows import WindowSpec
 from tailrace.elements.batches import Form
 from tailrace.elements.timestamps import micros
@@ -205,6 +206,8 @@ class DataStream(Stream):
         late = isinstance(node.operator, ops.Window)
         if late and tag != "late":
             raise GraphError(f"side_output: window {node.name!r} has one side output, 'late', and none {tag!r}")
+        if isinstance(node.operator, ops.Process | ops.KeyedProcess | ops.CoProcess):
+            warn_of_tag(node.operator.fn, tag, node.name)
         return DataStream(self.env, ((node.id, tag),), self._input_form(node) if late else "rows")
 
     def _input_form(self, node: Node) -> Form:

@@ -22,9 +22,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-from tailrace.errors import ProtocolViolation
+from tailrace.errors import ConfigError, ProtocolViolation
 from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Heartbeat, Hello, Peer, PeerHello
 from tailrace.runtime.link import CONTROL, FRAME, Link, LinkError, TooLarge
@@ -591,7 +591,16 @@ def _allow_many_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _no_breakpoint(*args: object, **options: object) -> NoReturn:
+    raise ConfigError(
+        "breakpoint() needs a terminal, and a worker is a process of Spark without one; run the dataflow in the calling "
+        "process: tr.testing.run(env)"
+    )
+
+
 def run_worker(config: WorkerConfig, load: Callable[[bytes], JobSpec]) -> str:
     """The whole life of a worker in this process and thread. Returns why it left; raises what nobody should raise."""
     _allow_many_files()
+    if os.environ.get("PYTHONBREAKPOINT") is None:  # who has set it knows what follows
+        sys.breakpointhook = _no_breakpoint
     return WorkerProcess(config, load).run()

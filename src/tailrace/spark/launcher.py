@@ -19,7 +19,7 @@ from tailrace.connectors.sinks import Collect, Result, Table, remove_unfinished
 from tailrace.connectors.sources import Collection
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator, Limits
-from tailrace.errors import OWN_FOLDER, ConfigError
+from tailrace.errors import ConfigError, level_of_user
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
@@ -109,7 +109,7 @@ def submit(
     incarnation, abandoned = 0, list[str]()
     try:
         if slots.warning is not None:
-            warnings.warn(slots.warning, stacklevel=_level_of_user())
+            warnings.warn(slots.warning, stacklevel=level_of_user())
         if store is not None:
             incarnation = store.claim(spec.run_id)
             abandoned = store.abandoned()
@@ -196,7 +196,7 @@ def _warn_of_later(origin: Origin | None, store: Store | None) -> None:
         f"checkpoint {origin.manifest.checkpoint} ({origin.path}) is not the newest of this job, which is "
         f"{origin.later[-1][0]}: what later ones have published is visible already, and is written once more; "
         f"remove it, if it is to be there once. They stay, with what they have prepared: you can still start from them",
-        stacklevel=_level_of_user(),
+        stacklevel=level_of_user(),
     )
 
 
@@ -212,7 +212,7 @@ def _warn_of_lost_output(origin: Origin | None, plan: Plan) -> None:
         warnings.warn(
             f"what the sink with the uid {uid!r} had prepared and not published ({count} transactions) is given up: it will "
             f"never be visible, and its hidden files stay where they are",
-            stacklevel=_level_of_user(),
+            stacklevel=level_of_user(),
         )
 
 
@@ -241,14 +241,6 @@ def _told(plan: Plan) -> list[tuple[str, Callable[[], object]]]:
             if getattr(told, "__func__", None) is not connectors.Sink.published:
                 sinks.setdefault(id(node.operator.sink), (node.name, told))
     return list(sinks.values())
-
-
-def _level_of_user() -> int:
-    """How far up the stack the user's own code is, for a warning that points at it."""
-    level, frame = 0, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN_FOLDER):
-        level, frame = level + 1, frame.f_back
-    return level + 1
 
 
 def _tidier(plan: Plan, run_id: str) -> Callable[..., None]:

@@ -34,7 +34,14 @@ class Harness:
         task.open()
 
     def push(self, value: Any, timestamp: Instant | None = None, *, input: int = 1) -> list[Any]:
-        """One record into the function (`input` 1 or 2 for a `CoProcessFunction`); returns what came out of it."""
+        """One record into the function (`input` 1 or 2 for a `CoProcessFunction`); returns what came out of it. Raises
+        `ConfigError` for an input that the function does not have."""
+        inputs = (1, 2) if isinstance(self._task, CoProcessTask) else (1,)
+        if input not in inputs:
+            name, has = type(self._task.fn).__name__, " and ".join(map(str, inputs))
+            raise ConfigError(
+                f"push(..., input={input!r}): {name} has input {has}; only a tr.CoProcessFunction has two"
+            )
         times = None if timestamp is None else np.array([micros(timestamp)], np.int64)
         return self._fired(lambda: self._push(Rows([value], times), input - 1))
 

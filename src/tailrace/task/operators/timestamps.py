@@ -126,14 +126,14 @@ class TimestampsTask(OperatorTask):
         rows = batch.to_rows()
         values = self.reader.values(rows)
         try:
-            return times_of(values)
+            return in_seconds(times_of(values))
         except (TypeError, OverflowError):
             raise self._named(rows, values) from None
 
     def _arrow_times(self, batch: Columns, name: str) -> Times:
         column = column_of(batch, name, self.node.name, self.ctx.subtask)
         try:
-            return arrow_times(column)
+            return in_seconds(arrow_times(column))
         except (TypeError, OverflowError, pa.ArrowInvalid) as error:
             what = f"the timestamps in column {name!r} cannot be used: {error}"
             raise self.user_error(error.with_traceback(None), what=what) from error
@@ -141,11 +141,15 @@ class TimestampsTask(OperatorTask):
     def _named(self, rows: Rows, values: list[Any]) -> Exception:
         for time, value in zip(values, rows.values, strict=True):
             try:
-                times_of([time])
+                in_seconds(times_of([time]))
             except (TypeError, OverflowError) as error:
                 what = f"the timestamp from {describe_selector(self.spec.fn)!r} cannot be used: {error}"
                 return self.user_error(error, value, what=what)
         raise AssertionError("a batch of timestamps failed but each of them is good")
+
+
+YEAR_10000 = 253_402_300_800_000_000
+"""The first microsecond after the year 9999. Every time since 1978 in milliseconds, taken as seconds, lies behind it."""
 
 
 def times_of(values: list[Any]) -> Times:
@@ -159,6 +163,16 @@ def times_of(values: list[Any]) -> Times:
     if len(kinds) == 1 and kinds <= {datetime, date, timedelta, int}:
         return np.array(list(map(micros, values)), np.int64)
     return np.array([NO_TIME if value is None else micros(value) for value in values], np.int64)
+
+
+def in_seconds(times: Times) -> Times:
+    """The times as they are. Raises `OverflowError` for one behind the year 9999: a number of milliseconds, most likely."""
+    if len(times) and (latest := int(times.max())) >= YEAR_10000:
+        raise OverflowError(
+            f"{latest // 1_000_000:,} seconds since 1970 lie behind the year 9999; a number is one of seconds: divide "
+            f"milliseconds by 1,000"
+        )
+    return times
 
 
 def arrow_times(column: pa.Array) -> Times:

@@ -1,0 +1,51 @@
+"""Side outputs that nobody emits to: a misspelt tag is a stream without records, and the records themselves go nowhere."""
+
+from __future__ import annotations
+
+import dis
+import warnings
+from collections.abc import Iterator
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from tailrace.errors import level_of_user
+
+
+def warn_of_tag(fn: Any, tag: str, operator: str) -> None:
+    """Warns, at the user's line, where all that can be seen of a function emits to other tags than `tag`. It is no error:
+    the function may emit to it by way of another one."""
+    tags = emitted(fn)
+    if tags and tag not in tags:
+        said = " and ".join(map(repr, sorted(tags)))
+        warnings.warn(
+            f"side_output({tag!r}): nothing in the function of operator {operator!r} emits to {tag!r}; it emits to {said}",
+            stacklevel=level_of_user(),
+        )
+
+
+def emitted(fn: Any) -> set[str]:
+    """The tags to which a function or the methods of a function object emit; empty where some are not constants."""
+    found: set[str] = set()
+    for code in _bodies(fn):
+        instructions = list(dis.get_instructions(code))
+        for at, one in enumerate(instructions):
+            if one.argval != "emit" or one.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+                continue
+            following = [i for i in instructions[at + 1 : at + 4] if i.opname not in ("PUSH_NULL", "CACHE", "PRECALL")]
+            if not following or following[0].opname != "LOAD_CONST" or not isinstance(following[0].argval, str):
+                return set()
+            found.add(following[0].argval)
+    return found
+
+
+def _bodies(fn: Any) -> Iterator[CodeType]:
+    functions = [fn] if isinstance(fn, FunctionType | MethodType) else []
+    if not functions:
+        functions = [
+            value for owner in type(fn).__mro__ for value in vars(owner).values() if isinstance(value, FunctionType)
+        ]
+    waiting = [function.__code__ for function in functions]
+    while waiting:
+        code = waiting.pop()
+        yield code
+        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
