@@ -43,6 +43,8 @@ class Building:
         self.told: list[list[tr.DataStream]] = [[]]
         """What operators tell, for each loop around the place at hand."""
         self.records: dict[Events, tr.DataStream] = {}
+        self.origin = flow.source
+        """What event time at the place at hand cannot be ahead of."""
 
     def everything(self) -> tr.DataStream:
         """All records that come out, and all that operators tell."""
@@ -140,8 +142,10 @@ class Building:
         return columns.map_batches(fn.MovedBatches(number), **options).map(fn.as_record, uid=f"rows{number}")
 
     def _join(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        """What is joined with has an operator of its own, of another parallelism perhaps."""
         table = self.of(self.flow.table, "table").enter(stream.scope)
-        return stream.connect(table).key_by(fn.key_of, fn.key_of).process(_Joined(), **options)
+        table = table.map(tuple, uid=f"table{do.number}", parallelism=do.parallelism)
+        return stream.connect(table).key_by(fn.key_of, fn.key_of).process(_Joined(), uid=options["uid"])
 
     def _owner(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         return stream.broadcast().process(fn.Owner(), **options)
@@ -157,7 +161,7 @@ class Building:
         return stream.key_by(fn.key_of).process(fn.Later(), **options)
 
     def _held(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
-        return self._numbering(fn.Held(do.number, self.flow.source), do, stream, options)
+        return self._numbering(fn.Held(do.number, self.origin), do, stream, options)
 
     def _last_call(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         return stream.key_by(fn.key_of).process(fn.LastCall(), **options)
@@ -165,8 +169,11 @@ class Building:
     def _more(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         assert do.events is not None
         more = self.of(do.events, f"more{do.number}").enter(stream.scope)
-        around = tuple(self.around)
-        return stream.union(more.map(lambda r: _entering(around, r), **options))
+        around, origin = tuple(self.around), self.origin
+        self.origin = do.events
+        entering = self.steps(do.inside, more.map(lambda r: _entering(around, r), **options))
+        self.origin = origin
+        return stream.union(entering)
 
     # Windows: a stream goes on beside them.
 
@@ -175,7 +182,7 @@ class Building:
         late = windows.side_output("late")
         self.tell(late.map(lambda r: ("late", number, *r), uid=f"late{number}"))
         what = "sum" if self.around else "window"
-        self.tell(windows.process(fn.NotTooEarly(what, number, self.flow.source), uid=f"checked{number}"))
+        self.tell(windows.process(fn.NotTooEarly(what, number, self.origin), uid=f"checked{number}"))
         return stream
 
     def _tumbling(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:

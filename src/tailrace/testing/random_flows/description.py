@@ -72,6 +72,8 @@ class Do:
     """What comes in by it, in "more"."""
     phases: tuple[int, ...] = ()
     """In which phases an "extra" is there."""
+    inside: tuple[Step, ...] = ()
+    """What is done with that by itself, before it joins the others."""
 
 
 @dataclass(frozen=True)
@@ -158,14 +160,19 @@ class Flow:
 def _all(steps: tuple[Step, ...]) -> Iterator[Step]:
     for step in steps:
         yield step
-        yield from (_all(step.body) if isinstance(step, Loop) else ())
-        yield from (_all(step.left + step.right) if isinstance(step, Fork) else ())
+        yield from _all(_inside(step))
+
+
+def _inside(step: Step) -> tuple[Step, ...]:
+    if isinstance(step, Loop):
+        return step.body
+    return step.left + step.right if isinstance(step, Fork) else step.inside
 
 
 def _visits(steps: tuple[Step, ...]) -> int:
     found = 0
     for step in steps:
-        inside = step.body if isinstance(step, Loop) else step.left + step.right if isinstance(step, Fork) else ()
+        inside = _inside(step)
         found += (2 + _visits(inside)) * (step.laps + 1 if isinstance(step, Loop) else 1)
     return found
 
@@ -178,6 +185,8 @@ def changed(steps: tuple[Step, ...], change: Callable[[Step], tuple[Step, ...]])
             step = replace(step, body=changed(step.body, change))
         elif isinstance(step, Fork):
             step = replace(step, left=changed(step.left, change), right=changed(step.right, change))
+        elif step.inside:
+            step = replace(step, inside=changed(step.inside, change))
         found += change(step)
     return tuple(found)
 

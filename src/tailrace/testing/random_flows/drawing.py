@@ -38,6 +38,8 @@ class Phase:
     parallelism: int
     turns: int | None = None
     """None: to its end."""
+    after: str = ""
+    """The turns are counted from the first line of the trace that has this in it."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,18 @@ TIMELESS: tuple[Kind, ...] = ("later", "join", "hoard", "last call")
 WINDOWS: tuple[Kind, ...] = ("tumbling", "sliding", "windows of columns", "tumbling", "sliding")
 
 
-LARGEST = 700
+MOMENTS = (
+    "commit 2 done",
+    "commit 4 done",
+    "Advance",
+    "CallFinish",
+    "EndLoop",
+    "Release",
+    "SubtasksFinished",
+    "FINISHING",
+)
+"""At which a job may be left alone."""
+LARGEST = 400
 """The size of a flow, in records that operators get, is cut down to this."""
 
 
@@ -84,12 +97,10 @@ class _Drawing:
     def kinds(self, level: int, in_rounds: Loop | None) -> tuple[Kind, ...]:
         """What may be drawn at a place."""
         kinds: list[Kind] = [*ALWAYS, "held"]
-        if in_rounds is not None:
-            strict = in_rounds.rounds != "until dry"
-            ends: tuple[Kind, ...] = () if self.windows else ("to the round's end",) * 3
-            return tuple(kinds[:-1] if strict else kinds) + ends
+        if in_rounds is not None and (in_rounds.rounds != "until dry" or in_rounds.number % 2):
+            return ALWAYS if self.windows else (*ALWAYS, *("to the round's end",) * 3)
         kinds += WINDOWS if self.windows else TIMELESS
-        kinds += ["more"] if self.more < 2 else []
+        kinds += ["more"] * (2 - self.more)
         kinds += ["extra"] if self.phases > 1 else []
         kinds += ["twin"] if not level else []
         return tuple(kind for kind in kinds if not (self.endless and kind in ("hoard", "last call")))
@@ -101,9 +112,12 @@ class _Drawing:
         number = self.number()
         events: Events | None = None
         phases: tuple[int, ...] = ()
+        inside: tuple[Step, ...] = ()
         if kind == "more":
             self.more += 1
             events = self.events(rng.choice([3, 8, 12]), 100 * self.more, endless=self.endless and rng.random() < 0.5)
+            if level < LEVELS and in_rounds is None and rng.random() < 0.5:
+                inside = (self.loop(level),)
         if kind == "extra":
             phases = tuple(sorted(rng.sample(range(self.phases), rng.randint(1, self.phases - 1))))
         return Do(
@@ -113,6 +127,7 @@ class _Drawing:
             rng.choice([1, 2, 3]) if rng.random() < 0.15 else None,
             events,
             phases,
+            inside,
         )
 
     def distinct(self, n: int) -> int:
@@ -174,7 +189,7 @@ class _Drawing:
             return replace(made, body=self.steps(1, 3, 1, made))
         before = self.steps(0, 2, level + 1)
         inside: tuple[Step, ...] = ()
-        if level < LEVELS - 1 and rng.random() < (0.3 if level else 0.45):
+        if level < LEVELS - 1 and rng.random() < (0.25 if level else 0.4):
             inside = tuple(self.loop(level + 1) for _ in range(rng.choice([1, 1, 1, 2])))
         return replace(made, body=(*before, *inside, *self.steps(0, 2 if not before else 1, level + 1)))
 
@@ -182,7 +197,7 @@ class _Drawing:
         """A whole flow."""
         rng = self.rng
         n = rng.choice([6, 12, 20, 30])
-        source = self.events(n, 0, self.endless)
+        source = self.events(n, 0, self.endless and rng.random() < 0.6)
         table = replace(self.events(5, 50, self.endless and rng.random() < 0.4), distinct=5, splits=rng.choice([1, 2]))
         steps: list[Step] = []
         for _ in range(rng.choice([0, 1, 1, 1, 1, 2])):
@@ -229,7 +244,10 @@ def drawn(seed: int, faults: bool = True) -> Run:
     phases = [Phase(parallelism)]
     if checkpointing and rng.random() < 0.4:
         for _ in range(rng.choice([1, 1, 2])):
-            phases[-1] = replace(phases[-1], turns=rng.choice([300, 1_000, 3_000, 6_000]) + rng.randint(0, 300))
+            if rng.random() < 0.4:
+                phases[-1] = replace(phases[-1], turns=rng.randint(0, 40), after=rng.choice(MOMENTS))
+            else:
+                phases[-1] = replace(phases[-1], turns=rng.choice([300, 1_000, 3_000]) + rng.randint(0, 300))
             phases.append(Phase(rng.choice([1, 2, 3, parallelism])))
     flow = drawn_flow(seed, len(phases), None if checkpointing else False)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
@@ -264,7 +282,7 @@ def _interval(rng: random.Random, flow: Flow, network: str) -> int:
     flow time must pass quickly until the last of it is published."""
     tasks = 8 + 4 * len(list(flow.operators())) + 10 * len(list(flow.loops()))
     turn = sum(NETWORKS[network].step_cost) // 2
-    return int(max(1 * MS, tasks * turn * rng.choice([1, 2, 6])) * (5 if flow.endless else 1))
+    return int(max(1 * MS, tasks * turn * rng.choice([2, 4, 12])) * (5 if flow.endless else 1))
 
 
 def _in_loops(rng: random.Random, fault: Fault) -> Fault:
@@ -292,6 +310,7 @@ def options(run: Run) -> dict[str, set[Any]]:
         "silence": {events.silence > 0 for events in flow.sources()},
         "pace": {events.pace for events in flow.sources()},
         "phases": {len(run.phases)},
+        "left at": {phase.after for phase in run.phases},
         "another parallelism": {len({phase.parallelism for phase in run.phases}) > 1},
         "backend": {"disk" if run.disk else "memory"},
         "sink": {flow.sink},
@@ -312,3 +331,4 @@ def _places(steps: tuple[Step, ...], loops: int = 0) -> Iterator[tuple[str, str]
             yield from _places(step.left + step.right, loops)
         else:
             yield step.kind, "in loops" if loops > 1 else "in a loop" if loops else "outside"
+            yield from _places(step.inside, loops)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.testing.random_flows.drawing import Run, drawn, options
+from tailrace.testing.random_flows.drawing import MOMENTS, Run, drawn, options
 from tailrace.testing.random_flows.running import Outcome, carry_out
 
 EXPECTED: dict[str, frozenset[Any]] = {
@@ -40,6 +40,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
     "silence": frozenset({True, False}),
     "pace": frozenset({0, 300, 2_000}),
     "phases": frozenset({1, 2, 3}),
+    "left at": frozenset({"", *MOMENTS}),
     "another parallelism": frozenset({True, False}),
     "backend": frozenset({"memory", "disk"}),
     "sink": frozenset({None, 1, 2}),

@@ -184,7 +184,7 @@ class _Interpreter:
         entering = list(_records(do.events))
         for loop in self.around:
             entering = [record.wound(loop) for record in entering]
-        return entering
+        return self.steps(do.inside, entering)
 
     def tell(self, kind: str, number: int, record: Moving) -> None:
         """What an operator tells of a record that it lets pass."""

@@ -39,6 +39,9 @@ LEAST, EACH = 15_000, 15
 """A run whose faults are over is taken for one that never ends after so many turns, and so many for each time that an
 operator gets a record: several times what the slowest of thousands of seeds took."""
 
+PATIENCE = 6_000
+"""A job that is left alone at some moment is left alone after so many turns if that does not come."""
+
 
 @dataclass
 class Outcome:
@@ -168,10 +171,13 @@ class _Phases:
         done = self._all_there() if self.run.flow.endless and phase.turns is None else lambda: False
         limit = LEAST + EACH * self.run.flow.size
         since = 0
+        begun = _Moment(world, phase.after)
         world.start()
         while not world.coordinator.status.final:
-            if phase.turns is not None and world.turns >= phase.turns:
+            if phase.turns is not None and begun.at is not None and world.turns >= begun.at + phase.turns:
                 return
+            if begun.at is None and world.turns > PATIENCE:
+                begun.at = world.turns
             if world.disturbed:
                 since = world.turns
             if world.turns - since > limit:
@@ -250,6 +256,22 @@ class _Phases:
                     yield f"of operator {number} and key {key}, {place} was published after {last[number, key]}"
                     return
                 last[number, key] = place
+
+
+class _Moment:
+    """The turn at which something is noted in a simulation for the first time."""
+
+    def __init__(self, world: Simulation, text: str) -> None:
+        self.at = None if text else 0
+        note = world._note
+
+        def noted(line: str) -> None:
+            if self.at is None and text in line:
+                self.at = world.turns
+            note(line)
+
+        if text:
+            world._note = noted  # type: ignore[method-assign]
 
 
 def idle_tasks(world: Simulation) -> Iterator[str]:
