@@ -18,7 +18,7 @@ from tailrace.testing.random_flows.building import Building
 from tailrace.testing.random_flows.description import Do, Events, Flow, Fork, Loop, Step, changed, told
 from tailrace.testing.random_flows.drawing import Phase, Run, drawn, drawn_flow
 from tailrace.testing.random_flows.hunting import Hunt
-from tailrace.testing.random_flows.interpreter import Result, expected, gathered
+from tailrace.testing.random_flows.interpreter import Result, expected, gathered, rests
 from tailrace.testing.random_flows.running import carry_out, story
 from tailrace.testing.random_flows.shrinking import shrunk, smaller
 from tailrace.testing.scenarios import Scenario
@@ -183,3 +183,9 @@ def test_what_is_cut_down_is_still_a_flow() -> None:
 def test_changing_nothing_changes_nothing() -> None:
     flow = drawn_flow(8)
     assert changed(flow.steps, lambda step: (step,)) == flow.steps
+
+
+def test_a_loop_rests_at_most_once_more_than_a_record_is_held_in_it() -> None:
+    """Digits of loop 1 are 0, 1, 2: the last record passes the hoard three times."""
+    assert rests(flow_of(Loop(1, 0, (Do("hoard", 2),), laps=2), n=3)) == {1: 3}
+    assert rests(flow_of(Loop(1, 0, (Do("hoard", 2), Loop(3, 1, (Do("hoard", 4),))), laps=0), n=2)) == {1: 3}

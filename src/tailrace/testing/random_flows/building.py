@@ -9,6 +9,7 @@ import tailrace as tr
 from tailrace.testing.random_flows import functions as fn
 from tailrace.testing.random_flows import script
 from tailrace.testing.random_flows.description import LEVELS, Do, Events, Flow, Fork, Loop, Step
+from tailrace.testing.random_flows.interpreter import rests
 
 WINDOW = 8
 """The size of windows, in seconds of event time; some slide by half of it."""
@@ -39,6 +40,7 @@ class Building:
 
     def __init__(self, flow: Flow, env: tr.Environment, phase: int = 0, counting: bool = True) -> None:
         self.flow, self.env, self.phase, self.counting = flow, env, phase, counting
+        self.rests = rests(flow)
         self.around: list[Loop] = []
         self.told: list[list[tr.DataStream]] = [[]]
         """What operators tell, for each loop around the place at hand."""
@@ -153,7 +155,8 @@ class Building:
     def _hoard(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         if not self.counting:
             return stream.process(fn.Uncounted(), **options)
-        out = stream.process(fn.Hoard(do.number), **options)
+        most = self.rests[self.around[0].number] + 1 if self.around else 1
+        out = stream.process(fn.Hoard(do.number, most), **options)
         self.tell(out.side_output("told"))
         return out
 

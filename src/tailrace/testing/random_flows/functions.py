@@ -229,14 +229,14 @@ def joined(record: Record, value: int) -> Record:
 
 
 class Hoard(tr.ProcessFunction):
-    """Keeps what comes until `finish`, and counts how often that is called: each time all that is in the loop has passed
-    such a function once more, so it cannot be called more often than a record has passed them."""
+    """Keeps what comes until `finish`, and counts how often that is called. Each time all that is in the loop has passed
+    such a function once more: it cannot be called more often than a record has passed them, nor than `most` times."""
 
     kept = tr.OperatorState(list, default=[])
     calls = tr.OperatorState(int, default=0)
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, number: int, most: int) -> None:
+        self.number, self.most = number, most
 
     def process(self, record: Record, ctx: tr.Context) -> None:
         self.kept.value.append(record)
@@ -244,6 +244,8 @@ class Hoard(tr.ProcessFunction):
     def finish(self, ctx: tr.Context) -> Iterator[Any]:
         kept, self.kept.value = self.kept.value, []
         self.calls.value += 1
+        if self.calls.value > self.most:
+            ctx.emit("told", ("called too often", self.number, self.calls.value, self.most))
         for number, left, value, weight, passes in kept:
             if self.calls.value > passes + 1:
                 ctx.emit("told", ("called too often", self.number, number, self.calls.value, passes + 1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tailrace.testing.random_flows import script
@@ -26,11 +26,14 @@ class Moving:
     left: tuple[int, ...]
     value: int
     time: int
+    passes: int = 0
+    """How often a function has held it until `finish`, in its outermost loop."""
 
     def wound(self, loop: Loop) -> Moving:
         """As it comes into a loop."""
         digit = (self.id * 7 + loop.number * 3) % (loop.laps + 1)
-        return self._with_left(loop.level, digit)
+        wound = self._with_left(loop.level, digit)
+        return wound if loop.level else replace(wound, passes=0)
 
     def lapped(self, loop: Loop) -> Moving:
         """As it comes back."""
@@ -39,10 +42,10 @@ class Moving:
 
     def worth(self, value: int) -> Moving:
         """With another value."""
-        return Moving(self.id, self.left, value, self.time)
+        return replace(self, value=value)
 
     def _with_left(self, level: int, digit: int) -> Moving:
-        return Moving(self.id, (*self.left[:level], digit, *self.left[level + 1 :]), self.value, self.time)
+        return replace(self, left=(*self.left[:level], digit, *self.left[level + 1 :]))
 
 
 @dataclass
@@ -100,6 +103,14 @@ def expected(flow: Flow) -> Result:
     return _Interpreter(flow).result()
 
 
+def rests(flow: Flow) -> Counter[int]:
+    """How often each outermost loop comes to rest behind which something is held until `finish`, at most. Each rest brings
+    all records past at least one function that holds them; a last one may find nothing."""
+    interpreter = _Interpreter(flow)
+    interpreter.result()
+    return interpreter.passes
+
+
 class _Interpreter:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
@@ -111,6 +122,8 @@ class _Interpreter:
         self.brought: set[int] = set()
         """Operators that have brought more records in."""
         self.around: list[Loop] = []
+        self.passes: Counter[int] = Counter()
+        """Of each outermost loop, how often a record is held in it until `finish`, at most."""
         self.rounds: Counter[int] = Counter()
         """Of each loop in rounds, the round at hand."""
 
@@ -163,7 +176,14 @@ class _Interpreter:
             table = {(first + i) % KEYS: first + i for i in range(self.flow.table.n)}
             return [record.worth((record.value + 7 * table[record.id % KEYS] + 1) % MODULUS) for record in records]
         if kind == "held":
-            return [Moving(record.id, record.left, record.value, record.time + HOLD) for record in records]
+            return [replace(record, time=record.time + HOLD) for record in records]
+        if kind == "hoard":
+            held = [replace(record, passes=record.passes + 1) for record in records]
+            if self.around:
+                most = max((record.passes for record in held), default=0)
+                outermost = self.around[0].number
+                self.passes[outermost] = max(most, self.passes[outermost])
+            return held
         if kind == "more":
             return records + self.more(do)
         for record in records:

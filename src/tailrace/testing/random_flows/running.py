@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,13 +17,15 @@ from tailrace.errors import TailraceError
 from tailrace.storage.disk import DiskBackend
 from tailrace.task.idle import Reason
 from tailrace.testing.checker import BOOKS, Book, Ledger
+from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.loop_watch import LoopFiles, LoopWatch, counting_feedback
+from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.random_flows.building import Building
 from tailrace.testing.random_flows.description import told
 from tailrace.testing.random_flows.drawing import Phase, Run
 from tailrace.testing.random_flows.interpreter import Result, expected, gathered
-from tailrace.testing.restorable import Restorable
+from tailrace.testing.restorable import Restorable, run_again
 from tailrace.testing.scenarios import (
     BROKE,
     EXPECTED_CAUSES,
@@ -114,10 +117,16 @@ class _Phases:
         self.restorable = Restorable(self.files, self.book)
 
     def go(self) -> None:
-        """Runs them, and judges the last one."""
+        """Runs them, and judges the last one; then every complete checkpoint."""
+        self.judge(self.one_by_one())
+        if not self.outcome.wrong and not self.run.flow.endless and self.run.seed % 4 == 0:
+            self.again()
+
+    def one_by_one(self) -> Simulation:
+        """Runs the phases, and gives the last world that there was."""
         wrong, world = self.outcome.wrong, None
         for number, phase in enumerate(self.run.phases):
-            world = self.world(number, phase)
+            world = self.world(number, phase, self.name, self.files, self.run.world.faults)
             watch = LoopWatch(world, self.files)
             if self.now is not None:
                 world.now = self.now
@@ -133,9 +142,25 @@ class _Phases:
                 break
             self.now = world.now
         assert world is not None
-        self.judge(world)
+        return world
 
-    def world(self, number: int, phase: Phase) -> Simulation:
+    def again(self) -> None:
+        """From some checkpoints the job is run again as it was in the last phase, without faults."""
+        last = len(self.run.phases) - 1
+        calm = replace(NETWORKS["fast"], max_turns=LEAST + EACH * self.run.flow.size)
+        self.outcome.wrong += run_again(
+            self.restorable.points,
+            lambda book, files: self.world(
+                last, self.run.phases[last], book, files, (), origin="latest", conditions=calm
+            ),
+            lambda book: [*book.wrong, *self.expected.differences(gathered(book.records()))],
+            random.Random(f"tailrace again {self.run.seed}"),
+        )
+        self.outcome.covered["ran again from a checkpoint"] += min(2, len(self.restorable.points))
+
+    def world(
+        self, number: int, phase: Phase, name: str, files: MemoryFiles, faults: tuple[Fault, ...], **options: Any
+    ) -> Simulation:
         """The simulation of a phase."""
         made = self.run.world
         env = tr.Environment(
@@ -147,23 +172,26 @@ class _Phases:
         )
         counting = len({one.parallelism for one in self.run.phases}) == 1
         stream = Building(self.run.flow, env, number, counting).everything()
-        stream.sink_to(Ledger(self.name), uid="ledger", parallelism=self.run.flow.sink)
+        stream.sink_to(Ledger(name), uid="ledger", parallelism=self.run.flow.sink)
+        chosen: dict[str, Any] = {
+            "conditions": NETWORKS[made.network],
+            "origin": "latest" if number else None,
+            "run_id": f"run{number}" if name == self.name else "again",
+        }
         world = prepared_simulation(
             env,
             name="random",
             seed=made.seed * 8 + number,
-            conditions=NETWORKS[made.network],
             limits=LIMITS,
             keep_trace=self.keep_trace,
             checkpoints=made.checkpoints,
             restarts=lambda: strategy(made.restarts),
-            files=self.files,
-            faults=made.faults,
-            origin="latest" if number else None,
-            run_id=f"run{number}",
+            files=files,
+            faults=faults,
+            **(chosen | options),
         )
         if self.folder is not None:
-            world.backend = _on_disk(Path(self.folder) / str(number), world)
+            world.backend = _on_disk(Path(tempfile.mkdtemp(dir=self.folder)), world)
         return world
 
     def through(self, world: Simulation, phase: Phase) -> None:
