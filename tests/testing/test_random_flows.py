@@ -185,7 +185,8 @@ def test_changing_nothing_changes_nothing() -> None:
     assert changed(flow.steps, lambda step: (step,)) == flow.steps
 
 
-def test_a_loop_rests_at_most_once_more_than_a_record_is_held_in_it() -> None:
-    """Digits of loop 1 are 0, 1, 2: the last record passes the hoard three times."""
+def test_a_loop_rests_once_more_than_what_is_fed_back_was_held() -> None:
+    """Digits of loop 1 are 0, 1, 2: the last record passes the hoard three times, the last time without coming back."""
     assert rests(flow_of(Loop(1, 0, (Do("hoard", 2),), laps=2), n=3)) == {1: 3}
-    assert rests(flow_of(Loop(1, 0, (Do("hoard", 2), Loop(3, 1, (Do("hoard", 4),))), laps=0), n=2)) == {1: 3}
+    assert rests(flow_of(Loop(1, 0, (Loop(3, 1, ()), Do("hoard", 2)), laps=0), n=2)) == {1: 1}
+    assert rests(flow_of(Loop(1, 0, (Do("hoard", 2), Loop(3, 1, ())), laps=0), n=2)) == {1: 2}

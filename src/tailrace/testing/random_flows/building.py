@@ -155,7 +155,7 @@ class Building:
     def _hoard(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         if not self.counting:
             return stream.process(fn.Uncounted(), **options)
-        most = self.rests[self.around[0].number] + 1 if self.around else 1
+        most = self.rests[self.around[0].number] if self.around else 1
         out = stream.process(fn.Hoard(do.number, most), **options)
         self.tell(out.side_output("told"))
         return out

@@ -104,11 +104,11 @@ def expected(flow: Flow) -> Result:
 
 
 def rests(flow: Flow) -> Counter[int]:
-    """How often each outermost loop comes to rest behind which something is held until `finish`, at most. Each rest brings
-    all records past at least one function that holds them; a last one may find nothing."""
+    """How often each outermost loop comes to rest and has `finish` called, at most. Each rest brings all records past at
+    least one function that holds them until then, and another one follows only if something was fed back behind it."""
     interpreter = _Interpreter(flow)
     interpreter.result()
-    return interpreter.passes
+    return interpreter.rests
 
 
 class _Interpreter:
@@ -122,8 +122,8 @@ class _Interpreter:
         self.brought: set[int] = set()
         """Operators that have brought more records in."""
         self.around: list[Loop] = []
-        self.passes: Counter[int] = Counter()
-        """Of each outermost loop, how often a record is held in it until `finish`, at most."""
+        self.rests: Counter[int] = Counter()
+        """Of each outermost loop, how often it comes to rest, at most."""
         self.rounds: Counter[int] = Counter()
         """Of each loop in rounds, the round at hand."""
 
@@ -157,6 +157,8 @@ class _Interpreter:
             done = self.steps(loop.body, todo)
             out += [record for record in done if record.left[loop.level] <= 0]
             todo = [record.lapped(loop) for record in done if record.left[loop.level] > 0]
+            outermost = self.around[0].number
+            self.rests[outermost] = max(1, self.rests[outermost], *(record.passes + 1 for record in todo))
             self.rounds[loop.number] += 1
             last = loop.rounds in ("at most", "until") and self.rounds[loop.number] == loop.limit
             if last or not todo:
@@ -178,12 +180,7 @@ class _Interpreter:
         if kind == "held":
             return [replace(record, time=record.time + HOLD) for record in records]
         if kind == "hoard":
-            held = [replace(record, passes=record.passes + 1) for record in records]
-            if self.around:
-                most = max((record.passes for record in held), default=0)
-                outermost = self.around[0].number
-                self.passes[outermost] = max(most, self.passes[outermost])
-            return held
+            return [replace(record, passes=record.passes + 1) for record in records]
         if kind == "more":
             return records + self.more(do)
         for record in records:
