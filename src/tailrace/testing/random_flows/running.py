@@ -150,13 +150,18 @@ class _Phases:
         calm = replace(NETWORKS["fast"], max_turns=LEAST + EACH * self.run.flow.size)
         self.outcome.wrong += run_again(
             self.restorable.points,
-            lambda book, files: self.world(
-                last, self.run.phases[last], book, files, (), origin="latest", conditions=calm
+            lambda book, files: self._later(
+                self.world(last, self.run.phases[last], book, files, (), origin="latest", conditions=calm)
             ),
             lambda book: [*book.wrong, *self.expected.differences(gathered(book.records()))],
             random.Random(f"tailrace again {self.run.seed}"),
         )
         self.outcome.covered["ran again from a checkpoint"] += min(2, len(self.restorable.points))
+
+    def _later(self, world: Simulation) -> Simulation:
+        """Behind all that has happened so far."""
+        world.now = self.now if self.now is not None else world.now
+        return world
 
     def world(
         self, number: int, phase: Phase, name: str, files: MemoryFiles, faults: tuple[Fault, ...], **options: Any
