@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tailrace.testing.finding import find
 from tailrace.testing.planted import BUGS, planted
 from tailrace.testing.planting import RANDOM
+from tailrace.testing.random_flows.drawing import drawn
+from tailrace.testing.random_flows.running import carry_out
 from tailrace.testing.search import search
 
 SEEDS = 60
@@ -32,3 +36,11 @@ def test_without_the_bug_the_same_scenarios_are_exactly_once(name: str) -> None:
         pass
     _, failed = search(range(3), bug.program, tune=bug.tune)
     assert [one.wrong for one in failed] == []
+
+
+@pytest.mark.parametrize("name", sorted(name for name, bug in BUGS.items() if bug.program == RANDOM))
+def test_without_the_bug_the_random_flow_that_shows_it_is_right(name: str) -> None:
+    bug = BUGS[name]
+    run = drawn(bug.seed)
+    assert bug.wants(run)
+    assert carry_out(replace(run, world=bug.tune(run.world))).wrong == []

@@ -26,6 +26,7 @@ from tailrace.task.restore import Restorer
 from tailrace.task.slice import Slice
 from tailrace.task.worker import Worker
 from tailrace.testing.faults import Fault
+from tailrace.testing.planted_flows import FLOW_BUGS
 from tailrace.testing.planted_loops import LOOP_BUGS
 from tailrace.testing.planting import Bug, Patches, method
 from tailrace.testing.scenarios import Scenario
@@ -401,6 +402,7 @@ BUGS: dict[str, Bug] = {
             _words_that_come_after_barriers,
         ),
         *LOOP_BUGS,
+        *FLOW_BUGS,
     )
 }
 
