@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
 from tailrace.connectors import folders
 from tailrace.connectors.folders import Hidden, Origin
+from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquet import columns_with_statistics
 from tailrace.elements.columns.schemas import batch_as
 from tailrace.errors import ConfigError, GraphError
@@ -164,9 +165,9 @@ class _ParquetWriter(_FileWriter):
 
     def write(self, batch: Any) -> None:
         if self.schema is None:
-            self.schema = batch.schema
+            self.schema = self._columns(batch.schema)
         # Batches come in one schema. Only a column that was null so far may have got a type since this file was begun.
-        self.waiting.append(batch_as(batch, self.schema))
+        self.waiting.append(self._fitting(batch_as(batch, self.schema)))
         self.rows += batch.num_rows
         if self.file is None:
             self._statistics = self._statistics or columns_with_statistics(self.schema)
@@ -175,6 +176,14 @@ class _ParquetWriter(_FileWriter):
             )
         if self.rows >= self.group_rows:
             self._write_group()
+
+    def _columns(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of the file, where the stream's are these and none were given."""
+        return schema
+
+    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch as it is written. Raises `ValueError` for what does not fit."""
+        return batch
 
     def _write_group(self) -> None:
         if self.waiting:
@@ -196,6 +205,25 @@ class _ParquetWriter(_FileWriter):
         super().close()
 
 
+class _TableWriter(_ParquetWriter):
+    """Refuses what Spark's INSERT would refuse, and pads what it would pad."""
+
+    def __init__(self, path: str, ctx: SinkContext, schema: pa.Schema | None, limits: dict[str, Limit]) -> None:
+        super().__init__(path, ctx, schema)
+        self.limits = limits
+
+    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name, limit in self.limits.items():
+            at = batch.schema.get_field_index(name)
+            row = limit.first_too_long(batch.column(at))
+            if row is not None:
+                self.record = batch.slice(row, 1).to_pylist()[0]
+                raise ValueError(f"column {name!r} is {limit.text}, and a value is longer than that")
+            if limit.pads:
+                batch = batch.set_column(at, batch.schema.field(at), limit.padded(batch.column(at)))
+        return batch
+
+
 class Table(_FileSink):
     """Rows of a Spark table: a Parquet table that is not partitioned. `name` is as Spark knows it. A table that is not
     there is created with `schema`; the columns of one that is there must be those of `schema`, where it is given."""
@@ -208,20 +236,24 @@ class Table(_FileSink):
             raise ConfigError(f"Table takes the name of a table, not {name!r}")
         self.name = name
         self.schema = _arrow_schema(schema)
+        self.limits: dict[str, Limit] = {}
         self._refresh: Callable[[], object] | None = None
 
     @property
     def place(self) -> str | None:
         return f"table {self.name}"
 
-    def bind(self, path: str, schema: pa.Schema, refresh: Callable[[], object]) -> None:
-        """The launcher has found the table: where it is, its columns, and how Spark is told that there are more rows."""
-        self.path, self.schema, self._refresh = folders.normal(path), schema, refresh
+    def bind(
+        self, path: str, schema: pa.Schema, refresh: Callable[[], object], limits: dict[str, Limit] | None = None
+    ) -> None:
+        """The launcher has found the table: where it is, its columns, how Spark is told that there are more rows, and how
+        long their texts may be."""
+        self.path, self.schema, self._refresh, self.limits = folders.normal(path), schema, refresh, limits or {}
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
         if self.path is None:
             raise ConfigError(f"table {self.name!r}: tables are Spark's, so the job must run on Spark: env.execute()")
-        return _ParquetWriter(self.path, ctx, self.schema)
+        return _TableWriter(self.path, ctx, self.schema, self.limits)
 
     def published(self) -> None:
         if self._refresh is not None:

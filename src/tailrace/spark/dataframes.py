@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tailrace.api.connectors import SinkContext, SinkWriter
 from tailrace.connectors.sinks import Result, _ParquetWriter
@@ -25,6 +26,7 @@ from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError, GraphError
 from tailrace.spark.defaults import DEFAULTS
 from tailrace.spark.session import active_or_local
+from tailrace.spark.types import check_names, check_types, spark_columns
 
 _BATCH_ROWS = 8192
 
@@ -42,6 +44,7 @@ def arrow_schema(schema: Any) -> pa.Schema:
         raise GraphError(
             f'a schema is DDL text such as "id long, name string", a StructType or a pyarrow.Schema, not {schema!r}'
         )
+    check_types(schema, "schema")
     # TIMESTAMP is a moment. PySpark wants to be told the zone it is shown in from 4.1 on, and does not ask before.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **zone)
@@ -108,6 +111,7 @@ class DataFrameSource(ArrowFiles):
                 f"from_dataframe: the DataFrame has several columns named {', '.join(map(repr, twice))}; rename them, as "
                 f"with df.toDF(...)"
             )
+        check_types(df.schema, "from_dataframe")
         super().__init__([], tuple(df.columns), form)
         self.df = df
         self.materialised = False
@@ -204,6 +208,51 @@ def _writer(folder: str, columns: list[str]) -> Any:
     return write
 
 
+_WHO = "to_dataframe"
+_AS_WRITTEN = {
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "mergeSchema": "false",
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+}
+
+
+def _literal(path: str) -> str:
+    """A local path for Spark, which would take some characters for a pattern, and a path without a scheme for one of its
+    default filesystem."""
+    return "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", path)
+
+
+def _schema_of(files: list[str]) -> pa.Schema:
+    """The columns of files that were written without a schema given. Raises `GraphError` where they differ."""
+    first = pq.read_schema(files[0])
+    for path in files[1:]:
+        other = pq.read_schema(path)
+        if other != first:
+            raise GraphError(
+                f"{_WHO}: the records of the stream do not have the same columns everywhere: {_columns(first)}, and "
+                f"{_columns(other)}; give to_dataframe a schema"
+            )
+    return first
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+class _ResultWriter(_ParquetWriter):
+    """Writes what Spark can read again."""
+
+    def __init__(self, path: str, ctx: SinkContext, schema: pa.Schema | None, case_sensitive: bool) -> None:
+        super().__init__(path, ctx, schema)
+        self.case_sensitive = case_sensitive
+
+    def _columns(self, schema: pa.Schema) -> pa.Schema:
+        check_names(schema, _WHO, case_sensitive=self.case_sensitive)
+        return spark_columns(schema, _WHO)
+
+
 class DataFrame(Result):
     """A sink whose result is a Spark DataFrame: `dataframe()`, once the job has finished. `schema` is DDL text, a
     `StructType` or a `pyarrow.Schema`; a stream in columns may leave it out."""
@@ -211,12 +260,20 @@ class DataFrame(Result):
     description = "dataframe"
 
     def __init__(self, schema: Any = None) -> None:
-        self.schema = None if schema is None else arrow_schema(schema)
+        self.schema = None if schema is None else spark_columns(arrow_schema(schema), _WHO)
         self.form = "columns" if self.schema is not None else None
         self.spark: Any = None
+        self.case_sensitive = False
+
+    def prepare(self, spark: Any) -> None:
+        """The launcher says which session will read the result. Raises `GraphError` where it could not."""
+        self.spark = spark
+        self.case_sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
+        if self.schema is not None:
+            check_names(self.schema, _WHO, case_sensitive=self.case_sensitive)
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
-        return _ParquetWriter(self._bound(), ctx, self.schema)
+        return _ResultWriter(self._bound(), ctx, self.schema, self.case_sensitive)
 
     def dataframe(self) -> Any:
         """The published records. Raises `GraphError` before the job has run, and where it ran without Spark."""
@@ -228,10 +285,11 @@ class DataFrame(Result):
             )
         if not files and self.schema is None:
             raise GraphError("the stream gave no record, so its columns are not known; give to_dataframe a schema")
+        schema = spark_schema(self.schema if self.schema is not None else _schema_of(files))
         if not files:
-            return spark.createDataFrame([], spark_schema(self.schema))
-        reader = spark.read if self.schema is None else spark.read.schema(spark_schema(self.schema))
-        return reader.parquet(*files)
+            return spark.createDataFrame([], schema)
+        # As they were written, whatever the session is set to: it would shift old dates, or guess types.
+        return spark.read.schema(schema).options(**_AS_WRITTEN).parquet(*map(_literal, files))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "spark": None}

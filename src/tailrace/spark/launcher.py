@@ -311,6 +311,6 @@ def _prepare_files(
                 base = folder = folder or work_folder(spark, env.work_dir)
             operator.sink.bind(os.path.join(base, f"out-{node.id}"))
             if isinstance(operator.sink, DataFrame):
-                operator.sink.spark = spark
+                operator.sink.prepare(spark)
         elif isinstance(operator, Sink) and isinstance(operator.sink, Table):
             prepare_table(spark, operator.sink)

@@ -8,6 +8,8 @@ from typing import Any
 from tailrace.connectors.sinks import Table
 from tailrace.errors import ConfigError
 from tailrace.spark.dataframes import arrow_schema, spark_schema
+from tailrace.spark.texts import limits_of, plain_texts
+from tailrace.spark.types import check_types
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,9 @@ class Found:
     kind: str
     location: str
     partitioned: bool
+    bucketed: bool
+    name: str
+    """With catalog and database, quoted."""
 
 
 def prepare_table(spark: Any, sink: Table) -> None:
@@ -35,11 +40,15 @@ def prepare_table(spark: Any, sink: Table) -> None:
         first = str(error).strip().splitlines()[0]
         raise ConfigError(f"table {name!r}: Spark refuses it: {first}") from None
     _check(name, found)
+    limits = limits_of(columns, name)
+    columns = plain_texts(columns)
+    check_types(columns, f"table {name!r}")
     if sink.schema is not None:
         _check_columns(name, columns, spark_schema(sink.schema))
     # Columns are found by name, so the order that the user gave, in which records may be tuples, stays.
     schema = sink.schema if sink.schema is not None else arrow_schema(columns)
-    sink.bind(found.location, schema, lambda: spark.catalog.refreshTable(name))
+    whole = found.name  # the user may use another database by the time
+    sink.bind(found.location, schema, lambda: spark.catalog.refreshTable(whole), limits)
 
 
 def describe(spark: Any, name: str) -> Found:
@@ -50,7 +59,15 @@ def describe(spark: Any, name: str) -> Found:
     after = next((i for i, column in enumerate(names) if column.startswith("# Detailed Table Information")), len(rows))
     told = dict(rows[after + 1 :])
     partitioned = any(column in ("# Partition Information", "# Partitioning") for column in names)
-    return Found((told.get("Provider") or "").lower(), told.get("Type") or "", told.get("Location") or "", partitioned)
+    parts = [told.get(part) for part in ("Catalog", "Database", "Table")]
+    return Found(
+        (told.get("Provider") or "").lower(),
+        told.get("Type") or "",
+        told.get("Location") or "",
+        partitioned,
+        (told.get("Num Buckets") or "-1") not in ("-1", "0"),
+        ".".join("`" + part.replace("`", "``") + "`" for part in parts if part) if parts[-1] else name,
+    )
 
 
 def _create(spark: Any, sink: Table) -> None:
@@ -73,6 +90,8 @@ def _check(name: str, found: Found) -> None:
         )
     if found.partitioned:
         raise ConfigError(f"table {name!r} is partitioned, and this sink writes into one folder; {instead}")
+    if found.bucketed:
+        raise ConfigError(f"table {name!r} is bucketed, and the files of this sink belong to no bucket; {instead}")
 
 
 def _check_columns(name: str, there: Any, given: Any) -> None:

@@ -1,0 +1,135 @@
+"""Which types of Spark are carried whole: their values come out as they went in, and so does the type. Others are refused
+by name, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.errors import GraphError
+
+_WHOLE = (
+    "BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "BinaryType", "DateType",
+    "TimestampType", "TimestampNTZType", "DecimalType",
+)  # fmt: skip
+_CAST = {
+    "CharType": "string",
+    "VarcharType": "string",
+    "DayTimeIntervalType": "interval day to second",
+    "YearMonthIntervalType": "an int of months",
+    "TimeType": "a string, or a long of microseconds",
+    "VariantType": "a string (to_json)",
+    "NullType": "the type that it is to have",
+    "GeometryType": "binary (st_asbinary)",
+    "GeographyType": "binary (st_asbinary)",
+}
+"""What to cast a type to that is not carried whole."""
+
+
+def check_types(schema: Any, who: str) -> None:
+    """Raises `GraphError` where a column of a `StructType` is of a type that is not carried whole."""
+    for field in schema.fields:
+        for path, kind in _leaves(field.dataType, field.name):
+            instead = _instead(kind)
+            if instead is not None:
+                raise GraphError(
+                    f"{who}: column {path!r} is of the type {_name(kind)}, which is not carried whole; cast it to {instead} "
+                    f"before"
+                )
+
+
+def _leaves(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The types without parts in a type, and where they are."""
+    name = type(kind).__name__
+    if name == "StructType":
+        for field in kind.fields:
+            yield from _leaves(field.dataType, f"{path}.{field.name}")
+    elif name == "ArrayType":
+        yield from _leaves(kind.elementType, f"{path}[]")
+    elif name == "MapType":
+        yield from _leaves(kind.keyType, f"{path}.key")
+        yield from _leaves(kind.valueType, f"{path}.value")
+    else:
+        yield path, kind
+
+
+def _instead(kind: Any) -> str | None:
+    """What to take instead of a type; None where it is carried whole."""
+    name = type(kind).__name__
+    if name in _WHOLE:
+        return None
+    if name == "StringType":
+        return None if is_plain_string(kind) else "string collate UTF8_BINARY"
+    if name == "DayTimeIntervalType" and (kind.startField, kind.endField) == (kind.DAY, kind.SECOND):
+        return None
+    return _CAST.get(name, "one of Spark's plain types")
+
+
+def is_plain_string(kind: Any) -> bool:
+    """Whether strings of this type are compared byte by byte."""
+    return getattr(kind, "collation", "UTF8_BINARY") == "UTF8_BINARY"
+
+
+def _name(kind: Any) -> str:
+    try:
+        return str(kind.simpleString())
+    except Exception:  # a type of the user's
+        return type(kind).__name__
+
+
+def spark_columns(schema: pa.Schema, who: str) -> pa.Schema:
+    """The columns as Spark has them, for which these are to be cast: strings of 32-bit lengths without dictionaries, times
+    in microseconds, moments in UTC. Raises `GraphError` for a column that no type of Spark can take."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import DecimalType
+
+    from tailrace.spark.dataframes import arrow_schema
+
+    for field in schema:
+        try:
+            found = from_arrow_schema(pa.schema([field]))
+        except Exception as error:
+            first = str(error).strip().splitlines()[0]
+            raise GraphError(
+                f"{who}: column {field.name!r} is {field.type}, and Spark has no such type: {first}"
+            ) from None
+        check_types(found, who)
+        found_type: Any = found.fields[0].dataType
+        for path, kind in _leaves(found_type, field.name):
+            if isinstance(kind, DecimalType) and not 0 <= kind.scale <= kind.precision <= 38:
+                raise GraphError(f"{who}: column {path!r} is {field.type}, and Spark's decimals have at most 38 digits")
+    return arrow_schema(from_arrow_schema(schema))
+
+
+def check_names(schema: pa.Schema, who: str, *, case_sensitive: bool) -> None:
+    """Raises `GraphError` where Spark could not tell columns apart when it reads them, or there are none."""
+    if not schema.names:
+        raise GraphError(f"{who}: a DataFrame needs a column at least, and there is none")
+    for path, names in _names(schema, ""):
+        seen: dict[str, str] = {}
+        for name in names:
+            other = seen.setdefault(name if case_sensitive else name.lower(), name)
+            if other is not name:
+                where = f" in {path!r}" if path else ""
+                same = "are one name" if other == name else "differ in case only, and spark.sql.caseSensitive is false"
+                raise GraphError(f"{who}: the columns {other!r} and {name!r}{where} {same}; rename one of them")
+
+
+def _names(schema: Any, path: str) -> Iterator[tuple[str, list[str]]]:
+    """The names that stand side by side, of the columns and of the fields in them."""
+    fields = list(schema)
+    yield path, [field.name for field in fields]
+    for field in fields:
+        yield from _names_in(field.type, f"{path}.{field.name}" if path else field.name)
+
+
+def _names_in(kind: pa.DataType, path: str) -> Iterator[tuple[str, list[str]]]:
+    if pa.types.is_struct(kind):
+        yield from _names(kind, path)
+    elif pa.types.is_map(kind):
+        yield from _names_in(kind.key_type, path)
+        yield from _names_in(kind.item_type, path)
+    elif pa.types.is_nested(kind) and hasattr(kind, "value_type"):
+        yield from _names_in(kind.value_type, path)
