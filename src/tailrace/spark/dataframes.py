@@ -44,7 +44,7 @@ def arrow_schema(schema: Any) -> pa.Schema:
         raise GraphError(
             f'a schema is DDL text such as "id long, name string", a StructType or a pyarrow.Schema, not {schema!r}'
         )
-    check_types(schema, "schema")
+    check_types(schema, "schema", void=True)
     # TIMESTAMP is a moment. PySpark wants to be told the zone it is shown in from 4.1 on, and does not ask before.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **zone)
@@ -111,7 +111,7 @@ class DataFrameSource(ArrowFiles):
                 f"from_dataframe: the DataFrame has several columns named {', '.join(map(repr, twice))}; rename them, as "
                 f"with df.toDF(...)"
             )
-        check_types(df.schema, "from_dataframe")
+        check_types(df.schema, "from_dataframe", void=True)
         super().__init__([], tuple(df.columns), form)
         self.df = df
         self.materialised = False

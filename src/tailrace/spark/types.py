@@ -28,12 +28,13 @@ _CAST = {
 """What to cast a type to that is not carried whole."""
 
 
-def check_types(schema: Any, who: str) -> None:
-    """Raises `GraphError` where a column of a `StructType` is of a type that is not carried whole."""
+def check_types(schema: Any, who: str, *, void: bool = False) -> None:
+    """Raises `GraphError` where a column of a `StructType` is of a type that is not carried whole; with `void` a column may
+    have no type, as long as it need not be stored."""
     for field in schema.fields:
         for path, kind in _leaves(field.dataType, field.name):
             instead = _instead(kind)
-            if instead is not None:
+            if instead is not None and not (void and type(kind).__name__ == "NullType"):
                 raise GraphError(
                     f"{who}: column {path!r} is of the type {_name(kind)}, which is not carried whole; cast it to {instead} "
                     f"before"
@@ -82,14 +83,13 @@ def _name(kind: Any) -> str:
 def spark_columns(schema: pa.Schema, who: str) -> pa.Schema:
     """The columns as Spark has them, for which these are to be cast: strings of 32-bit lengths without dictionaries, times
     in microseconds, moments in UTC. Raises `GraphError` for a column that no type of Spark can take."""
-    from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import DecimalType
 
-    from tailrace.spark.dataframes import arrow_schema
+    from tailrace.spark.dataframes import arrow_schema, spark_schema
 
     for field in schema:
         try:
-            found = from_arrow_schema(pa.schema([field]))
+            found = spark_schema(pa.schema([field]))
         except Exception as error:
             first = str(error).strip().splitlines()[0]
             raise GraphError(
@@ -100,7 +100,7 @@ def spark_columns(schema: pa.Schema, who: str) -> pa.Schema:
         for path, kind in _leaves(found_type, field.name):
             if isinstance(kind, DecimalType) and not 0 <= kind.scale <= kind.precision <= 38:
                 raise GraphError(f"{who}: column {path!r} is {field.type}, and Spark's decimals have at most 38 digits")
-    return arrow_schema(from_arrow_schema(schema))
+    return arrow_schema(spark_schema(schema))
 
 
 def check_names(schema: pa.Schema, who: str, *, case_sensitive: bool) -> None:
