@@ -382,6 +382,47 @@ def _held_inside(n: int) -> Records:
     return Counter((key, float(at), at + 16.0, len(of), sum(of)) for (key, at), of in windows.items())
 
 
+def _long_laps(i: int) -> int:
+    return 30 if i % 6 == 0 else 1
+
+
+def lingered(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """Windows behind a loop in which some records go around for long, while event time passes them."""
+
+    def body(hops: tr.DataStream) -> Any:
+        down = hops.map(lambda hop: Hop(hop[0], hop[1] - 1))
+        return down.filter(lambda hop: hop[1] > 0).rebalance(), down.filter(lambda hop: hop[1] <= 0)
+
+    stamped = _numbers(env, n, rate).assign_timestamps(lambda i: i, 3.0).map(lambda i: Hop(i, _long_laps(i)))
+    out = stamped.iterate(body, **_looping()).map(lambda hop: hop[0])
+    return out.key_by(lambda i: i % 3).window(tr.Tumbling(4)).aggregate(n=tr.Count(), s=tr.Sum()).map(tuple)
+
+
+def lingered_inside(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """The same in a loop inside, for records that come to it again by the feedback of the outer one: event time has gone on
+    behind the inner loop by then."""
+
+    def inner(hops: tr.DataStream) -> Any:
+        down = hops.map(lambda hop: (hop[0], hop[1] - 1, hop[2]))
+        return down.filter(lambda hop: hop[1] > 0).rebalance(), down.filter(lambda hop: hop[1] <= 0)
+
+    def body(hops: tr.DataStream) -> Any:
+        wound = hops.map(lambda hop: (hop[0], 12 if hop[0] % 6 == 0 and hop[2] < 2 else 1, hop[2]))
+        down = wound.iterate(inner, **_looping()).map(lambda hop: (hop[0], 0, hop[2] - 1))
+        return down.filter(lambda hop: hop[2] > 0), down.filter(lambda hop: hop[2] <= 0)
+
+    stamped = _numbers(env, n, rate).assign_timestamps(lambda i: i, 3.0).map(lambda i: (i, 0, 3))
+    out = stamped.iterate(body, **_looping()).map(lambda hop: hop[0])
+    return out.key_by(lambda i: i % 3).window(tr.Tumbling(4)).aggregate(n=tr.Count(), s=tr.Sum()).map(tuple)
+
+
+def _small_windows(n: int) -> Records:
+    windows: dict[Any, list[int]] = {}
+    for i in range(n):
+        windows.setdefault((i % 3, i - i % 4), []).append(i)
+    return Counter((key, float(at), at + 4.0, len(of), sum(of)) for (key, at), of in windows.items())
+
+
 class LastCall(tr.KeyedProcessFunction):
     """Sends its records round again when event time has come to its end, which is long after all else is done."""
 
@@ -467,6 +508,54 @@ def hoarded(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
         return going, out.filter(lambda hop: hop[1] == 0).map(lambda hop: hop[0])
 
     return _numbers(env, n, rate).map(lambda i: Hop(i, i % 4)).iterate(body, **_looping())
+
+
+class Called(tr.ProcessFunction):
+    """Tells how often it was asked to finish. The first time it feeds the loop, so that it is asked once more."""
+
+    calls = tr.OperatorState(list, default=[])
+
+    def process(self, hop: Any, ctx: tr.Context) -> Iterator[Any]:
+        yield hop
+
+    def finish(self, ctx: tr.Context) -> Iterator[Any]:
+        self.calls.value.append(1)
+        yield "called", len(self.calls.value)
+        if len(self.calls.value) == 1:
+            yield Hop(-1, 3)
+
+
+def finished_twice(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """`finish` inside a loop, which counts its calls: a restart from between them makes none more and none less."""
+
+    def body(hops: tr.DataStream) -> Any:
+        out = hops.rebalance().process(Called(), parallelism=1).rebalance()
+        going = _going(out).filter(lambda hop: hop[1] > 0).map(lambda hop: Hop(hop[0], hop[1] - 1))
+        return going, out.filter(lambda r: not isinstance(r, Hop) or r[1] == 0).map(tuple)
+
+    return _numbers(env, n, rate).map(lambda i: Hop(i, i % 4)).iterate(body, **_looping())
+
+
+def _finished_twice(n: int) -> Records:
+    return Counter([("called", 1), ("called", 2), (-1, 0), *((i, 0) for i in range(n))])
+
+
+def entered_inside(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """A loop in a loop whose only input is a stream that entered the outer one, and has another parallelism: its head hears
+    of what follows at the end by itself."""
+
+    def count_down(hops: tr.DataStream) -> Any:
+        down = hops.map(lambda hop: Hop(hop[0], hop[1] - 1))
+        return down.filter(lambda hop: hop[1] > 0), down.filter(lambda hop: hop[1] <= 0)
+
+    others = env.from_collection([Hop(n + i, 1 + i % 3) for i in range(6)])
+
+    def body(hops: tr.DataStream) -> Any:
+        inside = others.enter(hops.scope).iterate(count_down, parallelism=2, **_looping())
+        return count_down(hops.union(inside.map(lambda hop: Hop(hop[0], 2))))
+
+    hops = _numbers(env, n, rate).map(lambda i: Hop(i, 1 + i % 4))
+    return hops.iterate(body, parallelism=1, **_looping()).map(lambda hop: hop[0])
 
 
 # Columns.

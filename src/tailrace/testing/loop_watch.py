@@ -14,7 +14,7 @@ from unittest import mock
 
 from tailrace.elements.frames import GRANT
 from tailrace.elements.frames import decode as decode_frame
-from tailrace.elements.markers import Marker
+from tailrace.elements.markers import Marker, Watermark
 from tailrace.errors import InternalError
 from tailrace.graph.operators import Head
 from tailrace.graph.plan import Nest, Plan
@@ -144,9 +144,11 @@ def left_in(world: Simulation, incarnation: int, nest: Nest) -> Iterator[str]:
         for _, item in link.queue:
             if isinstance(item, FrameItem):
                 frame = decode_frame(item.data)
-                if frame.incarnation == incarnation and frame.kind != GRANT and frame.count:
-                    if frame.channel.edge in inside:
+                if frame.incarnation == incarnation and frame.kind != GRANT and frame.channel.edge in inside:
+                    if frame.count:
                         yield f"{frame.count} records under way on {frame.channel}"
+                    elif isinstance(frame.marker(), Watermark):
+                        yield f"event time under way on {frame.channel}"
 
 
 def _left_in_task(task: Any) -> Iterator[str]:
@@ -154,6 +156,8 @@ def _left_in_task(task: Any) -> Iterator[str]:
         waiting = [element for element, _ in channel.queue if not _is_marker(element)]
         if waiting or channel.reading is not None:
             yield f"something unread on {channel.id}"
+        if any(isinstance(element, Watermark) for element, _ in channel.queue):
+            yield f"event time unread on {channel.id}"
     for channel in task.outbox.channels.values():
         if channel.id in task.outbox.channels and (channel.buffer or any(charge for _, _, charge in channel.queue)):
             yield f"something unsent on {channel.id}"

@@ -12,13 +12,17 @@ from msgspec.structs import replace as replaced
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.loops import Nests, _Nest
 from tailrace.elements.markers import Attempt, Barrier
+from tailrace.elements.timestamps import MAX_TIME
 from tailrace.protocol.termination import Wave
+from tailrace.task import nests
 from tailrace.task.feedback import FeedbackQueue
+from tailrace.task.idle import Idle, Reason
 from tailrace.task.looping import TaskLoop
 from tailrace.task.machine import Task
 from tailrace.task.nests import WorkerNests
 from tailrace.task.operators.loops import LeaveTask, TailTask
 from tailrace.task.redistribution import Redistribution
+from tailrace.task.restore import Restorer
 from tailrace.testing.faults import Fault
 from tailrace.testing.planting import Bug, Patches, method
 from tailrace.testing.scenarios import Scenario
@@ -248,6 +252,148 @@ def _time_leaves_at_once() -> Patches:
     return [mock.patch.object(LeaveTask, "generates_watermarks", False)]
 
 
+def _not_what_is_moving() -> Patches:
+    """Event time comes to its end as soon as no record is left, wherever it is by then."""
+    held = mock.patch("tailrace.coordinator.loops._held_back", lambda facts: False)
+    counted = [mock.patch(f"tailrace.task.{room}.COUNTED", ()) for room in ("outbox", "gate")]
+    return [*_facts_without("moving"), held, *counted]
+
+
+def _entries_alone_advance() -> Patches:
+    """Whether event time has come to its end is asked of the entries only, and not of heads inside that were told, too."""
+
+    def make(start: Any) -> Any:
+        def started(self: TaskLoop, wave: int) -> None:
+            start(self, wave)
+            if not self.entry:
+                self.time = MAX_TIME
+
+        return started
+
+    return [method(TaskLoop, "_start", make)]
+
+
+def _time_in_spite_of_records() -> Patches:
+    """What was in the channels holds no event time back."""
+    return [mock.patch("tailrace.task.nests._of_scopes", _without_content(nests._of_scopes))]
+
+
+def _without_content(of_scopes: Any) -> Any:
+    return lambda *what: [replaced(scope, content=MAX_TIME) for scope in of_scopes(*what)]
+
+
+def _time_in_spite_of_inner_loops() -> Patches:
+    """What is in a loop inside holds no event time of the outer one back."""
+
+    def make(init: Any) -> Any:
+        def alone(self: TaskLoop, plan: Any, nest: Any, vertex: int, *rest: Any) -> None:
+            init(self, plan, nest, vertex, *rest)
+            own = str(self.chain.root.node.scope)
+            self.leading = {scope: those for scope, those in self.leading.items() if scope == own}
+            self.into = [scope for scope in self.into if scope == own]
+            self.brings_time = self.brings_time and self.outermost in self.leading
+
+        return alone
+
+    return [method(TaskLoop, "__init__", make)]
+
+
+# What is done once.
+
+
+def _finish_forgotten() -> Patches:
+    """After a restore nobody knows for the how-manieth time it had come to rest."""
+
+    def make(restored: Any) -> Any:
+        return lambda self, task, operator, rested, round: restored(self, task, operator, 0, round)
+
+    return [method(Restorer, "_loop_restored", make)]
+
+
+# Rounds, and cuts.
+
+
+def _rounds_wait_for_all() -> Patches:
+    """A worker whose tasks have all finished says nothing of rounds."""
+
+    def make(round: Any) -> Any:
+        def silent(self: WorkerNests, here: Any) -> Any:
+            return None if all(task.finished for task, _ in here.tasks) else round(self, here)
+
+        return silent
+
+    return [method(WorkerNests, "_round", make)]
+
+
+def _cuts_come_first() -> Patches:
+    """A task that is told to cut does so before anything else, however often."""
+
+    def make(step: Any) -> Any:
+        def cutting(self: Task, now: int, budget: int) -> Any:
+            self._worked = True
+            busy = self._advancing or (self.loop is not None and self.loop.ending is not None)
+            if self._due and not busy and self.snapshot is not None:
+                return Idle(Reason.ENCODING)
+            return step(self, now, budget)
+
+        return cutting
+
+    return [method(Task, "step", make)]
+
+
+def _gives_up_soon(made: Scenario) -> Scenario:
+    """What never ends shows soon; nothing disturbs it."""
+    return replace(made, faults=(), checkpoints=None, restarts=("fixed", 0), network="fast", max_turns=12_000)
+
+
+def _between_two_heads(made: Scenario) -> Scenario:
+    """One worker is slow when event time comes to its end, a checkpoint is taken meanwhile, and the job goes on from it."""
+    settings = CheckpointSettings(interval=None, tolerated_failures=10_000, max_concurrent=3, keep=1)
+    faults = (
+        Fault(0, "freeze", which=1, duration=1 * MS, after="Advance"),
+        Fault(4 + made.seed % 8, "checkpoint", after="Advance"),
+        Fault(0, "kill", 0, after="commit 1 done"),
+    )
+    return replace(
+        made,
+        network="fast",
+        parallelism=1,
+        rate=None,
+        window=None,
+        checkpoints=settings,
+        faults=faults,
+        max_turns=12_000,
+    )
+
+
+def _cuts_in_a_row(made: Scenario) -> Scenario:
+    """Checkpoints are asked for faster than they can be encoded."""
+    settings = CheckpointSettings(interval=200, tolerated_failures=10_000, max_concurrent=3, keep=1)
+    return replace(
+        made, network="in small steps", parallelism=1, rate=None, checkpoints=settings, faults=(), max_turns=40_000
+    )
+
+
+def _uneven(made: Scenario) -> Scenario:
+    """Some links are slow, and nothing else befalls the job."""
+    return replace(
+        made,
+        network="uneven",
+        parallelism=3,
+        rate=None,
+        window=None,
+        checkpoints=None,
+        restarts=("fixed", 0),
+        faults=(),
+        eager=False,
+    )
+
+
+def _waves(made: Scenario) -> Scenario:
+    """Waves at any time, while the input takes its time."""
+    return replace(made, eager=True, checkpoints=None, restarts=("fixed", 0), faults=(), rate=3_000)
+
+
 LOOP_BUGS = (
     Bug("the first marker ends a log", "visited", _log_until_the_first_marker, _deaths),
     Bug("a marker ends the logs of later checkpoints", "visited", _one_marker_for_all_logs, _overlaps),
@@ -265,4 +411,11 @@ LOOP_BUGS = (
     Bug("what comes back after finish is not finished", "hoarded", _not_what_was_fed),
     Bug("what an earlier attempt has found counts", "visited", _nothing_is_forgotten, _deaths),
     Bug("event time leaves a loop at once", "windowed_behind", _time_leaves_at_once),
+    Bug("event time ends while some is on its way", "held_inside", _not_what_is_moving, _uneven),
+    Bug("event time passes what is in a loop's channels", "lingered", _time_in_spite_of_records, _waves),
+    Bug("event time passes what is in a loop inside", "lingered_inside", _time_in_spite_of_inner_loops, _waves),
+    Bug("the end of event time is not said again", "entered_inside", _entries_alone_advance, _between_two_heads),
+    Bug("a restore forgets who has finished in a loop", "finished_twice", _finish_forgotten, _deaths),
+    Bug("rounds wait for a slot that is over", "widened", _rounds_wait_for_all, _gives_up_soon),
+    Bug("cuts starve all else", "sparse", _cuts_come_first, _cuts_in_a_row),
 )

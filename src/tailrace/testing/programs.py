@@ -400,15 +400,20 @@ PROGRAMS: dict[str, Program] = {
         Program(loops.commanded, loops._commanded, order=lambda record: record, n=40),
         Program(loops.amplified, lambda n: Counter((i, part) for i in range(n) for part in range(loops.MANY)), n=8),
         Program(loops.windowed_behind, loops._windowed_behind, n=120),
+        Program(loops.lingered, loops._small_windows, n=60),
+        Program(loops.lingered_inside, loops._small_windows, n=48),
         Program(loops.held_inside, loops._held_inside, n=120),
         Program(loops.called_last, lambda n: Counter(range(n)), n=80),
         Program(loops.waited_for, lambda n: Counter(range(n)), n=40),
         Program(loops.hoarded, lambda n: Counter(range(n)), n=60),
+        Program(loops.finished_twice, loops._finished_twice, n=40),
+        Program(loops.entered_inside, lambda n: Counter(range(n + 6)), n=30),
         Program(loops.in_batches, lambda n: Counter(range(n)), n=80),
         Program(loops.merged, loops._merged, n=60),
         Program(rounds.shared_out, rounds._shared_out, n=60),
         Program(rounds.judged, rounds._judged, n=60),
         Program(rounds.run_dry, rounds._run_dry, n=60),
+        Program(rounds.widened, rounds._widened, n=40),
     )
 }
 

@@ -71,6 +71,43 @@ class InRound(tr.KeyedProcessFunction):
         yield hop[0], hop[1], ctx.round
 
 
+class Tagged(tr.CoProcessFunction):
+    """Holds hops of a key until its tag has come in from outside."""
+
+    tag = tr.ValueState(str)
+    waiting = tr.ListState(object)
+
+    def process1(self, hop: Any, ctx: tr.Context) -> Iterator[Any]:
+        if self.tag.value is None:
+            self.waiting.add(hop)
+        else:
+            yield self.tag.value, hop
+
+    def process2(self, tagged: Any, ctx: tr.Context) -> Iterator[Any]:
+        self.tag.value = tagged[1]
+        yield from ((tagged[1], hop) for hop in self.waiting.get())
+        self.waiting.clear()
+
+
+def widened(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """Rounds with a slot that has a part in a stream which enters the loop, and in nothing else of it."""
+    tags = env.from_collection([(place, f"p{place}") for place in range(PLACES)])
+
+    def body(hops: tr.DataStream) -> Any:
+        inside = tags.enter(hops.scope).map(tuple, parallelism=env.parallelism + 1)
+        both = hops.connect(inside).key_by(lambda hop: hop[0] % PLACES, lambda r: r[0])
+        told = both.process(Tagged(), parallelism=env.parallelism)
+        going = told.filter(lambda r: r[1][1] > 0).map(lambda r: (r[1][0], r[1][1] - 1))
+        return going, told.map(lambda r: (r[0], *r[1]))
+
+    hops = env.from_source(tr.sources.Sequence(0, n, rate=rate)).map(lambda i: (i, i % 4))
+    return hops.iterate(body, rounds=tr.Rounds())
+
+
+def _widened(n: int) -> Counter[Any]:
+    return Counter((f"p{i % PLACES}", i, left) for i in range(n) for left in range(i % 4 + 1))
+
+
 LITTLE = 900
 
 
