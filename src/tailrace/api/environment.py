@@ -160,7 +160,8 @@ class Environment:
         if format not in ("text", "mermaid"):
             raise ConfigError(f"explain: format is 'text' or 'mermaid', not {format!r}")
         written = {node.id for node in self._graph.valid()}
-        plan = self._plan(written - self._ended() or set(self._runs[-1][1]))
+        last = set(self._runs[-1][1]) if self._runs else written
+        plan = self._plan(written - self._ended() or last)
         return as_text(plan) if format == "text" else as_mermaid(plan)
 
     # Inside.
