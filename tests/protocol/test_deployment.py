@@ -137,7 +137,7 @@ def test_a_field_of_a_later_version_is_passed_over() -> None:
 
 
 def test_every_kind_of_failure_has_its_word() -> None:
-    assert {kind.value for kind in FailureKind} == {"user", "peer", "import", "state", "store", "internal"}
+    assert {kind.value for kind in FailureKind} == {"user", "program", "peer", "import", "state", "store", "internal"}
 
 
 # The order of a worker's life.

@@ -445,12 +445,16 @@ def test_a_job_that_has_ended_takes_none(tmp_path: Path, checkpoints: bool) -> N
         running.checkpoint(10)
 
 
+AT_START = [("sweep", 1)]
+"""What killed runs have left is removed by the next start."""
+
+
 @pytest.mark.parametrize(
     ("retain", "did"),
     [
-        ("never", [("delete", []), ("sweep", 2), ("release", 1)]),
-        ("on-cancellation", [("release", 1)]),
-        ("always", [("release", 1)]),
+        ("never", [*AT_START, ("delete", []), ("sweep", 2), ("release", 1)]),
+        ("on-cancellation", [*AT_START, ("release", 1)]),
+        ("always", [*AT_START, ("release", 1)]),
     ],
 )
 def test_what_becomes_of_the_checkpoints_of_a_job_that_was_cancelled(tmp_path: Path, retain: str, did: Any) -> None:
