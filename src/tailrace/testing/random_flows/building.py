@@ -171,6 +171,8 @@ class Building:
 
     def _more(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         assert do.events is not None
+        if do.phases and self.phase not in do.phases:
+            return stream
         more = self.of(do.events, f"more{do.number}").enter(stream.scope)
         around, origin = tuple(self.around), self.origin
         self.origin = do.events

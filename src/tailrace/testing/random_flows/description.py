@@ -71,7 +71,7 @@ class Do:
     events: Events | None = None
     """What comes in by it, in "more"."""
     phases: tuple[int, ...] = ()
-    """In which phases an "extra" is there."""
+    """In which phases an "extra" is there, or a "more"; of that none said means all."""
     inside: tuple[Step, ...] = ()
     """What is done with that by itself, before it joins the others."""
 

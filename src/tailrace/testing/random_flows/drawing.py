@@ -253,6 +253,7 @@ def drawn(seed: int, faults: bool = True) -> Run:
                 phases[-1] = replace(phases[-1], turns=rng.choice([300, 1_000, 3_000]) + rng.randint(0, 300))
             phases.append(Phase(rng.choice([1, 2, 3, parallelism])))
     flow = drawn_flow(seed, len(phases), None if checkpointing else False)
+    flow = _later(random.Random(f"tailrace random later {seed}"), flow, len(phases))
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None
@@ -278,6 +279,21 @@ def drawn(seed: int, faults: bool = True) -> Run:
         faults=struck,
     )
     return Run(flow, world, tuple(phases), disk=checkpointing and rng.random() < 0.06)
+
+
+def _later(rng: random.Random, flow: Flow, phases: int) -> Flow:
+    """What comes in beside the others may do so in later phases only, into loops that have ended perhaps. Then event time
+    has come to its end before, and what is done in rounds has been done."""
+    kinds = {step.kind for step in flow.operators()}
+    if phases == 1 or kinds & {"hoard", "last call", *WINDOWS} or any(loop.rounds for loop in flow.loops()):
+        return flow
+    chosen = tuple(range(rng.randint(1, phases - 1), phases))
+
+    def change(step: Step) -> tuple[Step, ...]:
+        more = isinstance(step, Do) and step.kind == "more" and not step.inside
+        return (replace(step, phases=chosen),) if more and rng.random() < 0.5 else (step,)  # type: ignore[arg-type]
+
+    return replace(flow, steps=changed(flow.steps, change))
 
 
 def _interval(rng: random.Random, flow: Flow, network: str) -> int:
@@ -314,6 +330,7 @@ def options(run: Run) -> dict[str, set[Any]]:
         "pace": {events.pace for events in flow.sources()},
         "phases": {len(run.phases)},
         "left at": {phase.after for phase in run.phases},
+        "comes later": {bool(step.phases) for step in flow.operators() if step.kind == "more"},
         "another parallelism": {len({phase.parallelism for phase in run.phases}) > 1},
         "backend": {"disk" if run.disk else "memory"},
         "sink": {flow.sink},

@@ -205,21 +205,21 @@ class ToTheRoundsEnd(tr.KeyedProcessFunction):
 
 
 class Join(tr.CoProcessFunction):
-    """Adds the value of its key, and waits for it."""
+    """Adds the value of its key, and waits for it. What has waited keeps its timestamp."""
 
     value = tr.ValueState(int)
     waiting = tr.ListState(object)
 
     def process1(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
         if self.value.value is None:
-            self.waiting.add(record)
+            self.waiting.add((record, ctx.timestamp))
         else:
             yield joined(record, self.value.value)
 
     def process2(self, value: int, ctx: tr.Context) -> Iterator[Any]:
         self.value.value = value
-        for record in self.waiting.get():
-            yield joined(record, value)
+        for record, timestamp in self.waiting.get():
+            yield ctx.stamped(joined(record, value), timestamp)
         self.waiting.clear()
 
 

@@ -41,6 +41,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
     "pace": frozenset({0, 300, 2_000}),
     "phases": frozenset({1, 2, 3}),
     "left at": frozenset({"", *MOMENTS}),
+    "comes later": frozenset({True, False}),
     "another parallelism": frozenset({True, False}),
     "backend": frozenset({"memory", "disk"}),
     "sink": frozenset({None, 1, 2}),

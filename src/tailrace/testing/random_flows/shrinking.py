@@ -54,8 +54,14 @@ def _fewer_phases(run: Run) -> Iterator[Run]:
 
 
 def _without_extras(flow: Flow) -> Flow:
-    """Phases are numbered: an operator that comes and goes with them cannot stay."""
-    return replace(flow, steps=changed(flow.steps, lambda s: () if isinstance(s, Do) and s.kind == "extra" else (s,)))
+    """Phases are numbered: what comes and goes with them cannot stay as it is."""
+
+    def change(step: Step) -> tuple[Step, ...]:
+        if not isinstance(step, Do) or not step.phases:
+            return (step,)
+        return () if step.kind == "extra" else (replace(step, phases=()),)
+
+    return replace(flow, steps=changed(flow.steps, change))
 
 
 def _smaller_flows(flow: Flow) -> Iterator[Flow]:
