@@ -478,6 +478,7 @@ class Worker:
             self.actions.extend(self._checkpoints.drop_all())
         self.actions.append(ClosePeers())
         self.slice = self.spec = self._checkpoints = self._restorer = self._publisher = None
+        self._reading_prepared += 1  # what was asked for before answers nobody any more
         self.failed = self._closed = False
         self.phase = Phase.JOINED
         self._say(WasReset(attempt))

@@ -22,7 +22,6 @@ from tailrace.task.machine import Task
 from tailrace.task.nests import WorkerNests
 from tailrace.task.operators.loops import LeaveTask, TailTask
 from tailrace.task.redistribution import Redistribution
-from tailrace.task.restore import Restorer
 from tailrace.testing.faults import Fault
 from tailrace.testing.planting import Bug, Patches, method
 from tailrace.testing.scenarios import Scenario
@@ -298,18 +297,6 @@ def _time_in_spite_of_inner_loops() -> Patches:
     return [method(TaskLoop, "__init__", make)]
 
 
-# What is done once.
-
-
-def _finish_forgotten() -> Patches:
-    """After a restore nobody knows for the how-manieth time it had come to rest."""
-
-    def make(restored: Any) -> Any:
-        return lambda self, task, operator, rested, round: restored(self, task, operator, 0, round)
-
-    return [method(Restorer, "_loop_restored", make)]
-
-
 # Rounds, and cuts.
 
 
@@ -415,7 +402,6 @@ LOOP_BUGS = (
     Bug("event time passes what is in a loop's channels", "lingered", _time_in_spite_of_records, _waves),
     Bug("event time passes what is in a loop inside", "lingered_inside", _time_in_spite_of_inner_loops, _waves, seed=9),
     Bug("the end of event time is not said again", "entered_inside", _entries_alone_advance, _between_two_heads),
-    Bug("a restore forgets who has finished in a loop", "finished_twice", _finish_forgotten, _deaths, seed=25),
     Bug("rounds wait for a slot that is over", "widened", _rounds_wait_for_all, _gives_up_soon),
     Bug("cuts starve all else", "sparse", _cuts_come_first, _cuts_in_a_row),
 )
