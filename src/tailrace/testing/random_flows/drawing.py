@@ -313,7 +313,7 @@ def options(run: Run) -> dict[str, set[Any]]:
     """What is chosen in a run, by option: to see that everything really occurs."""
     flow, world = run.flow, run.world
     found: dict[str, set[Any]] = {option: {value} for option, value in world.options().items()}
-    for name in ("rate", "paced", "program", "feedback in memory", "priority"):
+    for name in ("rate", "paced", "program", "feedback in memory", "priority", "interval"):
         found.pop(name, None)
     found |= {
         "operator": {step.kind for step in flow.operators()},
