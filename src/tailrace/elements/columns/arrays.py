@@ -28,9 +28,6 @@ from tailrace.elements.columns.named import column_lists, names_of
 REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError)
 """What Arrow raises for a value that it does not take."""
 
-MAX_LENGTH = b"tailrace:max_length"
-"""In the metadata of a field: how many characters its texts have at most (Spark's varchar and char)."""
-
 _NONE = type(None)
 _EXACT: dict[str, frozenset[type]] = {
     "integer": frozenset((int, _NONE)),
@@ -65,14 +62,9 @@ def column_of_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
 
 
 def check_field(array: pa.Array, field: pa.Field, path: str, allowed: int = 0) -> None:
-    """Raises `Misfit` for a null where there may be none (but for `allowed` of them), or a text that is too long."""
+    """Raises `Misfit` for a null where there may be none, but for `allowed` of them."""
     if not field.nullable and array.null_count > allowed:
         raise Misfit(f"column {path!r} must not be null, and a value is None")
-    longest = (field.metadata or {}).get(MAX_LENGTH)
-    if longest is not None and len(array):
-        most = pc.max(pc.utf8_length(array)).as_py()
-        if most is not None and most > int(longest):
-            raise Misfit(f"column {path!r} takes texts of at most {int(longest)} characters, and one has {most}")
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
@@ -103,14 +95,19 @@ def _seen_exact(values: Sequence[Any], what: str) -> bool:
     """Whether it is seen, faster than by looking at every type, that Arrow takes all values exactly or refuses them."""
     try:
         if what == "integer":
-            return type(sum(values)) is int  # with a truth value among them, which Arrow refuses
+            return type(_total(values)) is int  # with a truth value among them, which Arrow refuses
         if what == "float":
-            return type(sum(values)) in (float, int)  # the same; see `_doubles`
+            return type(_total(values)) in (float, int)  # the same; see `_doubles`
         if what == "text":
             return "".join(values) is not None
-    except TypeError:  # there is a None, or something else
+    except (TypeError, ValueError, ArithmeticError):  # there is a None, or something else
         return False
     return what in ("boolean", "decimal")  # here Arrow is strict
+
+
+def _total(values: Sequence[Any]) -> Any:
+    with np.errstate(all="ignore"):  # only its type matters
+        return sum(values)
 
 
 def _doubles(values: Sequence[Any]) -> pa.Array | None:

@@ -43,6 +43,15 @@ def encoded(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
             return array.cast(kind)
         if pa.types.is_run_end_encoded(kind) and is_plain(kind.value_type):
             return pc.run_end_encode(array, run_end_type=kind.run_end_type)
+        if _holds_codes(kind):
+            raise pa.ArrowNotImplementedError("a dictionary, or runs, inside of another type; declare the plain type")
         return pa.array(array.to_pylist(), kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise Misfit(f"column {path!r} is declared {kind}, which cannot hold its values: {error}") from None
+
+
+def _holds_codes(kind: pa.DataType) -> bool:
+    """Whether there is a dictionary, or are runs, in a type. Arrow 26 makes invalid arrays of these inside of others."""
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return True
+    return any(_holds_codes(kind.field(i).type) for i in range(kind.num_fields))

@@ -26,7 +26,7 @@ def columns_of(values: list[Any], schema: pa.Schema) -> pa.RecordBatch:
 def batch_as(batch: pa.RecordBatch, schema: pa.Schema, *, select: bool = False) -> pa.RecordBatch:
     """The same records with the columns of `schema`, found by name. Columns that the schema does not have are left out
     where `select`, else they are a `Misfit`, as is a column that the batch does not have, or a value that does not fit."""
-    if batch.schema == schema and batch.schema.equals(schema):
+    if batch.schema.equals(schema):
         return batch
     have = batch.schema.names
     chosen = [name for name in have if name in schema.names] if select else have
