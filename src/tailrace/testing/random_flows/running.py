@@ -38,9 +38,9 @@ from tailrace.testing.scenarios import (
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import EPOCH
 
-LEAST, EACH = 15_000, 15
+LEAST, EACH = 20_000, 30
 """A run whose faults are over is taken for one that never ends after so many turns, and so many for each time that an
-operator gets a record: several times what the slowest of thousands of seeds took."""
+operator gets a record: more than the slowest of some hundred seeds took."""
 
 PATIENCE = 6_000
 """A job that is left alone at some moment is left alone after so many turns if that does not come."""
