@@ -148,9 +148,8 @@ class FeedbackQueue:
             self.discard(older)
 
     def end(self) -> None:
-        """Nothing comes any more: every log is complete."""
-        if any(not log.complete for log in self._logs.values()):
-            self._seal()
+        """Nothing comes any more: every log is complete, and one that is cut later is from its beginning."""
+        self._seal()
         self._ended = True
         for log in self._logs.values():
             log.complete = True
@@ -184,13 +183,13 @@ class FeedbackQueue:
         return batch
 
     def cut(self, checkpoint: int) -> None:
-        """The head has cut: the log of the checkpoint begins with what is unread."""
+        """The head has cut: the log of the checkpoint begins with what is unread. What can still be merged follows when it
+        is read or sealed, which is at the barrier at the latest."""
         if checkpoint <= max(self._newest_cut, self._newest_barrier):
             raise InternalError(
                 f"Q3: a cut of checkpoint {checkpoint} after the cut of {self._newest_cut} and the marker of "
                 f"{self._newest_barrier}"
             )
-        self._seal()
         self._newest_cut = checkpoint
         self._newest_known = max(self._newest_known, checkpoint)
         log = self._logs[checkpoint] = Log(self._ended, self._stopped)
@@ -357,8 +356,8 @@ class FeedbackQueue:
             self.records += by
 
     def _seal(self) -> None:
-        """What could still be merged becomes items, in memory as it is. At a cut and at a barrier this keeps apart what
-        belongs to a log and what does not; spilling it is left to later steps."""
+        """What could still be merged becomes items, in memory as it is, and goes into every open log. At a barrier this keeps
+        apart what belongs to the log and what does not; spilling it is left to later steps."""
         if self._combined:
             size, count = self._combined.size, len(self._combined)
             rows = self._combined.take(count)
