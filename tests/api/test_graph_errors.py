@@ -401,6 +401,11 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
         tr.GraphError,
         "Tumbling: size and slide must be above zero, not 0 and 0",
     ),
+    "a window as large as time": (
+        lambda env: tr.Tumbling(9e12),
+        tr.GraphError,
+        "Tumbling: a size of 9000000000000.0 is too large, its ends would lie outside of time; numbers are seconds",
+    ),
     "a slide above the size": (
         lambda env: tr.Sliding(1, 2),
         tr.GraphError,

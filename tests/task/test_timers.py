@@ -1,7 +1,8 @@
 """Timers on both clocks: set, set again, deleted, in order, in the past, from a timer, and at the end of the input."""
 
+import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import tailrace as tr
 from tailrace.elements.keys import NAN, plain_key
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.operators.process import timers_of
 from tailrace.task.timers import Timers
@@ -420,3 +422,93 @@ def test_timers_are_the_same_with_checkpoints_under_way(acts: list[tuple[int, in
             if act == 3:
                 assert busy.pop_due(n) == plain.pop_due(n)
         assert (len(busy), busy.next_time()) == (len(plain), plain.next_time())
+
+
+# At the ends of time.
+
+
+class Last(tr.KeyedProcessFunction):
+    """Each key sets one timer; what that emits may go around a loop."""
+
+    def __init__(self, clock: str, time: Any) -> None:
+        self.clock, self.time = clock, time
+
+    def process(self, value: Any, ctx: tr.Context) -> Iterator[Any]:
+        if value[0] == "fired":
+            yield "returned", value[1]
+        else:
+            ctx.set_timer(**{f"{self.clock}_time": self.time})
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        yield "fired", ctx.key
+
+
+def around(function: Last, levels: int) -> Callable[[tr.Environment], tr.DataStream]:
+    """A program with the function in so many loops; where there is one, what its timers emit comes back to it."""
+
+    def body(stream: tr.DataStream) -> Any:
+        out = stream.key_by(lambda value: value[1]).process(function)
+        return out.filter(lambda value: value[0] == "fired"), out.filter(lambda value: value[0] == "returned")
+
+    def program(env: tr.Environment) -> tr.DataStream:
+        stream = env.from_collection([("in", 1), ("in", 2), ("in", 3)]).assign_timestamps(lambda value: value[1], 0)
+        if not levels:
+            return stream.key_by(lambda value: value[1]).process(function)
+        return stream.iterate(body if levels == 1 else lambda outer: (None, outer.iterate(body)))
+
+    return program
+
+
+WEST = timezone(timedelta(hours=-12))
+LATEST = [
+    pytest.param(timedelta(microseconds=MAX_TIME), id="the end of time"),
+    pytest.param(timedelta(microseconds=LAST_TIME), id="just before it"),
+    pytest.param(datetime.max, id="the end of the calendar"),
+    pytest.param(datetime.max.replace(tzinfo=WEST), id="in the far west"),
+    pytest.param(9.2e12, id="beyond the calendar"),
+]
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2])
+@pytest.mark.parametrize("time", LATEST)
+def test_a_timer_of_event_time_fires_at_the_end_of_the_input_however_late_it_is(time: Any, levels: int) -> None:
+    """In a loop that is while the loop is still there: what it emits goes around."""
+    told = "returned" if levels else "fired"
+    for how in ("1", "2"):
+        assert sorted(records(around(Last("event", time), levels), how, 2)) == [(told, 1), (told, 2), (told, 3)]
+
+
+def test_a_timer_at_the_end_of_time_is_deleted_as_it_was_set() -> None:
+    h = alarms()
+    last = timedelta(microseconds=MAX_TIME)
+    h.push(("a", [("set", "event", last), ("delete", "event", last)]))
+    assert h.timers == {"event": 0, "processing": 0}
+
+
+@pytest.mark.parametrize("levels", [0, 1])
+@pytest.mark.parametrize("time", [*LATEST, pytest.param(1.7e12, id="milliseconds")])
+def test_a_timer_of_the_clock_that_nobody_will_see_is_refused(time: Any, levels: int) -> None:
+    """The end of the input would wait for it, for ever."""
+    with pytest.raises(tr.JobFailed, match=r"process: Last.*timer of the clock at .* more than a thousand years away"):
+        records(around(Last("processing", time), levels), "1")
+
+
+@pytest.mark.parametrize("clock", ["event", "processing"])
+@pytest.mark.parametrize(
+    "time",
+    [sys.float_info.max, -sys.float_info.max, float("inf"), float("nan"), 2**63, timedelta.max, timedelta.min, 9.3e12],
+)
+def test_a_timer_outside_of_time_is_refused(clock: str, time: Any) -> None:
+    h = alarms()
+    with pytest.raises(
+        tr.UserCodeError, match=r"OverflowError: .*(outside the range of int64|finite number of seconds)"
+    ):
+        h.push(("a", [("set", clock, time)]))
+
+
+@pytest.mark.parametrize("clock", ["event", "processing"])
+@pytest.mark.parametrize("time", [timedelta(microseconds=MIN_TIME), datetime.min])
+def test_a_timer_at_the_beginning_of_time_fires_first(clock: str, time: Any) -> None:
+    for levels in (0, 1):
+        told = "returned" if levels else "fired"
+        assert sorted(records(around(Last(clock, time), levels), "1", 2)) == [(told, 1), (told, 2), (told, 3)]

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.api.functions import Span
-from tailrace.elements.timestamps import micros
+from tailrace.elements.timestamps import MAX_TIME, micros
 from tailrace.errors import GraphError
+
+LARGEST = MAX_TIME // 4
+"""How large a window may be (int64 microseconds): both of its ends have room in time, around any record of our days."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,10 @@ def _spec(who: str, size: Span, slide: Span, offset: Span) -> WindowSpec:
         raise GraphError(f"{who}: {error}") from None
     if spec.size <= 0 or spec.slide <= 0:
         raise GraphError(f"{who}: size and slide must be above zero, not {size!r} and {slide!r}")
+    if spec.size > LARGEST:
+        raise GraphError(
+            f"{who}: a size of {size!r} is too large, its ends would lie outside of time; numbers are seconds"
+        )
     if spec.slide > spec.size:
         raise GraphError(f"{who}: a slide of {slide!r} above the size of {size!r} would leave records in no window")
     return spec

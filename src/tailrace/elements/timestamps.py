@@ -55,6 +55,8 @@ def _micros_of_number(value: Any) -> int:
         ) from None
     if not isfinite(number):
         raise OverflowError(f"a time is a finite number of seconds, not {value!r}")
+    if not isfinite(number * 1_000_000):
+        raise OverflowError(f"{value!r} lies outside the range of int64 microseconds")
     return round(number * 1_000_000)
 
 

@@ -14,6 +14,10 @@ from tailrace.task.copying import own_copy
 from tailrace.task.services import Metrics, Services
 from tailrace.task.timers import Timers
 
+FARTHEST_TIMER = 365_250 * 86_400 * 1_000_000
+"""How far ahead a timer of the clock may be set (int64 microseconds): a thousand years. One that is farther away was set for
+no moment at all, or in another unit, and an input that has ended would wait for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
@@ -98,6 +102,11 @@ class OperatorContext:
 
     def set_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:
         timers, time = self._timer(event_time, processing_time)
+        if timers is self.processing_timers and time - self.services.now > FARTHEST_TIMER:
+            raise OverflowError(
+                f"operator {self.name!r}: a timer of the clock at {processing_time!r} is more than a thousand years away, "
+                f"and the end of the input would wait for it; numbers are seconds. To wait for nothing, set none."
+            )
         timers.set(self.key, time)
 
     def delete_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:
@@ -113,7 +122,8 @@ class OperatorContext:
                 f"operator {self.name!r}: timers need a keyed stream; use key_by before, and a tr.KeyedProcessFunction with "
                 f"on_timer"
             )
-        return timers, micros(event_time if processing_time is None else processing_time)
+        time = micros(event_time if processing_time is None else processing_time)
+        return timers, min(time, LAST_TIME)  # one later would be due when a loop is over, and as a float it is the same
 
     def now(self) -> float:
         return self.services.now / 1_000_000

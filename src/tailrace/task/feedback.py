@@ -356,8 +356,8 @@ class FeedbackQueue:
             self.records += by
 
     def _seal(self) -> None:
-        """What could still be merged becomes items, in memory as it is, and goes into every open log. At a barrier this keeps
-        apart what belongs to the log and what does not; spilling it is left to later steps."""
+        """What could still be merged becomes items, in memory as it is, and goes into every open log. At a barrier this
+        keeps apart what belongs to the log and what does not; spilling it is left to later steps."""
         if self._combined:
             size, count = self._combined.size, len(self._combined)
             rows = self._combined.take(count)
