@@ -133,18 +133,27 @@ def by_dijkstra(changes: pd.DataFrame, start: str) -> dict[str, float]:
     return nx.single_source_dijkstra_path_length(graph, start, weight="miles")
 
 
+NEAR, FAR = ((-126, -64), (16.5, 50)), ((-220, -128), (-17, 73))
+"""What the map and its inset show, longitudes and latitudes: the islands of the Pacific are far from all the rest."""
+
+
 def draw(ways: pd.DataFrame, start: str, file: str) -> None:
-    """All ways on a map."""
-    figure = Figure(figsize=(15, 7), layout="constrained")
+    """All ways on a map, with Alaska and the Pacific in an inset."""
+    figure = Figure(figsize=(15, 8.5), layout="constrained")
     axes = figure.subplots()
-    axes.set(aspect=1.25, xlabel="longitude", ylabel="latitude", title=f"The shortest ways from {start}")
-    for state in states.values():
-        axes.plot((state["lons"] - 360) % -360, state["lats"], color="silver", linewidth=0.7, zorder=0)
+    axes.set(xlabel="longitude", ylabel="latitude", title=f"The shortest ways from {start}")
+    inset = axes.inset_axes((0.005, 0.01, 0.27, 0.46))
+    inset.set(xticks=[], yticks=[])
     last_legs = [[PLACES[airport] for airport in way[-2:]] for way in ways.way]
-    axes.add_collection(LineCollection(last_legs, array=ways.miles, cmap="plasma", linewidths=0.8))
     dots = np.array([PLACES[airport] for airport in ways.airport]).reshape(-1, 2)
-    figure.colorbar(axes.scatter(*dots.T, c=ways.miles, cmap="plasma", s=8), label="miles", shrink=0.8)
-    axes.plot(*PLACES[start], marker="o", color="black")
+    for part, (longitudes, latitudes) in ((axes, NEAR), (inset, FAR)):
+        part.set(aspect=1.25, xlim=longitudes, ylim=latitudes)
+        for state in states.values():
+            part.plot((state["lons"] - 360) % -360, state["lats"], color="silver", linewidth=0.7, zorder=0)
+        part.add_collection(LineCollection(last_legs, array=ways.miles, cmap="plasma", linewidths=0.8))
+        colours = part.scatter(*dots.T, c=ways.miles, cmap="plasma", s=8)
+        part.plot(*PLACES[start], marker="o", color="black")
+    figure.colorbar(colours, ax=axes, label="miles", shrink=0.8)
     figure.savefig(file, dpi=120)
 
 
