@@ -65,7 +65,11 @@ def test_by_a_number_only_a_log_stays_together() -> None:
     assert taken([Forward(), Rebalance()], LOGS, 2) == [LOGS[0], LOGS[1]]
 
 
-@pytest.mark.parametrize("kinds", [[Broadcast()], [Broadcast(), Forward()], [Custom(first), Forward()]], ids=str)
+@pytest.mark.parametrize(
+    "kinds",
+    [[Broadcast()], [Broadcast(), Forward()], [Custom(first), Forward()]],
+    ids=["copies", "copies and forward", "by a function"],
+)
 def test_at_the_same_parallelism_everything_stays_where_it_was(kinds: list[Partitioning]) -> None:
     assert taken(kinds, LOGS, 3) == LOGS
 
