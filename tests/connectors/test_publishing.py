@@ -12,7 +12,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractFileSystem
 from tests.connectors.test_sinks import Place
 
 import tailrace as tr
@@ -271,3 +274,64 @@ def test_a_sweep_leaves_the_traces_of_what_may_be_asked_for_again(tmp_path: Path
     assert left == [".part-00000-run-0001-1978baf2-000000.txt" + folders.TRACE]
     tr.sinks.TextFiles(str(tmp_path)).recover(["run"], 2, "sink")
     assert all(not path.name.startswith(".") for path in tmp_path.iterdir())
+
+
+# A store that does not answer.
+
+
+class Flaky(MemoryFileSystem):
+    """Goes out of reach at the first rename or copy. Its `exists` is fsspec's own, which several filesystems keep: it says
+    no as well where the store did not answer."""
+
+    protocol = "flaky"
+    store: dict[str, Any] = {}
+    pseudo_dirs = [""]
+    exists = AbstractFileSystem.exists
+    armed = down = False
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(MemoryFileSystem._strip_protocol(path.replace("flaky://", "memory://")))
+
+    def info(self, path: str, **options: Any) -> Any:
+        self._answer()
+        return super().info(path, **options)
+
+    def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        Flaky.down = Flaky.armed
+        self._answer()
+        super().cp_file(path1, path2, **options)
+
+    def mv(self, path1: str, path2: str, **options: Any) -> None:
+        Flaky.down = Flaky.armed
+        self._answer()
+        super().mv(path1, path2, **options)
+
+    def _answer(self) -> None:
+        if Flaky.down:
+            raise ConnectionError("out of reach")
+
+
+@pytest.mark.parametrize("renaming", [False, True])
+def test_a_store_that_goes_out_of_reach_while_a_file_becomes_visible_has_not_published_it(
+    renaming: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outage that broke the rename also said that the file was not under cover any more, so it counted as published: it
+    was marked, its trace went, and the next start removed the hidden file, which nobody had ever seen."""
+    fsspec.register_implementation("flaky", Flaky, clobber=True)
+    Flaky.store.clear()
+    if renaming:
+        monkeypatch.setattr(folders, "_RENAMING", {"flaky"})
+    hidden = folders.folder_at("flaky://b/out").create(folders.name_of(0, "aaaaaaaa", 1, "sink", 0, ".txt"))
+    hidden.stream.write(b"x\n")
+    prepared = hidden.finish()
+    sink = tr.sinks.TextFiles("flaky://b/out")
+    Flaky.armed = True
+    try:
+        with pytest.raises(ConnectionError, match="out of reach"):
+            sink.publish([prepared])
+    finally:
+        Flaky.armed = Flaky.down = False
+    sink.publish([prepared])
+    visible = [name for name in Flaky.store if not name.rpartition("/")[2].startswith(".")]
+    assert [Flaky.store[name].getvalue() for name in visible] == [b"x\n"]

@@ -327,8 +327,8 @@ def test_a_huge_offset_shifts_windows_as_a_small_one_does(form: str, offset: flo
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_time_at_the_ends_of_time_is_refused(form: str) -> None:
-    for time in (9.22337203685e12, -9.22337203685e12):
-        with pytest.raises(tr.JobFailed, match=r"too far off for a window|lie behind the year 9999"):
+    for time, why in ((9.22337203685e12, "behind the year 9999"), (-9.22337203685e12, "too far off for a window")):
+        with pytest.raises(tr.JobFailed, match=why):
             Ran(at(time), tr.Tumbling(1000), summed, form)
 
 

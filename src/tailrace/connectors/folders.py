@@ -20,7 +20,6 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +28,11 @@ import msgspec
 from tailrace.connectors.publishing import Finished, make_visible, one_by_one, settle
 from tailrace.errors import ConfigError
 from tailrace.storage.filesystem import make_folder
+from tailrace.storage.parallel import at_once
 from tailrace.storage.remote import open_uploads
 
 PART_BYTES = 8 << 20
 """A multipart upload goes out in parts of this size. S3 takes 5 MiB at least, and 10,000 parts at most."""
-_REQUESTS = 8
-"""So many requests of one publication go to a remote store at once."""
 _RENAMING = {"hdfs", "webhdfs"}
 _S3 = {"s3", "s3a", "s3n"}
 COVER, TRACE = ".inprogress", ".publishing"
@@ -175,12 +173,7 @@ def _in_places(prepared: Sequence[bytes]) -> Iterator[tuple[list[Finished], Any]
 
 
 def _at_once(do: Callable[[Finished], object], files: Sequence[Finished]) -> None:
-    if len(files) == 1:
-        do(files[0])
-        return
-    with ThreadPoolExecutor(min(_REQUESTS, max(1, len(files)))) as pool:
-        for done in [pool.submit(do, one) for one in files]:
-            done.result()
+    at_once(do, files, "tailrace-publish")
 
 
 # Local.
@@ -235,18 +228,27 @@ class LocalHidden(Hidden):
             os.unlink(self.hidden)
 
 
+def _is_there(path: str) -> bool:
+    """Whether there is such a file. What keeps us from knowing (a disk that does not answer) is raised."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 class FinishedLocal(Finished):
     def __init__(self, made: Moved) -> None:
         self.hidden, self.name, self.trace = made.hidden, made.final, _trace_of(made.final)
 
     def covered(self) -> bool:
-        return os.path.exists(self.hidden)
+        return _is_there(self.hidden)
 
     def visible(self) -> bool:
-        return os.path.exists(self.name)
+        return _is_there(self.name)
 
     def traced(self) -> bool:
-        return os.path.exists(self.trace)
+        return _is_there(self.trace)
 
     def leave_trace(self) -> None:
         os.close(os.open(self.trace, os.O_CREAT | os.O_WRONLY, 0o644))
@@ -337,13 +339,21 @@ class FinishedRemote(Finished):
         self.fs.invalidate_cache()
 
     def covered(self) -> bool:
-        return bool(self.fs.exists(self.hidden))
+        return self._there(self.hidden)
 
     def visible(self) -> bool:
-        return bool(self.fs.exists(self.name))
+        return self._there(self.name)
 
     def traced(self) -> bool:
-        return bool(self.fs.exists(self.trace))
+        return self._there(self.trace)
+
+    def _there(self, path: str) -> bool:
+        # Not by fsspec's `exists`, which says no as well where the store did not answer.
+        try:
+            self.fs.info(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def leave_trace(self) -> None:
         self.fs.pipe_file(self.trace, b"")

@@ -299,14 +299,14 @@ class JobRunner(threading.Thread):
                 return None
             newest = self._store.latest()
             stay = [self._store.manifest(path) for path in checkpoints.kept_paths]
-            kept: dict[str, list[bytes]] = {}
+            kept: dict[str, dict[bytes, None]] = {}  # the newest one is among those that stay, as a rule
             for one in [one for each in [*stay, *([] if newest is None else newest[1:])] for one in each.prepared]:
                 data = one.data if isinstance(one.data, bytes) else read_placed(self._store, one.data)
-                kept.setdefault(one.uid, []).append(data)
+                kept.setdefault(one.uid, {})[data] = None
         except Exception:
             _log.warning("job %r: its last checkpoint cannot be read; nothing is removed", self.job_name, exc_info=True)
             return None
-        return kept
+        return {uid: list(prepared) for uid, prepared in kept.items()}
 
     def _release(self) -> None:
         with contextlib.suppress(Exception):  # the next start finds that our process is gone

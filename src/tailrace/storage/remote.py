@@ -7,12 +7,12 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tailrace.errors import ConfigError
 from tailrace.storage.filesystem import Entry, Folder, Writer, scheme_of, temporary_name
 from tailrace.storage.hadoop import Hadoop
+from tailrace.storage.parallel import at_once
 
 PART_BYTES = 8 << 20
 """A file is uploaded in parts of this size. S3 takes 10,000 of them."""
@@ -119,17 +119,7 @@ class _FsspecFolder(Folder):
         return sorted(entries)
 
     def delete(self, names: Iterable[str]) -> None:
-        paths = [self.path_of(name) for name in names]
-        if len(paths) < 2:
-            for path in paths:
-                self._delete(path)
-            return
-        try:
-            with ThreadPoolExecutor(min(8, len(paths)), "tailrace-delete") as pool:
-                list(pool.map(self._delete, paths))
-        except RuntimeError:  # no thread can be started, as when the exit of the interpreter waits for the job
-            for path in paths:
-                self._delete(path)
+        at_once(self._delete, map(self.path_of, names), "tailrace-delete")
 
     def _delete(self, path: str) -> None:
         # One by one: deleting many at once goes through patterns in fsspec, and a name may look like one.

@@ -29,7 +29,6 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -38,6 +37,7 @@ from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, CheckpointsRe
 from tailrace.state.manifest import Manifest, decode_manifest, published_mark
 from tailrace.storage.filesystem import Folder, LocalFolder, Writer, absolute, open_folder
 from tailrace.storage.leftovers import MANIFEST, SEAL, Leftovers, back_to_the_mark
+from tailrace.storage.parallel import at_once
 from tailrace.storage.processes import Owner, Process, this_process
 
 _CLAIMS = 100
@@ -322,11 +322,10 @@ class Store:
             wanted.setdefault(name.rpartition("/")[0], set()).add(name)
         if not wanted:
             return
-        if len(wanted) == 1 or isinstance(self.folder, LocalFolder):
+        if isinstance(self.folder, LocalFolder):
             listed = list(map(self.folder.entries, wanted))
         else:
-            with ThreadPoolExecutor(min(8, len(wanted)), "tailrace-list") as pool:
-                listed = list(pool.map(self.folder.entries, wanted))
+            listed = at_once(self.folder.entries, wanted, "tailrace-list")
         missing = set().union(*wanted.values()) - {entry.name for entries in listed for entry in entries}
         if missing:
             if (newer := self._newer(incarnation)) is not None:

@@ -4,7 +4,7 @@ for as long as a `with planted(name)` lasts, by replacing methods; nothing of th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -109,7 +109,7 @@ def _no_alignment() -> Patches:
 
 
 def _overwriting_commits() -> Patches:
-    def commit(self: Store, incarnation: int, number: int, data: bytes) -> str:
+    def commit(self: Store, incarnation: int, number: int, data: bytes, needs: Sequence[str] = ()) -> str:
         name = f"{incarnation}/{number}.manifest"
         self.folder.delete([name])
         self.folder.create(name, data)
