@@ -40,19 +40,26 @@ COVER, TRACE = ".inprogress", ".publishing"
 _NAME = re.compile(r"part-\d+-(.+)-(\d+)-([0-9a-f]{8})-\d+\.\w+")
 
 
-class Moved(msgspec.Struct, frozen=True, tag="moved"):
+Columns = list[tuple[str, str]]
+"""Names and types."""
+
+
+class Moved(msgspec.Struct, frozen=True, tag="moved", omit_defaults=True):
     """A finished file under cover, and the name that it is to get: two paths or URLs."""
 
     hidden: str
     final: str
+    columns: Columns | None = None
+    """What is in it, where nobody has declared that: all files of a sink must agree (`connectors.agreement`)."""
 
 
-class Uploaded(msgspec.Struct, frozen=True, tag="uploaded"):
+class Uploaded(msgspec.Struct, frozen=True, tag="uploaded", omit_defaults=True):
     """A multipart upload that is to be completed with these parts (number, etag)."""
 
     url: str
     upload: str
     parts: list[tuple[int, str]]
+    columns: Columns | None = None
 
 
 _tokens = msgspec.json.Decoder(Moved | Uploaded)
@@ -140,6 +147,16 @@ def plain_name(token: bytes) -> str:
     """The name that a finished file gets when it is published."""
     made = _tokens.decode(token)
     return made.final if isinstance(made, Moved) else made.url
+
+
+def with_columns(token: bytes, columns: Columns) -> bytes:
+    """The same token, which also says what is in the file."""
+    return msgspec.json.encode(msgspec.structs.replace(_tokens.decode(token), columns=columns))
+
+
+def columns_in(token: bytes) -> Columns | None:
+    """What a token says about what is in the file."""
+    return _tokens.decode(token).columns
 
 
 def publish_files(prepared: Sequence[bytes]) -> None:

@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tailrace.elements.columns.casts import column_as
+from tailrace.elements.columns.misfit import Misfit
 from tailrace.errors import ConfigError
 
 _BATCH_ROWS = 8192
@@ -62,7 +64,7 @@ class ParquetRows:
             self.file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
         except (pa.ArrowException, OSError) as error:
             raise ConfigError(f"{path} cannot be read as Parquet: {error}") from None
-        self._read_as = _schema(self.file)
+        self._read_as, self._has_int96 = _schema(self.file), _has_int96(self.file)
         self._check_columns()
         self._old_calendar = _old_calendar(self.file)
 
@@ -76,13 +78,25 @@ class ParquetRows:
                 raise ValueError(f"{self.path}, behind row {rows}: {error}") from error
             if batch is None:
                 return
-            arrays = [batch.column(name) for name in self.schema.names]
-            arrays = [array.cast(f.type) for array, f in zip(arrays, self.schema, strict=True)]
-            batch = _batch(arrays, self.schema, batch.num_rows)
+            batch = self._as_first(batch, rows)
             if self._old_calendar:
                 self._refuse_old(batch, rows)
             rows += batch.num_rows
             yield batch
+
+    def _as_first(self, batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+        """In the columns of the first file of the source. Raises `ValueError` for a value that they cannot hold."""
+        try:
+            arrays = [column_as(self._moments(batch, f.name), f) for f in self.schema]
+        except Misfit as error:
+            at = f", row {rows + error.row}" if error.row is not None else f", rows {rows} to {rows + batch.num_rows}"
+            raise ValueError(f"{self.path}{at}: {error}") from error
+        return _batch(arrays, self.schema, batch.num_rows)
+
+    def _moments(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        """A column in which INT96 has the zone that Arrow does not tell. No value changes by that."""
+        kind = self._read_as.field(name).type
+        return batch.column(name).cast(kind) if self._has_int96 else batch.column(name)
 
     def _check_columns(self) -> None:
         """Raises `ConfigError` where the file has other columns than the first one of the source."""
@@ -151,8 +165,11 @@ def _old_calendar(file: pq.ParquetFile) -> bool:
     if version is None:
         return False
     major, minor = int(version[1]), int(version[2])
-    has_int96 = any(file.schema.column(i).physical_type == "INT96" for i in range(len(file.schema)))
-    return major < 3 or (has_int96 and (major, minor) < (3, 1))
+    return major < 3 or (_has_int96(file) and (major, minor) < (3, 1))
+
+
+def _has_int96(file: pq.ParquetFile) -> bool:
+    return any(file.schema.column(i).physical_type == "INT96" for i in range(len(file.schema)))
 
 
 def _leaves_of(array: pa.Array) -> Iterator[pa.Array]:

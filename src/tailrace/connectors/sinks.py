@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
 from tailrace.connectors import folders
+from tailrace.connectors.agreement import Agreement
 from tailrace.connectors.folders import Hidden, Origin
 from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquet import columns_with_statistics
@@ -68,12 +69,16 @@ class _FileSink(Sink):
     """The folder, a path or URL; None until it is known."""
     _unsettled: frozenset[bytes] = frozenset()
     """What this object has published and may be asked for again: its traces stay."""
+    _agreement: Agreement | None = None
+    """About the columns of its files; where it publishes."""
 
     @property
     def place(self) -> str | None:
         return self.path
 
     def publish(self, prepared: Sequence[bytes]) -> None:
+        self._agreement = self._agreement or Agreement()
+        self._agreement.check(prepared)
         folders.publish_files(prepared)
         self._unsettled |= frozenset(prepared)
 
@@ -158,6 +163,7 @@ class _ParquetWriter(_FileWriter):
     def __init__(self, path: str, ctx: SinkContext, schema: pa.Schema | None) -> None:
         super().__init__(path, ctx)
         self.schema = schema
+        self._declared = schema is not None
         self.file: pq.ParquetWriter | None = None
         self.waiting: list[pa.RecordBatch] = []
         self.rows = 0
@@ -190,6 +196,13 @@ class _ParquetWriter(_FileWriter):
             assert self.file is not None
             self.file.write_table(pa.Table.from_batches(self.waiting, self.schema))
         self.waiting, self.rows = [], 0
+
+    def prepare(self) -> bytes | None:
+        token = super().prepare()
+        if token is None or self._declared:
+            return token
+        assert self.schema is not None
+        return folders.with_columns(token, [(field.name, str(field.type)) for field in self.schema])
 
     def _flush(self) -> None:
         assert self.file is not None

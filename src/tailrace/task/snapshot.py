@@ -80,7 +80,7 @@ class TaskSnapshot:
         self.operators.append((operator, part))
         if backend is not None:
             self._todo.append((operator, part))
-        stateful = data is not None or (backend is not None and backend.entries() > 0)
+        stateful = (data is not None and not operator.dispensable) or (backend is not None and backend.entries() > 0)
         for each in operator.contexts():
             own = each is ctx
             self._acks.append(

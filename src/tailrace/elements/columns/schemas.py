@@ -72,15 +72,26 @@ class OneSchema:
         self._raw = batch.schema
         return batch
 
+    def join(self, other: pa.Schema) -> bool:
+        """Takes over what another part of the stream has found to be its schema. False where it is another one."""
+        if self.schema is None:
+            self.schema = other
+            self._open = _has_nulls(other)
+            return True
+        if other.names != self.schema.names:
+            return False
+        if self._open:
+            self._settle(other)
+        return all(a == b or pa.types.is_null(b) for a, b in zip(self.schema.types, other.types, strict=True))
+
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         assert self.schema is not None
         try:
             return batch_as(batch, self.schema)
         except Misfit as error:
-            what = ", ".join(f"{field.name} {field.type}" for field in self.schema)
             raise Misfit(
-                f"a stream in columns has one schema, {'declared' if self._known else 'that of its first batch'}: ({what}), "
-                f"and {error}; declare another with to_columns(schema) where the columns are made",
+                f"a stream in columns has one schema, {'declared' if self._known else 'that of its first batch'}: "
+                f"({described(self.schema)}), and {error}; declare another with to_columns(schema) where the columns are made",
                 error.row,
             ) from None
 
@@ -94,6 +105,11 @@ class OneSchema:
             fields.append(field if known else field.with_type(other.field(at).type))
         self.schema = pa.schema(fields)
         self._open = _has_nulls(self.schema)
+
+
+def described(schema: pa.Schema | None) -> str:
+    """Names and types, for errors."""
+    return ", ".join(f"{field.name} {field.type}" for field in schema or ())
 
 
 def _has_nulls(schema: pa.Schema) -> bool:

@@ -118,6 +118,9 @@ class OperatorTask:
         """At the cut: the operator's state that is not keyed, encoded; small. None where there is none."""
         return None
 
+    dispensable = False
+    """Whether what the last `snapshot` gave is nothing to be missed in a dataflow without this operator."""
+
     def restore(self, parts: list[MetaPart]) -> None:
         """Before `open`: what `snapshot` gave in every old subtask of this operator, at whatever parallelism."""
 

@@ -20,6 +20,7 @@ from tailrace.graph.operators import Sink, Source
 from tailrace.state.backend import MetaPart
 from tailrace.state.operator_state import OperatorStates, declared_operator_states
 from tailrace.task.context import OperatorContext
+from tailrace.task.operators import sinkmemory
 from tailrace.task.operators.base import OperatorTask, close_all
 from tailrace.task.operators.columns import columns_in, fitted, rows_in
 from tailrace.task.operators.contracts import (
@@ -429,7 +430,7 @@ class SinkTask(OperatorTask):
         """What was prepared, with the checkpoint that had it first, and is in no checkpoint known to be complete."""
         self.records = 0
         self._schema = OneSchema()
-        """Of what comes in columns."""
+        """Of what comes in columns. It is in checkpoints, so that what comes behind a restore has the same."""
         self._state: OperatorStates | None = None
         """What the writer declares as `tr.OperatorState`."""
         self._restored: list[MetaPart] = []
@@ -448,7 +449,7 @@ class SinkTask(OperatorTask):
         self._restored = []
 
     def restore(self, parts: list[MetaPart]) -> None:
-        self._restored = parts
+        self._restored, self._schema = sinkmemory.restored(parts, self.ctx)
 
     def process(self, batch: Any, port: int) -> None:
         if not len(batch):
@@ -510,7 +511,9 @@ class SinkTask(OperatorTask):
         if not self._ended and not self.finished:
             prepared += self._prepare()
         self.unconfirmed += [(checkpoint, one) for one in prepared]
-        return None if self._state is None else self._state.snapshot()
+        states = None if self._state is None else self._state.snapshot()
+        self.dispensable = states is None  # a schema is of use to this sink only
+        return sinkmemory.saved(states, self._schema.schema)
 
     def prepared(self, checkpoint: int) -> list[tuple[int, bytes]]:
         return [(first, one) for first, one in self.unconfirmed if first <= checkpoint]

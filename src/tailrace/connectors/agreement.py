@@ -1,0 +1,56 @@
+"""All files that one sink writes in one run have the same columns.
+
+Where nobody has declared the columns of a sink, each of its writers takes those of its first batch, and says so with what
+it prepares. They are compared when files are published: all files of a publication are looked at before the first of them
+becomes visible, and they are compared with what was published before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tailrace.connectors import folders
+from tailrace.connectors.folders import Columns
+
+
+class Agreement:
+    """What the files of a sink have had in them so far, for each run and sink in the name of the files. A restored run
+    needs not be told: its writers go on with the columns that they had."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], tuple[Columns, str]] = {}
+        """The columns, and the first file that had them."""
+
+    def check(self, prepared: Sequence[bytes]) -> None:
+        """Raises `ValueError` where files differ."""
+        found = dict(self._found)
+        for token in prepared:
+            columns = folders.columns_in(token)
+            name = folders.plain_name(token).rpartition("/")[2]
+            origin = folders.origin_of(name)
+            if columns is None or origin is None:
+                continue
+            first, where = found.setdefault((origin.run_id, origin.whose), (columns, name))
+            if first != columns:
+                raise ValueError(_told(first, where, columns, name))
+        self._found = found
+
+
+def _told(one: Columns, where: str, other: Columns, there: str) -> str:
+    return (
+        f"its subtasks were given different columns: {_difference(dict(one), dict(other))} ({where}, {there}); nobody has "
+        f"declared the columns, so each subtask took those of its first batch. Nothing of this is visible, nor will be: give "
+        f"the sink a schema, or the stream one with to_columns(schema), and start anew, or from a checkpoint before this one"
+    )
+
+
+def _difference(one: dict[str, str], other: dict[str, str]) -> str:
+    for name, kind in one.items():
+        if name not in other:
+            return f"column {name!r} is in one file and not in another"
+        if kind != other[name]:
+            return f"column {name!r} is {kind} in one file and {other[name]} in another"
+    new = [name for name in other if name not in one]
+    if new:
+        return f"column {new[0]!r} is in one file and not in another"
+    return f"({', '.join(one)}) and ({', '.join(other)})"

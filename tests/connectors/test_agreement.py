@@ -1,0 +1,164 @@
+"""Where nobody has declared the columns of a sink, its files have the same ones, or nothing of them becomes visible."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tailrace as tr
+from tailrace.connectors import folders
+from tailrace.connectors.agreement import Agreement
+from tailrace.elements.batches import Columns
+from tailrace.errors import IncompatibleState
+from tailrace.graph.operators import Sink
+from tailrace.state.backend import MetaPart
+from tailrace.task.context import OperatorContext
+from tailrace.task.operators.endpoints import SinkTask
+from tailrace.task.services import Services
+
+WHOLE, HALVES = pa.record_batch({"x": [1, 2]}), pa.record_batch({"x": [1.0, 2.5]})
+UNKNOWN = pa.record_batch({"x": pa.nulls(2)})
+
+
+class Own(tr.MapBatchesFunction):
+    """Each subtask has a type of its own."""
+
+    def __init__(self, *kinds: Any) -> None:
+        self.kinds = kinds
+
+    def open(self, ctx: Any) -> None:
+        self.kind = self.kinds[ctx.subtask]
+
+    def map_batches(self, batch: Any) -> Any:
+        return batch.set_column(0, "x", batch["x"].cast(self.kind))
+
+
+def environment(folder: Path, *kinds: Any, schema: Any = None, checkpoints: bool = False) -> tr.Environment:
+    config = tr.CheckpointConfig("memory", interval=1.0) if checkpoints else None
+    env = tr.Environment(parallelism=2, checkpoint=config)
+    source = tr.sources.Generator(lambda: iter(range(40)), rate=10 if checkpoints else None)
+    columns = env.from_source(source, parallelism=1).rebalance().map(lambda n: (n,)).to_columns("x long").map_batches(Own(*kinds))
+    columns.sink_to(tr.sinks.Parquet(str(folder), schema), name="out")
+    return env
+
+
+def visible(folder: Path) -> list[str]:
+    return sorted(name for name in (p.name for p in folder.iterdir()) if not name.startswith("."))
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_subtasks_with_different_types_are_refused_before_anything_is_visible(tmp_path: Path, checkpoints: bool) -> None:
+    """Each subtask took the types of its first batch. There were files of both types in one folder, and it was chance
+    which of them a reader took for the type of all."""
+    env = environment(tmp_path, pa.int64(), pa.float64(), checkpoints=checkpoints)
+    with pytest.raises(tr.JobFailed, match=r"operator 'out'.*column 'x' is (int64|double).*and (int64|double) in another"):
+        tr.testing.run(env)
+    assert visible(tmp_path) == []
+
+
+def test_a_schema_of_the_sink_settles_it(tmp_path: Path) -> None:
+    tr.testing.run(environment(tmp_path, pa.int64(), pa.float64(), schema="x double"))
+    assert sorted(pq.read_table(tmp_path)["x"].to_pylist()) == list(map(float, range(40)))
+
+
+def token(folder: Path, subtask: int, batch: pa.RecordBatch, count: int = 0, run: str = "run") -> bytes:
+    name = folders.name_of(subtask, run, 1, "sink", count, ".parquet")
+    made = folders.LocalFolder(str(folder)).create(name).finish()
+    return folders.with_columns(made, [(field.name, str(field.type)) for field in batch.schema])
+
+
+def test_a_later_publication_is_compared_with_earlier_ones(tmp_path: Path) -> None:
+    """A subtask that had no records at first comes with another type in a later checkpoint."""
+    sink = tr.sinks.Parquet(str(tmp_path))
+    sink.publish([token(tmp_path, 0, WHOLE)])
+    sink.publish([token(tmp_path, 1, WHOLE, 1)])
+    with pytest.raises(ValueError, match="column 'x' is int64 in one file and double in another .part-00000-.*part-00002-"):
+        sink.publish([token(tmp_path, 0, WHOLE, 2), token(tmp_path, 2, HALVES)])
+    assert len(visible(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (UNKNOWN, "column 'x' is int64 in one file and null in another"),
+        (pa.record_batch({"y": [1]}), "column 'x' is in one file and not in another"),
+        (pa.record_batch({"x": [1], "y": [1]}), "column 'y' is in one file and not in another"),
+    ],
+)
+def test_it_is_said_what_differs(tmp_path: Path, other: pa.RecordBatch, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Agreement().check([token(tmp_path, 0, WHOLE), token(tmp_path, 1, other)])
+
+
+def test_another_order_of_columns_is_a_difference(tmp_path: Path) -> None:
+    """A reader that goes by position would take one for the other."""
+    one, other = pa.record_batch({"x": [1], "y": [1]}), pa.record_batch({"y": [1], "x": [1]})
+    with pytest.raises(ValueError, match=r"\(x, y\) and \(y, x\)"):
+        Agreement().check([token(tmp_path, 0, one), token(tmp_path, 1, other)])
+
+
+def test_another_run_may_have_other_columns(tmp_path: Path) -> None:
+    agreement = Agreement()
+    agreement.check([token(tmp_path, 0, WHOLE)])
+    agreement.check([token(tmp_path, 0, HALVES, run="next")])
+
+
+# Restores.
+
+
+def task(folder: Path, subtask: int, parallelism: int, parts: list[MetaPart]) -> SinkTask:
+    env = tr.Environment(parallelism=1)
+    env.from_collection([(1,)]).to_columns("x long").sink_to(tr.sinks.Parquet(str(folder)))
+    node = next(node for node in env._graph.nodes if isinstance(node.operator, Sink))
+    services = Services(random.Random, checkpointing=True)
+    made = SinkTask(node, OperatorContext(node.name, node.uid, subtask, parallelism, 0, services))
+    made.restore(parts)
+    made.open()
+    return made
+
+
+def cut(folder: Path, subtask: int, parallelism: int, batch: pa.RecordBatch | None) -> MetaPart:
+    made = task(folder, subtask, parallelism, [])
+    if batch is not None:
+        made.process(Columns(batch, None), 0)
+    return MetaPart(subtask, parallelism, False, made.snapshot(1))
+
+
+@pytest.mark.parametrize(("subtask", "parallelism"), [(0, 1), (1, 2), (2, 3)])
+def test_behind_a_restore_the_columns_are_those_of_before(tmp_path: Path, subtask: int, parallelism: int) -> None:
+    """Files with whole numbers are visible, and the first batch behind the restore has halves; also in a subtask that had
+    no records before, or was not there."""
+    parts = [cut(tmp_path, 0, 2, WHOLE), cut(tmp_path, 1, 2, None)]
+    restored = task(tmp_path, subtask, parallelism, parts)
+    with pytest.raises(tr.UserCodeError, match=r"that of its first batch: \(x int64\).*'x'.*2.5 does not fit"):
+        restored.process(Columns(HALVES, None), 0)
+    restored.process(Columns(pa.record_batch({"x": [1.0, 2.0]}), None), 0)
+    restored.snapshot(2)
+    assert [folders.columns_in(one) for _, one in restored.prepared(2)] == [[("x", "int64")]]
+    restored.close()
+
+
+def test_a_column_without_a_type_has_the_one_that_others_know(tmp_path: Path) -> None:
+    parts = [cut(tmp_path, 0, 2, UNKNOWN), cut(tmp_path, 1, 2, WHOLE)]
+    restored = task(tmp_path, 2, 3, parts)
+    with pytest.raises(tr.UserCodeError, match="x int64"):
+        restored.process(Columns(HALVES, None), 0)
+
+
+def test_other_subtasks_with_several_types_are_no_schema(tmp_path: Path) -> None:
+    parts = [cut(tmp_path, 0, 2, WHOLE), cut(tmp_path, 1, 2, HALVES)]
+    with pytest.raises(IncompatibleState, match=r"columns of different types, \(x int64\) and \(x double\)"):
+        task(tmp_path, 0, 3, parts)
+    task(tmp_path, 1, 2, parts).process(Columns(HALVES, None), 0)
+
+
+def test_columns_are_nothing_that_a_dataflow_without_the_sink_would_lose(tmp_path: Path) -> None:
+    """Else a start from a checkpoint would be refused because a sink was taken out."""
+    made = task(tmp_path, 0, 1, [])
+    made.process(Columns(WHOLE, None), 0)
+    assert made.snapshot(1) is not None and made.dispensable
