@@ -42,7 +42,13 @@ def environment(folder: Path, *kinds: Any, schema: Any = None, checkpoints: bool
     config = tr.CheckpointConfig("memory", interval=1.0) if checkpoints else None
     env = tr.Environment(parallelism=2, checkpoint=config)
     source = tr.sources.Generator(lambda: iter(range(40)), rate=10 if checkpoints else None)
-    columns = env.from_source(source, parallelism=1).rebalance().map(lambda n: (n,)).to_columns("x long").map_batches(Own(*kinds))
+    columns = (
+        env.from_source(source, parallelism=1)
+        .rebalance()
+        .map(lambda n: (n,))
+        .to_columns("x long")
+        .map_batches(Own(*kinds))
+    )
     columns.sink_to(tr.sinks.Parquet(str(folder), schema), name="out")
     return env
 
@@ -52,11 +58,15 @@ def visible(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("checkpoints", [False, True])
-def test_subtasks_with_different_types_are_refused_before_anything_is_visible(tmp_path: Path, checkpoints: bool) -> None:
+def test_subtasks_with_different_types_are_refused_before_anything_is_visible(
+    tmp_path: Path, checkpoints: bool
+) -> None:
     """Each subtask took the types of its first batch. There were files of both types in one folder, and it was chance
     which of them a reader took for the type of all."""
     env = environment(tmp_path, pa.int64(), pa.float64(), checkpoints=checkpoints)
-    with pytest.raises(tr.JobFailed, match=r"operator 'out'.*column 'x' is (int64|double).*and (int64|double) in another"):
+    with pytest.raises(
+        tr.JobFailed, match=r"operator 'out'.*column 'x' is (int64|double).*and (int64|double) in another"
+    ):
         tr.testing.run(env)
     assert visible(tmp_path) == []
 
@@ -77,7 +87,9 @@ def test_a_later_publication_is_compared_with_earlier_ones(tmp_path: Path) -> No
     sink = tr.sinks.Parquet(str(tmp_path))
     sink.publish([token(tmp_path, 0, WHOLE)])
     sink.publish([token(tmp_path, 1, WHOLE, 1)])
-    with pytest.raises(ValueError, match="column 'x' is int64 in one file and double in another .part-00000-.*part-00002-"):
+    with pytest.raises(
+        ValueError, match=r"column 'x' is int64 in one file and double in another .part-00000-.*part-00002-"
+    ):
         sink.publish([token(tmp_path, 0, WHOLE, 2), token(tmp_path, 2, HALVES)])
     assert len(visible(tmp_path)) == 2
 

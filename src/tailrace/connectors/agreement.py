@@ -39,8 +39,8 @@ class Agreement:
 def _told(one: Columns, where: str, other: Columns, there: str) -> str:
     return (
         f"its subtasks were given different columns: {_difference(dict(one), dict(other))} ({where}, {there}); nobody has "
-        f"declared the columns, so each subtask took those of its first batch. Nothing of this is visible, nor will be: give "
-        f"the sink a schema, or the stream one with to_columns(schema), and start anew, or from a checkpoint before this one"
+        f"declared the columns, so each subtask took those of its first batch. Nothing of this is visible, nor will be: "
+        f"give the sink a schema, or the stream one with to_columns(schema), and start anew, or from an earlier checkpoint"
     )
 
 

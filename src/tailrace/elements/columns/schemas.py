@@ -91,7 +91,8 @@ class OneSchema:
         except Misfit as error:
             raise Misfit(
                 f"a stream in columns has one schema, {'declared' if self._known else 'that of its first batch'}: "
-                f"({described(self.schema)}), and {error}; declare another with to_columns(schema) where the columns are made",
+                f"({described(self.schema)}), and {error}; declare another with to_columns(schema) where the "
+                f"columns are made",
                 error.row,
             ) from None
 
