@@ -274,6 +274,52 @@ def test_sinks_forget_what_they_published_once_every_manifest_that_has_it_is_mar
     assert job.sent(Settled) == [(0, Settled(3))]
 
 
+def test_what_a_later_manifest_carries_along_is_not_forgotten_before_that_one_is_marked() -> None:
+    """The second manifest has what the first one prepared, which was not visible yet. The first is marked, and the second is
+    not when later checkpoints are complete: its own output is still on its way, or its mark could not be made. Who starts
+    from it asks for both, and a reader may have taken what is visible."""
+    for slow in (True, False):
+        job = Job(keep=4).run()
+        job.complete(b"a")
+        job.complete(b"b")
+        assert [one.data for one in job.disk[-1].prepared] == [b"a", b"b"]
+        job.says(0, Published(1))
+        job.machine.marked("1/0.manifest", job.now)
+        if not slow:
+            job.says(0, Published(2))
+            job.machine.not_marked("1/1.manifest", job.now)
+        job.complete(b"c")
+        job.complete()
+        assert job.sent(Settled) == [], "the second manifest has a, and is not marked"
+        job.machine.not_marked("1/1.manifest", job.now)
+        job.says(0, Published(2))
+        job.says(0, Published(3))
+        marks = [action.path for action in job.actions(MarkPublished)]
+        assert "1/1.manifest" in marks, "it is asked for again"
+        for path in marks:
+            job.machine.marked(path, job.now)
+        job.complete()
+        assert job.sent(Settled) == [(0, Settled(4))]
+
+
+def test_what_was_restored_is_not_forgotten_while_an_older_manifest_has_it_and_is_not_marked() -> None:
+    """Two manifests have the same output when the job is restarted. It is published again from the newer one, and only that
+    one can be marked. The older one is kept, and who starts from it asks for the same."""
+    job = Job(keep=4).run()
+    job.complete(b"a")
+    job.complete()
+    job.restart()
+    job.all_say(Deployed())
+    job.says(0, Published(0))
+    job.machine.marked("1/1.manifest", job.now)
+    job.machine.not_marked("1/0.manifest", job.now)
+    job.complete()
+    assert job.sent(Settled) == []
+    job.machine.marked("1/0.manifest", job.now)
+    job.complete()
+    assert [settled.restored for _, settled in job.sent(Settled)] == [True]
+
+
 def test_what_the_restored_checkpoint_had_is_forgotten_when_that_one_is_marked() -> None:
     job = Job().run()
     job.complete(b"a")

@@ -86,8 +86,10 @@ class _Kept:
     names: frozenset[str]
     prepared: bool
     """Whether it has anything to publish."""
+    first: int = 1
+    """The number of the publication with the oldest output that it has: what was not visible when it was made."""
     visible: bool = False
-    """Whether all that it has prepared is published, as far as we know."""
+    """Whether all that it has prepared is published, as far as we know, and its mark was asked for."""
     marked: bool = False
     """Whether it is marked as published."""
 
@@ -120,6 +122,8 @@ class Checkpoints:
         self.newest = 0
         """The newest complete checkpoint of this run."""
         self._next_at: int | None = None
+        self._made = (0, 1)
+        """The newest manifest that was made: its checkpoint, and the number of the oldest output in it."""
         self._ended_at: int | None = None
         """When the last checkpoint was complete or aborted."""
         self._kept: list[_Kept] = []
@@ -191,6 +195,7 @@ class Checkpoints:
             Prepared(one.uid, one.data) for ack in acks for one in ack.prepared if not 0 < one.first <= self.newest
         ]
         prepared = [one for _, one in self.unpublished] + pending.fresh
+        self._made = (pending.id, min([pending.id, *(number for number, _ in self.unpublished)]))
         written = {ack.file for ack in acks}
         older = {name for ack in acks for name in ack.older}
         older |= {one.data.file for one in prepared if isinstance(one.data, Placed)} - written
@@ -228,11 +233,15 @@ class Checkpoints:
     def adopt(self, manifest: Manifest, path: str) -> None:
         """A complete checkpoint of this run counts among those that are kept."""
         self.newest = max(self.newest, manifest.checkpoint)
-        if any(kept.checkpoint == manifest.checkpoint for kept in self._kept):
-            return
+        for kept in self._kept:
+            if kept.checkpoint == manifest.checkpoint:
+                kept.marked = kept.marked or not manifest.prepared
+                return
         own = [path, published_mark(path)] if manifest.prepared else [path]
         names = frozenset([*own, *[file.name for file in manifest.files], *manifest.older])
-        self._kept.append(_Kept(manifest.checkpoint, path, names, bool(manifest.prepared)))
+        made, first = self._made
+        first = first if made == manifest.checkpoint else 1  # nobody knows how far back another one goes
+        self._kept.append(_Kept(manifest.checkpoint, path, names, bool(manifest.prepared), first))
         for name in own:
             self._sizes.setdefault(name, 0)
         for file in manifest.files:
@@ -260,9 +269,22 @@ class Checkpoints:
         for kept in self._kept:
             kept.marked = kept.marked or kept.path == path
 
+    def not_marked(self, path: str) -> None:
+        """The mark of a manifest could not be made: it is asked for again."""
+        for kept in self._kept:
+            kept.visible = kept.visible and kept.path != path
+
     def settled(self, number: int) -> int:
-        """Of the checkpoints up to this one, whose output is visible: up to which one no manifest asks for it again."""
-        return min([number, *(kept.checkpoint - 1 for kept in self._kept if kept.prepared and not kept.marked)])
+        """Of the checkpoints up to this one, whose output is visible: up to which one no manifest asks for it again. A
+        manifest has output of older checkpoints as well, where that was not visible when it was made."""
+        return min([number, *(kept.first - 1 for kept in self._unmarked())])
+
+    def all_marked(self, number: int) -> bool:
+        """Whether no manifest up to this checkpoint asks for its output any more."""
+        return all(kept.checkpoint > number for kept in self._unmarked())
+
+    def _unmarked(self) -> list[_Kept]:
+        return [kept for kept in self._kept if kept.prepared and not kept.marked]
 
     def abort(self, number: int, now: int) -> PendingCheckpoint | None:
         """A pending checkpoint will never be complete."""

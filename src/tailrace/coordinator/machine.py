@@ -159,6 +159,8 @@ class Coordinator:
         self._publications = Publications()
         self._restored_path = origin_path
         """The manifest that the attempt began from, where it is ours to mark; empty where it is not."""
+        self._restored_marked = False
+        """Whether it was marked in this attempt."""
         self._beginning = False
         """All have deployed, and what the restored checkpoint had prepared is being published before the start."""
         self._committing: Manifest | None = None
@@ -582,6 +584,7 @@ class Coordinator:
         ready.committing = True
         self._commit_asked_at = now
         self._committing = checkpoints.manifest(ready, self.incarnation)
+        self._note_the_restored()
         self._publications.before_commit(checkpoints.settled(self._publications.visible_through(checkpoints.newest)))
         made = self._committing
         needs = [*(file.name for file in made.files), *made.older]
@@ -650,8 +653,23 @@ class Coordinator:
         """It is written down that all that a manifest has prepared is published."""
         if self.checkpoints is not None:
             self.checkpoints.marked(path)
-        if path and path == self._restored_path:
-            self._publications.restored_marked = True
+        if self._restore is not None and path and path == self._restored_path:
+            self._restored_marked = True
+
+    def not_marked(self, path: str, now: int) -> None:
+        """That could not be written down: it is asked for again with the next publication, or the next checkpoint."""
+        if self.checkpoints is not None:
+            self.checkpoints.not_marked(path)
+
+    def _note_the_restored(self) -> None:
+        """Whether anybody may ask again for what the restored checkpoint had prepared: who starts from it, or from another
+        manifest that has the same output."""
+        restored = self._restore
+        own = restored is not None and restored.run_id == self.run_id
+        others = (
+            self.checkpoints is None or restored is None or not own or self.checkpoints.all_marked(restored.checkpoint)
+        )
+        self._publications.restored_marked = self._restored_marked and others
 
     def _settle(self) -> None:
         """A commit has succeeded: sinks may forget what was marked as published before it was asked for. No other driver
@@ -739,6 +757,7 @@ class Coordinator:
         self._started_at = now + delay
         self._deployed = self._beginning = False
         self._publications = Publications()
+        self._restored_marked = False
         for slot in self.roster.slots:
             slot.anew()
             if slot.connected:

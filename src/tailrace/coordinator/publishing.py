@@ -17,15 +17,15 @@ class Publications:
     """The bookkeeping of one attempt; what follows from it is for the coordinator to do.
 
     Invariant U1: in an attempt nothing that a sink prepared is told to be published twice.
-    Invariant U2: `Settled` is said of a publication when every manifest that has it was marked as published, or deleted,
-    before a commit that has succeeded.
+    Invariant U2: `Settled` is said of a publication when every manifest that has something of it was marked as published, or
+    deleted, before a commit that has succeeded.
     """
 
     def __init__(self) -> None:
         self.open: set[int] = set()
         """Numbers of `Publish` that were told and not answered."""
         self.restored_marked = False
-        """Whether the restored checkpoint is marked as published."""
+        """Whether the restored checkpoint is marked as published, and every other manifest that may have the same output."""
         self._marked = (0, False)
         """Up to which number no manifest asks again for what was published, and whether that goes for the restored one, when
         the newest commit was asked for."""

@@ -427,6 +427,7 @@ class JobRunner(threading.Thread):
             self._store.mark_published(path)
         except Exception:
             _log.warning("job %r: could not mark what was published", self.job_name, exc_info=True)
+            self._tell(lambda: machine.not_marked(path, _now()))
             return
         self._tell(lambda: machine.marked(path, _now()))
 

@@ -181,6 +181,8 @@ def of_driver(
         def marked(_: Any, error: Exception | None) -> None:
             if error is None:
                 coordinator.marked(action.path, world.now)
+            else:
+                coordinator.not_marked(action.path, world.now)
 
         ask(world, party, "mark", lambda: store.mark_published(action.path), marked)
     elif isinstance(action, MarkSwept):
