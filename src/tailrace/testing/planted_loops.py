@@ -297,6 +297,25 @@ def _time_in_spite_of_inner_loops() -> Patches:
     return [method(TaskLoop, "__init__", make)]
 
 
+def _one_level_at_a_time() -> Patches:
+    """A wave that has let event time go is not followed by another one that lets it go farther."""
+
+    def make(decided: Any) -> Any:
+        def last(self: _Nest, facts: list[Any], now: int) -> Any:
+            said = decided(self, facts, now)
+            self.lag = self.lag and not said
+            return said
+
+        return last
+
+    return [method(_Nest, "_decided", make)]
+
+
+def _ended_input_holds_time() -> Patches:
+    """A head whose regular input has ended stays where event time was then, whatever the others have."""
+    return [method(TaskLoop, "_go_with", lambda _: lambda self, time: False)]
+
+
 # Rounds, and cuts.
 
 
@@ -361,6 +380,11 @@ def _cuts_in_a_row(made: Scenario) -> Scenario:
     )
 
 
+def _left_alone(made: Scenario) -> Scenario:
+    """Nothing happens in the silence of the input."""
+    return replace(made, faults=(), checkpoints=None, restarts=("fixed", 0), network="fast", eager=False)
+
+
 def _uneven(made: Scenario) -> Scenario:
     """Some links are slow, and nothing else befalls the job."""
     return replace(
@@ -402,6 +426,8 @@ LOOP_BUGS = (
     Bug("event time passes what is in a loop's channels", "lingered", _time_in_spite_of_records, _waves),
     Bug("event time passes what is in a loop inside", "lingered_inside", _time_in_spite_of_inner_loops, _waves, seed=9),
     Bug("the end of event time is not said again", "entered_inside", _entries_alone_advance, _between_two_heads),
+    Bug("event time leaves a nest by one level only", "silent_nest", _one_level_at_a_time, _left_alone),
+    Bug("an input that has ended holds event time back", "silent_guest", _ended_input_holds_time, _left_alone),
     Bug("rounds wait for a slot that is over", "widened", _rounds_wait_for_all, _gives_up_soon),
     Bug("cuts starve all else", "sparse", _cuts_come_first, _cuts_in_a_row),
 )

@@ -14,6 +14,7 @@ import pyarrow as pa
 import tailrace as tr
 from tailrace.testing import loop_programs as loops
 from tailrace.testing import round_programs as rounds
+from tailrace.testing import silent_programs as silent
 
 Records = Counter[Any]
 
@@ -408,6 +409,8 @@ PROGRAMS: dict[str, Program] = {
         Program(loops.hoarded, lambda n: Counter(range(n)), n=60),
         Program(loops.finished_twice, loops._finished_twice, n=40),
         Program(loops.entered_inside, lambda n: Counter(range(n + 6)), n=30),
+        Program(silent.silent_nest, silent._silent_nest, n=20),
+        Program(silent.silent_guest, silent._silent_guest, n=20),
         Program(loops.in_batches, lambda n: Counter(range(n)), n=80),
         Program(loops.merged, loops._merged, n=60),
         Program(rounds.shared_out, rounds._shared_out, n=60),
