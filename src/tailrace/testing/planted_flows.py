@@ -46,7 +46,32 @@ def _finish_forgotten() -> Patches:
     return [method(Restorer, "_loop_restored", make)]
 
 
+def _comes_later(run: Run) -> bool:
+    """A stream enters the body of a loop in a later run only."""
+    return len(run.phases) > 1 and any(
+        isinstance(step, Do) and step.kind == "more" and step.phases and 0 not in step.phases
+        for loop in run.flow.loops()
+        for step in loop.body
+    )
+
+
+def _fed_by_inputs_alone() -> Patches:
+    """What comes back to a head is not counted among what feeds it."""
+
+    def make(_: Any) -> Any:
+        return lambda self, node: [edge.source for edge in self.plan.graph.node(node).inputs]
+
+    return [method(Restorer, "_before", make)]
+
+
 FLOW_BUGS = (
+    Bug(
+        "a loop that had ended stays ended when a new stream enters it",
+        RANDOM,
+        _fed_by_inputs_alone,
+        seed=417,
+        wants=_comes_later,
+    ),
     Bug(
         "functions that had finished in a loop finish again",
         RANDOM,
