@@ -65,6 +65,7 @@ class Job:
         start_from: Manifest | None = None,
         folder: str = "",
         path: str = "",
+        before: Sequence[str] = (),
         spare_origin: bool = False,
         abandoned: Sequence[str] = (),
         **settings: Any,
@@ -81,6 +82,7 @@ class Job:
             origin=start_from,
             origin_folder=folder,
             origin_path=path,
+            origin_before=before,
             spare_origin=spare_origin,
             abandoned=abandoned,
         )
@@ -346,6 +348,68 @@ def test_a_checkpoint_of_another_run_is_marked_when_its_output_is_visible() -> N
         job.machine.marked(path, job.now)
         job.complete()
         assert job.sent(Settled) == ([(0, Settled(0, True))] if path else [])
+
+
+def test_checkpoints_before_the_one_to_start_from_are_marked_with_it_and_nothing_is_forgotten_before() -> None:
+    """A run was killed while its output was on its way: two of its checkpoints have the same output, and neither is marked.
+    A start from the newer one publishes all of it. The older one can still be started from: its output is visible as well,
+    and until that is written down nobody may forget that it was published."""
+    origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")])
+    job = Job(start_from=origin, path="7/1.manifest", before=["7/0.manifest"])
+    job.machine.start(job.now)
+    job.hello(0)
+    job.hello(1)
+    job.all_say(Deployed())
+    assert job.actions(MarkPublished) == []
+    job.says(0, Published(0))
+    assert [mark.path for mark in job.actions(MarkPublished)] == ["7/0.manifest", "7/1.manifest"]
+    job.machine.marked("7/1.manifest", job.now)
+    job.machine.not_marked("7/0.manifest", job.now)
+    number = job.trigger()
+    job.ack(0, number)
+    job.ack(1, number)
+    job.commit()
+    said = job.actions()
+    assert [one.message for one in said if isinstance(one, Send) and isinstance(one.message, Settled)] == []
+    assert MarkPublished("7/0.manifest") in said, "it is asked for again"
+    job.machine.marked("7/0.manifest", job.now)
+    job.complete()
+    assert [settled.restored for _, settled in job.sent(Settled)] == [True]
+
+
+def test_what_a_later_checkpoint_of_the_same_run_may_ask_for_is_not_forgotten() -> None:
+    """The user goes back to an older checkpoint than the newest, and may start from that one after all: it has the same
+    output, and is not marked, however many checkpoints the job in between completes."""
+    origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")])
+    job = Job(start_from=origin, path="7/0.manifest", spare_origin=True)
+    job.machine.start(job.now)
+    job.hello(0)
+    job.hello(1)
+    job.all_say(Deployed())
+    job.says(0, Published(0))
+    assert job.actions(MarkSwept) == [], "the next start looks for what is left"
+    job.machine.marked("7/0.manifest", job.now)
+    for _ in range(3):
+        job.complete()
+        assert [settled for _, settled in job.sent(Settled) if settled.restored] == []
+
+
+def test_a_restart_leaves_traces_that_another_kept_checkpoint_needs() -> None:
+    """The first checkpoint's output is visible, and its mark could not be made. The job is restarted from the second one,
+    which has other output. To remove what the run has left would remove the trace of what the first one asks for."""
+    for failed in (True, False):
+        job = Job(keep=3).run()
+        job.complete(b"a")
+        job.says(0, Published(1))
+        if failed:
+            job.machine.not_marked("1/0.manifest", job.now)
+        else:
+            job.machine.marked("1/0.manifest", job.now)
+        job.complete(b"b")
+        job.restart()
+        job.actions()
+        job.all_say(Deployed())
+        assert [publish.recover for _, publish in job.sent(Publish)] == [[] if failed else ["run"]]
 
 
 def test_manifests_are_numbered_without_a_gap() -> None:

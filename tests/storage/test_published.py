@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tailrace.state.manifest import Manifest, Prepared, awaits_output, encode_manifest
+import msgspec
+
+from tailrace.state.manifest import Manifest, Prepared, awaits_output, encode_manifest, has_more
 from tailrace.testing.memorystore import MemoryStore
 
 
@@ -49,3 +51,23 @@ def test_which_checkpoints_are_later_than_one() -> None:
     assert not awaits_output([one for _, one in found], "another")
     store.memory.contents[names[-1]] = b"damaged"
     assert store.later(names[2]) == [(names[-1], None)] and awaits_output([None], "run")
+
+
+def test_which_checkpoints_of_a_run_before_one_may_have_output_that_is_not_published() -> None:
+    """Those of its earlier incarnations as well, and none of another run. Their output may be in the later one, or not."""
+    store = MemoryStore("job")
+    store.claim("another")
+    store.commit(1, 0, manifest(1, 1))
+    store = MemoryStore("job", store.memory)
+    store.claim("run", takeover=True)
+    names = [store.commit(2, n, manifest(2, n + 2)) for n in range(2)]
+    store.claim("run")
+    names.append(store.commit(3, 0, manifest(3, 4)))
+    store.mark_published(names[1])
+    newest = store.manifest(names[2])
+    found = store.earlier(names[2], "run")
+    assert [name for name, _ in found] == [names[0]] and store.earlier(names[0], "run") == []
+    assert not has_more([one for _, one in found], newest), "the newest one has it as well"
+    assert has_more([one for _, one in found], msgspec.structs.replace(newest, prepared=[])), "it is marked"
+    store.memory.contents[names[0]] = b"damaged"
+    assert store.earlier(names[2], "run") == [(names[0], None)] and has_more([None], newest)

@@ -283,6 +283,12 @@ class Checkpoints:
         """Whether no manifest up to this checkpoint asks for its output any more."""
         return all(kept.checkpoint > number for kept in self._unmarked())
 
+    def has_more(self, restored: Manifest) -> bool:
+        """Whether a kept manifest that is not marked has output that the restored one has not."""
+        first = [kept.first for kept in self._kept if kept.checkpoint == restored.checkpoint and restored.prepared]
+        others = [kept for kept in self._unmarked() if kept.checkpoint != restored.checkpoint]
+        return any(not first or kept.first < first[0] for kept in others)
+
     def _unmarked(self) -> list[_Kept]:
         return [kept for kept in self._kept if kept.prepared and not kept.marked]
 

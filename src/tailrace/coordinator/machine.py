@@ -104,6 +104,7 @@ class Coordinator:
         origin: Manifest | None = None,
         origin_folder: str = "",
         origin_path: str = "",
+        origin_before: Sequence[str] = (),
         spare_origin: bool = False,
         abandoned: Sequence[str] = (),
         nests: Sequence[NestSpec] = (),
@@ -133,7 +134,17 @@ class Coordinator:
         self._origin_folder = origin_folder
         self._origin_path = origin_path
         self._spare_origin = spare_origin
-        """Whether what the run of the origin has left unpublished stays: later checkpoints of it are there and need it."""
+        """Whether what the run of the origin has left unpublished, and the traces of what it has published, stay: other
+        checkpoints of it are there and need them."""
+        self._origin_unmarked = set(origin_before)
+        """Checkpoints of the run of the origin, itself among them, whose output is visible when that of the origin is, and
+        that are not marked."""
+        if origin is not None and origin.prepared and origin_path:
+            self._origin_unmarked.add(origin_path)
+        self._origin_visible = False
+        """Whether all is visible that the origin had prepared."""
+        self._origin_asked: set[str] = set()
+        """Of those that are not marked: for whom the mark was asked for."""
         self._abandoned = set(abandoned)
         """Earlier runs whose sinks may have left output under cover which nobody will publish, until it is removed."""
         self._swept = False
@@ -157,10 +168,6 @@ class Coordinator:
         self._resume_at: int | None = None
         """While restarting: not before this time."""
         self._publications = Publications()
-        self._restored_path = origin_path
-        """The manifest that the attempt began from, where it is ours to mark; empty where it is not."""
-        self._restored_marked = False
-        """Whether it was marked in this attempt."""
         self._beginning = False
         """All have deployed, and what the restored checkpoint had prepared is being published before the start."""
         self._committing: Manifest | None = None
@@ -301,9 +308,8 @@ class Coordinator:
             return
         self.incarnation = incarnation
         self._used = False
-        self._restore, self._restored_path = self._origin, self._origin_path
+        self._restore = self._origin
         if manifest is not None and manifest.run_id == self.run_id and self.checkpoints is not None:
-            self._restored_path = path
             self.checkpoints.adopt(manifest, path)
             self._restore = manifest
             self.checkpoints.next_id = max(self.checkpoints.next_id, manifest.checkpoint + 1)
@@ -517,13 +523,25 @@ class Coordinator:
         """All have deployed. What the restored checkpoint had prepared may not be published yet, and what was prepared
         after it never will be: both is seen to before anything else happens."""
         restored = self._restore
-        runs = self._abandoned | ({self.run_id} if self.attempt else set())
+        runs = self._abandoned | ({self.run_id} if self.attempt and not self._traces_needed else set())
         if restored is not None and self._fenced(restored):
             runs.add(restored.run_id)
         self._beginning = True
         if runs or (restored is not None and restored.prepared):
             self._publish(0, [] if restored is None else restored.prepared, sorted(runs))
+        else:
+            self._origin_visible = restored is not None and restored is self._origin
+            self._mark_origin()
         self._maybe_start(now)
+
+    @property
+    def _traces_needed(self) -> bool:
+        """Whether traces of this run must stay, and with them all that it has left: a kept checkpoint may have output that
+        is visible, is not in the restored one, and is asked for by who starts from it."""
+        restored = self._restore
+        if restored is None or restored.run_id != self.run_id or self.checkpoints is None:
+            return False
+        return self.checkpoints.has_more(restored)
 
     def _fenced(self, manifest: Manifest) -> bool:
         """Whether the run that wrote a manifest cannot commit any more because of us: it is ours, or one of this job in
@@ -531,7 +549,7 @@ class Coordinator:
         of that run needs: the user may have gone back too far, and start from it after all."""
         folder = self.checkpoints.settings.origin if self.checkpoints is not None else ""
         here = manifest.job == self.job and self._origin_folder == manifest.root == folder  # else it is a copy
-        return manifest.run_id == self.run_id or (here and not self._spare_origin)
+        return (here and not self._spare_origin) if manifest.run_id != self.run_id else not self._traces_needed
 
     def _maybe_start(self, now: int) -> None:
         if self._beginning and self._filling and not self._publications.open:  # it may be ending meanwhile
@@ -542,7 +560,8 @@ class Coordinator:
                 self.checkpoints.start(now)
                 if not self._swept:
                     self._swept, self._abandoned = True, set()
-                    self.actions.append(MarkSwept())
+                    if not self._spare_origin:  # else the next start looks again
+                        self.actions.append(MarkSwept())
             for slot in self.roster.slots:
                 self._send(slot, Start())
 
@@ -584,7 +603,7 @@ class Coordinator:
         ready.committing = True
         self._commit_asked_at = now
         self._committing = checkpoints.manifest(ready, self.incarnation)
-        self._note_the_restored()
+        self._publications.restored_marked = self._restored_settled()
         self._publications.before_commit(checkpoints.settled(self._publications.visible_through(checkpoints.newest)))
         made = self._committing
         needs = [*(file.name for file in made.files), *made.older]
@@ -641,35 +660,38 @@ class Coordinator:
         """Has every manifest marked whose output is visible, and that is not marked."""
         if self.checkpoints is None:
             return
+        self._mark_origin()
         for path in self.checkpoints.published(self._publications.visible_through(self.checkpoints.newest)):
             self.actions.append(MarkPublished(path))
 
-    def _mark_origin(self, origin: Manifest) -> None:
-        """The run starts from a manifest of another one, whose output is visible now."""
-        if origin.prepared and self._origin_path:
-            self.actions.append(MarkPublished(self._origin_path))
+    def _mark_origin(self) -> None:
+        """The run starts from a manifest of another one, whose output is visible now; and so is that of those before it."""
+        if self._origin_visible:
+            for path in sorted(self._origin_unmarked - self._origin_asked):
+                self._origin_asked.add(path)
+                self.actions.append(MarkPublished(path))
 
     def marked(self, path: str, now: int) -> None:
         """It is written down that all that a manifest has prepared is published."""
         if self.checkpoints is not None:
             self.checkpoints.marked(path)
-        if self._restore is not None and path and path == self._restored_path:
-            self._restored_marked = True
+        self._origin_unmarked.discard(path)
 
     def not_marked(self, path: str, now: int) -> None:
         """That could not be written down: it is asked for again with the next publication, or the next checkpoint."""
         if self.checkpoints is not None:
             self.checkpoints.not_marked(path)
+        self._origin_asked.discard(path)
 
-    def _note_the_restored(self) -> None:
-        """Whether anybody may ask again for what the restored checkpoint had prepared: who starts from it, or from another
-        manifest that has the same output."""
+    def _restored_settled(self) -> bool:
+        """Whether nobody asks any more for what the restored checkpoint had prepared: who starts from it, or from another
+        manifest that has some of the same output."""
         restored = self._restore
-        own = restored is not None and restored.run_id == self.run_id
-        others = (
-            self.checkpoints is None or restored is None or not own or self.checkpoints.all_marked(restored.checkpoint)
-        )
-        self._publications.restored_marked = self._restored_marked and others
+        if restored is None or self.checkpoints is None or not restored.prepared:
+            return False
+        if restored.run_id == self.run_id:
+            return self.checkpoints.all_marked(restored.checkpoint)
+        return bool(self._origin_path) and not self._origin_unmarked and not self._spare_origin
 
     def _settle(self) -> None:
         """A commit has succeeded: sinks may forget what was marked as published before it was asked for. No other driver
@@ -682,7 +704,7 @@ class Coordinator:
         if not self._publications.answered(number):
             return
         if number == 0 and self._restore is not None and self._restore is self._origin:
-            self._mark_origin(self._restore)
+            self._origin_visible = True
         self._mark_published()
         self.actions.append(WasPublished())
         self._maybe_start(now)
@@ -757,7 +779,7 @@ class Coordinator:
         self._started_at = now + delay
         self._deployed = self._beginning = False
         self._publications = Publications()
-        self._restored_marked = False
+        self._origin_asked = set()
         for slot in self.roster.slots:
             slot.anew()
             if slot.connected:

@@ -34,7 +34,7 @@ from tailrace.spark.shipping import check_size, dump_job, load_job
 from tailrace.spark.slots import SparkSlots, check_settings
 from tailrace.spark.tables import prepare_table
 from tailrace.state.compat import check, unpublishable
-from tailrace.state.manifest import Manifest, awaits_output
+from tailrace.state.manifest import Manifest, awaits_output, has_more
 from tailrace.storage.store import Store, resolve
 from tailrace.task.worker import JobSpec
 
@@ -133,7 +133,8 @@ def submit(
             origin=None if origin is None else origin.manifest,
             origin_folder="" if origin is None else origin.folder,
             origin_path=_own_path(origin, store),
-            spare_origin=origin is not None and awaits_output([one for _, one in origin.later], origin.manifest.run_id),
+            origin_before=_before(origin, store),
+            spare_origin=origin is not None and origin.is_needed,
             abandoned=abandoned,
             nests=nests_of(plan),
         )
@@ -164,6 +165,16 @@ class Origin:
     """Its name there."""
     later: tuple[tuple[str, Manifest | None], ...] = ()
     """The checkpoints after it in that folder, with their names; None for one that cannot be read."""
+    earlier: tuple[tuple[str, Manifest | None], ...] = ()
+    """Those of its run before it that may have output which is not published."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether what its run has left under cover, and the traces of what it has published, must stay: others of its
+        checkpoints need them."""
+        run_id = self.manifest.run_id
+        later, earlier = [one for _, one in self.later], [one for _, one in self.earlier]
+        return awaits_output(later, run_id) or has_more(earlier, self.manifest)
 
 
 def find_origin(
@@ -185,7 +196,7 @@ def find_origin(
     manifest = store.manifest(path)
     groups = (manifest.max_parallelism, plan.graph.max_parallelism)
     check(manifest.operators, plan.graph.nodes, allow, max_parallelism=groups, prepared=manifest.prepared)
-    return Origin(manifest, store.url, path, tuple(store.later(path)))
+    return Origin(manifest, store.url, path, tuple(store.later(path)), tuple(store.earlier(path, manifest.run_id)))
 
 
 def _warn_of_later(origin: Origin | None, store: Store | None) -> None:
@@ -203,6 +214,12 @@ def _warn_of_later(origin: Origin | None, store: Store | None) -> None:
 def _own_path(origin: Origin | None, store: Store | None) -> str:
     """The name of the checkpoint that a job starts from, where it lies in the job's own folder."""
     return origin.path if origin is not None and store is not None and origin.folder == store.url else ""
+
+
+def _before(origin: Origin | None, store: Store | None) -> list[str]:
+    """The checkpoints whose output is visible when that of the origin is, where they are ours to mark."""
+    own = origin is not None and _own_path(origin, store)
+    return [name for name, one in origin.earlier if one is not None] if origin is not None and own else []
 
 
 def _warn_of_lost_output(origin: Origin | None, plan: Plan) -> None:

@@ -86,6 +86,12 @@ def awaits_output(later: Iterable[Manifest | None], run_id: str) -> bool:
     return any(one is None or (one.prepared and one.run_id == run_id) for one in later)
 
 
+def has_more(earlier: Iterable[Manifest | None], origin: Manifest) -> bool:
+    """Whether one of these checkpoints (None: one that cannot be read), which were complete before `origin` was, may have
+    unpublished output that is not in that one. Who starts from `origin` must leave what tells that it was published."""
+    return any(one is None or any(each not in origin.prepared for each in one.prepared) for one in earlier)
+
+
 def published_mark(name: str) -> str:
     """The name of the file that says of the manifest `name`: all that it has prepared was published."""
     return f"{name.removesuffix('.manifest')}.published"

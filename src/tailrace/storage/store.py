@@ -391,6 +391,26 @@ class Store:
                         found.append((_slot(one, each), None))
         return found
 
+    def earlier(self, name: str, run_id: str) -> list[tuple[str, Manifest | None]]:
+        """The checkpoints of this run that were committed before this one and have output that may not be published, with
+        their names, the oldest first; None for one that cannot be read. They may have the same output as this one."""
+        incarnation, number = _place(name)
+        found: list[tuple[str, Manifest | None]] = []
+        for one in reversed([one for one in self.incarnations() if one <= incarnation]):
+            if self._run_of(one) not in (run_id, None):
+                break  # the incarnations of a run come one after the other: who claims in between fences it
+            for each in reversed(_numbers(self.folder, one)):
+                if (one, each) < (incarnation, number):
+                    try:
+                        manifest = self.manifest(_slot(one, each))
+                        if manifest.prepared and manifest.run_id == run_id:
+                            found.append((_slot(one, each), manifest))
+                    except CheckpointNotFound:
+                        pass  # a seal, or deleted meanwhile
+                    except CheckpointCorrupt:
+                        found.append((_slot(one, each), None))
+        return found[::-1]
+
     def mark_published(self, name: str) -> None:
         """All that this manifest has prepared was published."""
         with contextlib.suppress(FileExistsError):

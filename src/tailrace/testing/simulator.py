@@ -44,7 +44,7 @@ from tailrace.protocol.deployment import Hello
 from tailrace.protocol.snapshot import Trigger
 from tailrace.runtime.settings import nests_of
 from tailrace.state.backend import Backend
-from tailrace.state.manifest import Manifest, awaits_output
+from tailrace.state.manifest import Manifest, awaits_output, has_more
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.slice import ToPeer
@@ -135,6 +135,7 @@ class Simulation:
         run_id = self._run_id if number == 1 else f"{self._run_id}-{number}"
         store, incarnation, found = None, 1, None if origin == "latest" else origin
         abandoned: list[str] = []
+        earlier: list[tuple[str, Manifest | None]] = []
         if self.settings is not None:
             trouble, self.trouble = self.trouble, (0, 0.0, "error")
             store = MemoryStore(self.name, self.files, fail=self._fail)
@@ -142,9 +143,13 @@ class Simulation:
             if origin == "latest":
                 found = store.latest()
             abandoned = store.abandoned()
+            if found is not None:
+                earlier = store.earlier(found[0], found[1].run_id)
             self.trouble = trouble
         later = [] if found is None or store is None or origin == "latest" else store.later(found[0])
-        spared = found is not None and awaits_output([one for _, one in later], found[1].run_id)
+        spared = found is not None and (
+            awaits_output([one for _, one in later], found[1].run_id) or has_more([one for _, one in earlier], found[1])
+        )
         coordinator = Coordinator(
             self.name,
             incarnation,
@@ -157,6 +162,7 @@ class Simulation:
             restarts=self.restarts() if self.restarts is not None else None,
             origin=None if found is None else found[1],
             origin_path="" if found is None or store is None else found[0],
+            origin_before=[name for name, one in earlier if one is not None],
             spare_origin=spared,
             abandoned=abandoned,
             nests=nests_of(self.plan),
