@@ -377,6 +377,25 @@ def test_checkpoints_before_the_one_to_start_from_are_marked_with_it_and_nothing
     assert [settled.restored for _, settled in job.sent(Settled)] == [True]
 
 
+def test_a_checkpoint_is_not_marked_by_a_start_that_has_given_up_some_of_its_output() -> None:
+    """The dataflow has no sink that could publish it, and the user allows that. It stays under cover, and a later start
+    from the same checkpoint, with the sink, publishes it: nothing says that this was done, and nothing is forgotten."""
+    origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a"), Prepared("gone", b"b")])
+    job = Job(start_from=origin, path="7/1.manifest", before=["7/0.manifest"])
+    job.machine.start(job.now)
+    job.hello(0)
+    job.hello(1)
+    job.all_say(Deployed())
+    job.says(0, Published(0, skipped=True))
+    assert job.status is S.RUNNING and job.actions(MarkPublished) == []
+    for _ in range(3):
+        job.complete()
+        said = job.actions()
+        assert [one for one in said if isinstance(one, MarkPublished)] == []
+        told = [one.message for one in said if isinstance(one, Send)]
+        assert not any(one.restored for one in told if isinstance(one, Settled))
+
+
 def test_what_a_later_checkpoint_of_the_same_run_may_ask_for_is_not_forgotten() -> None:
     """The user goes back to an older checkpoint than the newest, and may start from that one after all: it has the same
     output, and is not marked, however many checkpoints the job in between completes."""

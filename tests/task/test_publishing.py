@@ -72,8 +72,18 @@ def test_what_no_sink_can_publish_is_told_unless_it_was_given_up() -> None:
         one.publish(Publish([("gone", [b"x"])], 1))
     for allowed in (True, ("gone",)):
         one, told = publisher(allowed)
-        assert one.publish(Publish([("gone", [b"x"]), ("shelf", [b"a"])], 1)) == [Published(1)]
+        assert one.publish(Publish([("gone", [b"x"])], 1, more=True)) == []
+        assert one.publish(Publish([("shelf", [b"a"])], 1)) == [Published(1, skipped=True)]
         assert told == [("publish", [b"a"])]
+        assert one.publish(Publish([("shelf", [b"b"])], 2)) == [Published(2)]
+
+
+def test_what_a_sink_that_publishes_nothing_was_given_stays_under_cover() -> None:
+    """It has the uid of one that did, and the user has given up what that one had prepared."""
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(tr.sinks.Print(), uid="shelf", name="shelf")
+    one = Publisher(0, 5, env._plan(env._pending()), ("shelf",))
+    assert one.publish(Publish([("shelf", [b"a"])], 0)) == [Published(0, skipped=True)]
 
 
 def test_a_sink_that_raises_is_named() -> None:

@@ -234,7 +234,7 @@ class Coordinator:
             if self.status is JobStatus.RUNNING and all(s.finished for s in self.roster.slots):
                 self._all_finished(now)
         elif isinstance(message, Published):
-            self._was_published(message.number, now)
+            self._was_published(message, now)
         elif isinstance(message, OperatorEvent):
             self._relay(message, index, now)
         elif isinstance(message, Ack):
@@ -700,10 +700,11 @@ class Coordinator:
         if settled is not None and slot.connected:
             self._send(slot, settled)
 
-    def _was_published(self, number: int, now: int) -> None:
-        if not self._publications.answered(number):
+    def _was_published(self, said: Published, now: int) -> None:
+        if not self._publications.answered(said.number):
             return
-        if number == 0 and self._restore is not None and self._restore is self._origin:
+        # What was given up is not visible: who starts from the origin with the sink publishes it.
+        if said.number == 0 and not said.skipped and self._restore is not None and self._restore is self._origin:
             self._origin_visible = True
         self._mark_published()
         self.actions.append(WasPublished())

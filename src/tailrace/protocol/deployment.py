@@ -94,10 +94,12 @@ class SubtasksFinished(Message, frozen=True):
 
 
 class Published(Message, frozen=True):
-    """Everything of a `Publish` is visible."""
+    """Everything of a `Publish` is visible, but for what is `skipped`."""
 
     number: int = 0
     """That of the `Publish`."""
+    skipped: bool = False
+    """Whether something of it stays under cover: no sink of the dataflow can publish it, and the user has given it up."""
 
 
 class OperatorEvent(Message, frozen=True):

@@ -14,7 +14,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import Publish, Published, Settled
-from tailrace.state.compat import may_be_dropped
+from tailrace.state.compat import may_be_dropped, publishes
 from tailrace.state.format import Placed
 from tailrace.task.usercode import user_traceback
 
@@ -46,6 +46,8 @@ class Publisher:
         """The first of them waits for what lies in files."""
         self._unsettled: dict[int, list[tuple[str, list[bytes]]]] = {}
         """By the number of the publication."""
+        self._skipped: set[int] = set()
+        """Numbers of publications of which something was given up."""
 
     def publish(self, message: Publish) -> list[Published | Awaited]:
         """A message has come; what is to be said, or read first, in this order."""
@@ -73,7 +75,7 @@ class Publisher:
             self._carry_out(message)
             self._waiting.popleft()
             if not message.more:
-                found.append(Published(message.number))
+                found.append(Published(message.number, message.number in self._skipped))
         return found
 
     def _carry_out(self, message: Publish) -> None:
@@ -86,9 +88,14 @@ class Publisher:
 
     def _publish(self, number: int, uid: str, prepared: list[bytes]) -> None:
         if uid in self._sinks:
-            self._call(self._sinks[uid], "publish", prepared)
+            node = self._sinks[uid]
+            self._call(node, "publish", prepared)
+            if isinstance(node.operator, Sink) and not publishes(node.operator.sink):
+                self._skipped.add(number)
             self._unsettled.setdefault(number, []).append((uid, prepared))
-        elif not may_be_dropped(uid, self._allowed):
+        elif may_be_dropped(uid, self._allowed):
+            self._skipped.add(number)
+        else:
             raise IncompatibleState(
                 f"a sink with the uid {uid!r} has prepared output that is to be published, and the dataflow has no such "
                 f"sink: give the sink uid={uid!r}, or give its output up: allow_dropped_state=[{uid!r}]"

@@ -14,7 +14,7 @@ import msgspec
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings, PendingCheckpoint
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.roster import Roster, Slot
-from tailrace.protocol.deployment import Settled
+from tailrace.protocol.deployment import Published, Settled
 from tailrace.state.layers import LayeredBackend
 from tailrace.storage.store import Store
 from tailrace.task.chains import GroupChains
@@ -171,10 +171,10 @@ def _forget_before_the_mark() -> Patches:
     """Sinks forget what they have published as soon as it is visible, and the mark may never be made."""
 
     def make(was_published: Any) -> Any:
-        def early(self: Coordinator, number: int, now: int) -> None:
-            was_published(self, number, now)
+        def early(self: Coordinator, said: Published, now: int) -> None:
+            was_published(self, said, now)
             if self.roster.slots[0].connected:
-                self._send(self.roster.slots[0], Settled(number, number == 0))
+                self._send(self.roster.slots[0], Settled(said.number, said.number == 0))
 
         return early
 
