@@ -79,7 +79,8 @@ def a_value(kind: Any, chance: random.Random, *, null: bool = True) -> Any:
     if bits is not None:
         return chance.choice([0, 1, -1, (1 << bits - 1) - 1, -(1 << bits - 1), chance.getrandbits(bits - 1)])
     if isinstance(kind, T.DecimalType):
-        return Decimal(chance.choice([0, 1, -1, 10**kind.precision - 1])).scaleb(-kind.scale)
+        whole = chance.choice([0, 1, -1, 10**kind.precision - 1])
+        return Decimal((int(whole < 0), tuple(map(int, str(abs(whole)))), -kind.scale))  # exact; scaleb rounds
     if isinstance(kind, T.DateType):
         return chance.choice([dt.date(1, 1, 1), dt.date(1582, 10, 4), dt.date(1969, 12, 31), dt.date(9999, 12, 31)])
     if isinstance(kind, T.TimestampType | T.TimestampNTZType):
