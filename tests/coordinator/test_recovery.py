@@ -396,6 +396,28 @@ def test_a_checkpoint_is_not_marked_by_a_start_that_has_given_up_some_of_its_out
         assert not any(one.restored for one in told if isinstance(one, Settled))
 
 
+def test_a_restart_does_not_ask_again_for_what_another_start_has_published() -> None:
+    """Two jobs were started from one checkpoint that was not marked. The other one has marked it, completed checkpoints and
+    forgotten what it had published, and a reader has taken the files. This one fails before its first checkpoint: to ask
+    again would find them lost. Where checkpoints before it are not marked, the traces that they need stay."""
+    origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")], root="here")
+    for before in ((), ("7/0.manifest",)):
+        job = Job(start_from=origin, folder="here", path="7/1.manifest", before=before)
+        job.machine.start(job.now)
+        job.hello(0)
+        job.hello(1)
+        job.all_say(Deployed())
+        job.says(0, Published(0))
+        job.says(0, Failed("user", "it broke"))
+        job.machine.origin_published()
+        job.claimed(2)
+        job.all_say(WasReset(1))
+        job.wait(PAUSE)
+        job.actions()
+        job.all_say(Deployed())
+        assert job.sent(Publish) == [(0, Publish([], 0, ["run"] if before else ["before", "run"], folder="here"))]
+
+
 def test_what_a_later_checkpoint_of_the_same_run_may_ask_for_is_not_forgotten() -> None:
     """The user goes back to an older checkpoint than the newest, and may start from that one after all: it has the same
     output, and is not marked, however many checkpoints the job in between completes."""

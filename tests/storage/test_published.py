@@ -19,8 +19,10 @@ def test_only_what_is_not_marked_is_published_again() -> None:
     name = store.commit(incarnation, 0, manifest(incarnation))
     found = store.latest()
     assert found is not None and found[1].prepared == [Prepared("sink", b"a")]
+    assert not store.is_published(name)
     store.mark_published(name)
     store.mark_published(name)
+    assert store.is_published(name)
     found = store.latest()
     assert found is not None and (found[0], found[1].prepared) == (name, [])
 

@@ -318,6 +318,16 @@ class Coordinator:
             self.actions.append(Sweep(incarnation, self.checkpoints.needed))
         self._maybe_deploy(now)
 
+    def origin_published(self) -> None:
+        """The checkpoint that the run has started from is marked, by us or by another start from it: all that it had
+        prepared is visible, and is not published again. Who has marked it may have forgotten what it has published."""
+        if self._origin is None:
+            return
+        self._origin_unmarked.discard(self._origin_path)
+        if self._origin.prepared and self._origin_unmarked:
+            self._spare_origin = True  # checkpoints before it may need the traces of what is not published again now
+        self._origin = msgspec.structs.replace(self._origin, prepared=[])
+
     def claim_failed(self, reason: str, now: int, kind: str = "store") -> None:
         """The storage of checkpoints did not give us a new incarnation. `kind` says whether it is asked again: not where
         another start has taken the job over ("fenced"), or where what is there cannot be read ("state")."""

@@ -85,6 +85,8 @@ class JobRunner(threading.Thread):
         self.run_id = machine.run_id
         self.retain = "on-cancellation"
         """Whether checkpoints outlive the job: "never", "on-cancellation" (and after a failure) or "always"."""
+        self.origin_marked: Callable[[], bool] | None = None
+        """Whether the checkpoint that the job started from is marked as published, looked up in its folder."""
         self.machine = machine
         machine.clock_offset = _micros() - _now()
         self.status = JobStatus.CREATED
@@ -394,12 +396,15 @@ class JobRunner(threading.Thread):
         try:
             incarnation = self._store.claim(self.run_id)
             found = self._store.latest()
+            published = self.origin_marked is not None and self.origin_marked()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             kind = storage_failure(error)
             tell(lambda: machine.claim_failed(reason, _now(), kind))
             return
         path, manifest = found if found is not None else ("", None)
+        if published:
+            tell(machine.origin_published)
         tell(lambda: machine.claimed(incarnation, manifest, path, _now()))
 
     def _commit(self, action: Commit) -> None:

@@ -10,6 +10,7 @@ import warnings
 from collections import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from tailrace.api import connectors
@@ -140,6 +141,7 @@ def submit(
         )
         tidy, published = _tidier(plan, spec.run_id), _told(plan)
         runner = JobRunner(name, run_id, run_id, plan, machine, slots, store, line, tidy, published)
+        runner.origin_marked = None if origin is None else origin.marked
         runner.retain = "never" if config is None else config.retain
     except BaseException:
         slots.close(0)
@@ -165,6 +167,8 @@ class Origin:
     """Its name there."""
     later: tuple[tuple[str, Manifest | None], ...] = ()
     """The checkpoints after it in that folder, with their names; None for one that cannot be read."""
+    marked: Callable[[], bool] = lambda: False
+    """Looks up whether it is marked as published by now: other starts from it may do that."""
     earlier: tuple[tuple[str, Manifest | None], ...] = ()
     """Those of its run before it that may have output which is not published."""
 
@@ -196,7 +200,14 @@ def find_origin(
     manifest = store.manifest(path)
     groups = (manifest.max_parallelism, plan.graph.max_parallelism)
     check(manifest.operators, plan.graph.nodes, allow, max_parallelism=groups, prepared=manifest.prepared)
-    return Origin(manifest, store.url, path, tuple(store.later(path)), tuple(store.earlier(path, manifest.run_id)))
+    return Origin(
+        manifest,
+        store.url,
+        path,
+        tuple(store.later(path)),
+        partial(store.is_published, path),
+        tuple(store.earlier(path, manifest.run_id)),
+    )
 
 
 def _warn_of_later(origin: Origin | None, store: Store | None) -> None:

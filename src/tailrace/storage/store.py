@@ -411,6 +411,10 @@ class Store:
                         found.append((_slot(one, each), None))
         return found[::-1]
 
+    def is_published(self, name: str) -> bool:
+        """Whether it is written down that all that this manifest has prepared was published."""
+        return self.folder.exists(published_mark(name))
+
     def mark_published(self, name: str) -> None:
         """All that this manifest has prepared was published."""
         with contextlib.suppress(FileExistsError):
