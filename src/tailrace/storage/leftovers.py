@@ -36,10 +36,10 @@ class Leftovers:
     def of_this_run(self, incarnations: Sequence[int], needed: set[str], over: bool) -> list[str]:
         """Names under own incarnations that are not among `needed`: state files, manifests, their marks, files half made;
         and files of inputs, when the run is `over`. An incarnation in which nothing is left is looked at once more, for
-        what a worker may still have written whose end was late, and then not again."""
+        what a worker may still have written whose end was late, and then not again before the run is over."""
         gone = []
         for incarnation in incarnations:
-            if self._empty.get(incarnation, 0) > 1:
+            if self._empty.get(incarnation, 0) > 1 and not over:
                 continue
             names = self.names(incarnation)
             some = [name for name in names if name not in needed and self._may_go(name, over)]

@@ -15,6 +15,7 @@ from unittest import mock
 from tailrace.elements.frames import GRANT
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.elements.markers import Marker, Watermark
+from tailrace.elements.timestamps import MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.graph.operators import Head
 from tailrace.graph.plan import Nest, Plan
@@ -131,15 +132,18 @@ def heads_of(plan: Plan, nest: Nest) -> list[str]:
 
 
 def left_in(world: Simulation, incarnation: int, nest: Nest) -> Iterator[str]:
-    """Everything of a nest that is somewhere in the simulated cluster and would still do something."""
+    """Everything of a nest that is somewhere in the simulated cluster and would still do something. Event time under way to a
+    task that has come as far before a restore, and is told again, does nothing."""
+    reached: dict[tuple[int, int], int] = {}
     for process in world.processes.values():
         machine = process.machine
         if machine.incarnation != incarnation or not machine.stepping:
             continue
         for task in machine.tasks():
+            reached[task.vertex.id, task.id.subtask] = task.chain.arrived[0]
             if task.vertex.id in nest.vertices and not task.finished:
                 yield from (f"{what} in {task.id}" for what in _left_in_task(task))
-    inside = {edge.id for edge in world.plan.edges if edge.target in nest.vertices}
+    inside = {edge.id: edge.target for edge in world.plan.edges if edge.target in nest.vertices}
     for link in world.links.values():
         for _, item in link.queue:
             if isinstance(item, FrameItem):
@@ -147,8 +151,9 @@ def left_in(world: Simulation, incarnation: int, nest: Nest) -> Iterator[str]:
                 if frame.incarnation == incarnation and frame.kind != GRANT and frame.channel.edge in inside:
                     if frame.count:
                         yield f"{frame.count} records under way on {frame.channel}"
-                    elif isinstance(frame.marker(), Watermark):
-                        yield f"event time under way on {frame.channel}"
+                    elif isinstance(marker := frame.marker(), Watermark):
+                        if marker.time > reached.get((inside[frame.channel.edge], frame.channel.target), MIN_TIME):
+                            yield f"event time under way on {frame.channel}"
 
 
 def _left_in_task(task: Any) -> Iterator[str]:
