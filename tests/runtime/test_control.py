@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -148,17 +149,23 @@ def test_in_a_folder_that_is_not_this_users_own_nothing_is_touched(
     assert sorted(os.listdir(there)) == before
 
 
-def test_only_sockets_of_jobs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+@pytest.fixture
+def short() -> Iterator[str]:
+    """A folder with a short name: the path of a socket has at most 107 bytes, and pytest's own folders may be longer."""
+    with tempfile.TemporaryDirectory(prefix="tr-", dir="/tmp") as folder:
+        yield folder
+
+
+def test_only_sockets_of_jobs_are_removed(short: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", short)
     os.makedirs(folder(), mode=0o700)
     gone = 2**22 + 1
     names = ["config", f"{gone}-notes.txt", f"{gone}-a.sock.bak", "0-a.sock", "-1-a.sock", "x-a.sock", f"{gone}-b.sock"]
     for name in names:
         Path(folder(), name).write_text("mine")
     os.symlink("config", Path(folder(), f"{gone}-c.sock"))
-    monkeypatch.chdir(folder())  # the path of a socket is short
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.bind(f"{2**64}-d.sock")  # a number that no process can have
+        sock.bind(os.path.join(folder(), f"{2**64}-d.sock"))  # a number that no process can have
     assert list(jobs()) == []
     assert sorted(os.listdir(folder())) == sorted([*names, f"{gone}-c.sock"])
 

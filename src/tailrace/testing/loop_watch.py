@@ -132,8 +132,8 @@ def heads_of(plan: Plan, nest: Nest) -> list[str]:
 
 
 def left_in(world: Simulation, incarnation: int, nest: Nest) -> Iterator[str]:
-    """Everything of a nest that is somewhere in the simulated cluster and would still do something. Event time under way to a
-    task that has come as far before a restore, and is told again, does nothing."""
+    """Everything of a nest that is somewhere in the simulated cluster and would still do something. Event time under way to
+    a task that has come as far before a restore, and is told again, does nothing."""
     reached: dict[tuple[int, int], int] = {}
     for process in world.processes.values():
         machine = process.machine
