@@ -226,7 +226,6 @@ def test_columns_that_differ_in_case_only_are_refused_before_the_job(jobs: Any) 
         "interval day to hour",
         "interval year",
         "variant",
-        "void",
         "array<map<int,variant>>",
     ],
 )
