@@ -14,8 +14,11 @@ from tailrace.testing.search import FIGURES, main, search, told
 SEEDS = 200
 CHUNK = 20
 COVERED: Counter[str] = Counter()
+TOGETHER = pytest.mark.xdist_group("the search")
+"""In one process, also where tests run in several: what all seeds have covered is counted there."""
 
 
+@TOGETHER
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_under_every_fault_the_output_is_as_if_nothing_had_happened(first: int) -> None:
     covered, failed = search(range(first, first + CHUNK))
@@ -23,6 +26,7 @@ def test_under_every_fault_the_output_is_as_if_nothing_had_happened(first: int) 
     assert not failed, "\n".join(map(told, failed))
 
 
+@TOGETHER
 def test_a_search_covers_what_it_is_for() -> None:
     if COVERED["runs"] < SEEDS:
         pytest.skip("only a part of the seeds was run")
