@@ -63,6 +63,40 @@ def test_a_column_of_nulls_gets_the_type_of_the_first_batch_that_has_one() -> No
     assert [row.x for row in given(parts, lambda s: s.to_rows())] == [None, 1.5, 2.0]
 
 
+@pytest.mark.parametrize(
+    ("unknown", "known"),
+    [([], [1.5]), ([None], [2, None]), ({"a": None}, {"a": "x"}), ({"a": []}, {"a": [1]}), ([{"a": None}], [{"a": 1}])],
+)
+def test_what_is_null_only_inside_of_others_gets_its_type_as_well(unknown: Any, known: Any) -> None:
+    """Arrow knows no type of the items of an empty list: what came later did not fit any more."""
+    parts = [[{"k": 1, "x": unknown}], [{"k": 1, "x": known}], [{"k": 1, "x": unknown}]]
+    assert [row.x for row in given(parts, lambda s: s.to_rows())] == [unknown, known, unknown]
+
+
+@pytest.mark.parametrize("first", [None, "a"])
+def test_a_window_gives_results_of_the_type_that_a_column_got_later(first: Any) -> None:
+    """The window kept the types of results of its first batch, in which the column was null only."""
+    parts = [[{"k": first, "t": 1, "x": None}], [{"k": "a", "t": 2, "x": 1.5}, {"k": "a", "t": 3, "x": 2.0}]]
+
+    def build(stream: tr.DataStream) -> tr.DataStream:
+        keyed = stream.assign_timestamps("t", 100).key_by("k").window(tr.Tumbling(10))
+        return keyed.aggregate(n=tr.Count(), total=tr.Sum("x"), least=tr.Min("x"), mean=tr.Mean("x")).to_rows()
+
+    rows = {row.k: tuple(row)[3:] for row in given(parts, build)}
+    assert rows["a"] == (2 + (first == "a"), 3.5, 1.5, 1.75)
+
+
+def test_types_need_not_be_one_where_a_schema_is_declared_behind() -> None:
+    """The advice of the error is to declare the schema behind the function: there it was refused all the same."""
+    parts = [[{"k": "a", "x": 1}], [{"k": "a", "x": 1.5}], [{"k": "a", "x": 2, "more": 1}]]
+    assert given(parts, lambda s: s.to_columns("x double, k string").to_rows()) == [(1.0, "a"), (1.5, "a"), (2.0, "a")]
+    late = [[{"k": "a", "x": 1, "t": 1}], [{"k": "a", "x": 1.5, "t": 2}]]
+    rows = given(late, lambda s: s.assign_timestamps("t").to_columns("x double").to_rows())
+    assert [row.x for row in rows] == [1.0, 1.5]
+    with pytest.raises(tr.JobFailed, match=r"operator 'gives'.*it has a fraction"):
+        given(parts, lambda s: s.union(s.to_columns("x double, k string")).to_rows())
+
+
 def test_a_union_of_doubles_and_whole_numbers_is_of_the_type_that_came_first() -> None:
     env = tr.Environment(parallelism=1)
     longs = env.from_collection([("a", 1), ("a", 2)]).to_columns("k string, x long")

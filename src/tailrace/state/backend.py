@@ -24,6 +24,8 @@ class MetaPart:
     """How many subtasks the operator had then."""
     finished: bool
     data: bytes | None
+    schema: bytes | None = None
+    """Of the stream in columns that it took or made, where nobody had declared it: an Arrow schema."""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from tailrace.task.operators.base import Emit, OperatorTask
 from tailrace.task.operators.endpoints import SinkTask, SourceTask
 from tailrace.task.operators.loops import EnterTask, HeadTask, JudgeTask, LeaveTask, TailTask
 from tailrace.task.operators.process import CoProcessTask, KeyedProcessTask, ProcessTask
+from tailrace.task.operators.schemas import learn_schema
 from tailrace.task.operators.stateless import FUSIBLE, MAX_FUSED, BatchesTask, FusedRows, ToColumnsTask, ToRowsTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.operators.window import WindowTask
@@ -307,6 +308,7 @@ def build_chain(
         index_of.update({ident: len(operators) for ident in group})
         fused = isinstance(nodes[0].operator, FUSIBLE)
         operators.append(FusedRows(nodes, ctxs) if fused else RUNTIME[type(nodes[0].operator)](nodes[0], ctxs[0]))
+        learn_schema(operators[-1], plan.graph)
     feeds: list[list[int]] = [[] for _ in operators]
     leaving: list[list[Output]] = [[] for _ in operators]
     targets: list[dict[str | None, list[Emit]]] = [{} for _ in operators]

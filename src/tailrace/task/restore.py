@@ -13,6 +13,7 @@ from tailrace.task.feedback import LogFrame
 from tailrace.task.machine import Task
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.loops import HeadTask
+from tailrace.task.operators.schemas import restore_schema
 from tailrace.task.snapshot import read_meta
 
 
@@ -96,7 +97,9 @@ class Restorer:
             self._loop_restored(task, operator, rested, -1 if anew else min(m.round for m in said))
         for each in operator.contexts():
             each.watermark_time = reached
-        operator.restore([MetaPart(p.subtask, p.parallelism, p.finished, meta.data) for p, meta in read])
+        parts = [MetaPart(p.subtask, p.parallelism, p.finished, meta.data, meta.schema) for p, meta in read]
+        restore_schema(operator, parts)
+        operator.restore(parts)
         if isinstance(operator, HeadTask) and anew:
             operator.start_anew()
 

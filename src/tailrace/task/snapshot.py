@@ -23,6 +23,8 @@ class OperatorMeta(msgspec.Struct, array_like=True):
     """In a loop: for the how-manieth time it had come to rest."""
     round: int = -1
     """In a loop in rounds: the newest one that had ended."""
+    schema: bytes | None = None
+    """Of the stream in columns that it takes or makes, where that was found out (`OneSchema.saved`)."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -74,13 +76,14 @@ class TaskSnapshot:
             backend.freeze(self.checkpoint)
             tables = backend.tables_info()
         ctx = operator.ctx
-        meta = _encoder.encode(OperatorMeta(reached, data, self._rested, self._round))
+        schema = None if operator.one_schema is None else operator.one_schema.saved()
+        meta = _encoder.encode(OperatorMeta(reached, data, self._rested, self._round, schema))
         part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables)
         self.parts.append(part)
         self.operators.append((operator, part))
         if backend is not None:
             self._todo.append((operator, part))
-        stateful = (data is not None and not operator.dispensable) or (backend is not None and backend.entries() > 0)
+        stateful = data is not None or (backend is not None and backend.entries() > 0)
         for each in operator.contexts():
             own = each is ctx
             self._acks.append(

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from tailrace.elements.columns.arrays import column_of_values
 from tailrace.elements.columns.casts import column_as
+from tailrace.elements.columns.common import has_nulls, settled
 from tailrace.elements.columns.encoding import plain_array
 from tailrace.elements.columns.kinds import is_plain, plain_schema
 from tailrace.elements.columns.misfit import Misfit
@@ -45,17 +46,23 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class OneSchema:
-    """The schema of a stream in columns: known, or that of its first batch. What comes later fits, or is a `Misfit`.
+    """The schema of a stream in columns: declared, or that of its first batch. What comes later fits, or is a `Misfit`.
 
-    A column that was null only has no type yet: it gets that of the first batch that has one.
+    What was null only has no type yet: it gets that of the first batch that has one.
     """
 
     def __init__(self, schema: pa.Schema | None = None) -> None:
         self.schema = None if schema is None else plain_schema(schema)
-        self._known = schema is not None
+        self._whose = "that of its first batch" if schema is None else "declared"
         self._raw: pa.Schema | None = None
         """The schema of the last batch that went out: a batch that comes with it needs no look at its columns."""
-        self._open = self.schema is not None and _has_nulls(self.schema)
+        self._open = self.schema is not None and has_nulls(self.schema)
+        self._saved: tuple[pa.Schema, bytes] | None = None
+
+    @property
+    def declared(self) -> bool:
+        """Whether nobody has to find it out."""
+        return self._whose == "declared"
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the stream's schema. Raises `Misfit`."""
@@ -64,25 +71,28 @@ class OneSchema:
         batch = plain_batch(batch)
         if self.schema is None:
             self.schema = pa.schema([field.with_nullable(True) for field in batch.schema])
-            self._open = _has_nulls(self.schema)
+            self._open = has_nulls(self.schema)
         if not batch.schema.equals(self.schema):
             if self._open:
-                self._settle(batch.schema)
+                self.schema = settled(self.schema, batch.schema)
+                self._open = has_nulls(self.schema)
             batch = self._fitted(batch)
         self._raw = batch.schema
         return batch
 
-    def join(self, other: pa.Schema) -> bool:
-        """Takes over what another part of the stream has found to be its schema. False where it is another one."""
-        if self.schema is None:
-            self.schema = other
-            self._open = _has_nulls(other)
-            return True
-        if other.names != self.schema.names:
-            return False
-        if self._open:
-            self._settle(other)
-        return all(a == b or pa.types.is_null(b) for a, b in zip(self.schema.types, other.types, strict=True))
+    def saved(self) -> bytes | None:
+        """What of it belongs into a checkpoint: nothing where it was declared, or is not known yet."""
+        if self.schema is None or self.declared:
+            return None
+        if self._saved is None or self._saved[0] is not self.schema:
+            self._saved = (self.schema, self.schema.serialize().to_pybytes())
+        return self._saved[1]
+
+    def go_on_with(self, schema: pa.Schema) -> None:
+        """Takes over what was found out before a restart. What is declared stays."""
+        if not self.declared:
+            self.schema, self._open, self._raw = schema, has_nulls(schema), None
+            self._whose = "that of its first batch, before the restart"
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         assert self.schema is not None
@@ -90,28 +100,12 @@ class OneSchema:
             return batch_as(batch, self.schema)
         except Misfit as error:
             raise Misfit(
-                f"a stream in columns has one schema, {'declared' if self._known else 'that of its first batch'}: "
-                f"({described(self.schema)}), and {error}; declare another with to_columns(schema) where the "
-                f"columns are made",
+                f"a stream in columns has one schema, {self._whose}: ({described(self.schema)}), and {error}; declare "
+                f"another with to_columns(schema) where the columns are made",
                 error.row,
             ) from None
-
-    def _settle(self, other: pa.Schema) -> None:
-        """Columns that had no type yet get one."""
-        assert self.schema is not None
-        fields = []
-        for field in self.schema:
-            at = other.get_field_index(field.name)
-            known = not pa.types.is_null(field.type) or at < 0
-            fields.append(field if known else field.with_type(other.field(at).type))
-        self.schema = pa.schema(fields)
-        self._open = _has_nulls(self.schema)
 
 
 def described(schema: pa.Schema | None) -> str:
     """Names and types, for errors."""
     return ", ".join(f"{field.name} {field.type}" for field in schema or ())
-
-
-def _has_nulls(schema: pa.Schema) -> bool:
-    return any(pa.types.is_null(kind) for kind in schema.types)

@@ -109,6 +109,8 @@ class ReduceTask(StatefulTask):
 class AggregateTask(StatefulTask):
     """Keeps one accumulator per aggregate and key and emits (key, result, …)."""
 
+    one_schema_of = "input"
+
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         assert isinstance(node.operator, Aggregate)
         super().__init__(node, ctx, node.operator.key, "aggregate")
@@ -122,8 +124,7 @@ class AggregateTask(StatefulTask):
         self._sums = [i for i in self._read if isinstance(self.functions[i], Sum | Mean)]
         self._careful = False
         """Whether batches of rows are taken the careful way, from now on."""
-        self._schema = OneSchema()
-        """Of what comes in columns."""
+        self.one_schema = OneSchema()
         self._merge: Callable[..., list[list[Any]]] | None = None
 
     def snapshot(self, checkpoint: int) -> bytes | None:
@@ -251,7 +252,7 @@ class AggregateTask(StatefulTask):
     def _columns(self, batch: Columns) -> None:
         if not len(batch):
             return
-        batch = Columns(fitted(self, self._schema, batch.data), batch.times)
+        batch = Columns(fitted(self, batch.data), batch.times)
         grouped = GroupedBatch.of(self, batch, self.keys.selector, self.functions)
         merge = self._merge = self._merge or compiled_merge(self.functions)
         keys, partials = settled_keys(grouped.keys()), grouped.partials()

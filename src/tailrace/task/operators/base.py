@@ -7,10 +7,11 @@ channels. Everything that could take long comes in bounded portions: `advance` a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from tailrace.api.functions import Function
 from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
@@ -118,8 +119,12 @@ class OperatorTask:
         """At the cut: the operator's state that is not keyed, encoded; small. None where there is none."""
         return None
 
-    dispensable = False
-    """Whether what the last `snapshot` gave is nothing to be missed in a dataflow without this operator."""
+    one_schema: OneSchema | None = None
+    """That of the columns that it takes or makes, where it holds them to one; in checkpoints (`task.operators.schemas`)."""
+    one_schema_of: Literal["input", "output"] | None = None
+    """Whether a schema that is declared before it, or behind it, stands for what it would find out."""
+    widens = True
+    """Whether subtasks that are restored into one may go on with wider types than each of them had."""
 
     def restore(self, parts: list[MetaPart]) -> None:
         """Before `open`: what `snapshot` gave in every old subtask of this operator, at whatever parallelism."""

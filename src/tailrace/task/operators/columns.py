@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.elements.columns.schemas import OneSchema, batch_as, columns_of
+from tailrace.elements.columns.schemas import batch_as, columns_of, plain_batch
 from tailrace.errors import UserCodeError, shortened
 from tailrace.task.operators.base import OperatorTask
 
@@ -40,10 +40,11 @@ def rows_in(task: OperatorTask, batch: Any) -> Rows:
     return rows
 
 
-def fitted(task: OperatorTask, one: OneSchema, data: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch in the one schema of its stream."""
+def fitted(task: OperatorTask, data: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch in the one schema that the operator holds its stream to; in plain columns where it holds it to none."""
+    one = task.one_schema
     try:
-        return one.fit(data)
+        return plain_batch(data) if one is None else one.fit(data)
     except Misfit as error:
         raise _refused(task, error, data) from error
 

@@ -20,7 +20,6 @@ from tailrace.graph.operators import Sink, Source
 from tailrace.state.backend import MetaPart
 from tailrace.state.operator_state import OperatorStates, declared_operator_states
 from tailrace.task.context import OperatorContext
-from tailrace.task.operators import sinkmemory
 from tailrace.task.operators.base import OperatorTask, close_all
 from tailrace.task.operators.columns import columns_in, fitted, rows_in
 from tailrace.task.operators.contracts import (
@@ -76,6 +75,8 @@ class SourceTask(OperatorTask):
     the watermark is a minimum over splits, so none may run ahead unseen.
     """
 
+    one_schema_of = "output"
+
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
         assert isinstance(node.operator, Source)
@@ -107,8 +108,7 @@ class SourceTask(OperatorTask):
         """Whether we were told that there are no more splits for us."""
         self._restored: list[tuple[int, int, SourceState]] = []
         known = getattr(self.source, "schema", None)
-        self._schema = OneSchema(known if isinstance(known, pa.Schema) else None)
-        """Of what is read in columns."""
+        self.one_schema = OneSchema(known if isinstance(known, pa.Schema) else None)
 
     # Before the first step.
 
@@ -275,7 +275,7 @@ class SourceTask(OperatorTask):
             return 0
         self._count_lost(split.reader)
         if isinstance(batch, Columns):
-            batch.data = fitted(self, self._schema, batch.data)
+            batch.data = fitted(self, batch.data)
         self.out(batch)
         return len(batch)
 
@@ -419,6 +419,8 @@ class SinkTask(OperatorTask):
     at the end, and all is published once the job has succeeded.
     """
 
+    widens = False  # there are files with the types of before
+
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
         assert isinstance(node.operator, Sink)
@@ -429,8 +431,7 @@ class SinkTask(OperatorTask):
         self.unconfirmed: list[tuple[int, bytes]] = []
         """What was prepared, with the checkpoint that had it first, and is in no checkpoint known to be complete."""
         self.records = 0
-        self._schema = OneSchema()
-        """Of what comes in columns. It is in checkpoints, so that what comes behind a restore has the same."""
+        self.one_schema = OneSchema()
         self._state: OperatorStates | None = None
         """What the writer declares as `tr.OperatorState`."""
         self._restored: list[MetaPart] = []
@@ -449,7 +450,7 @@ class SinkTask(OperatorTask):
         self._restored = []
 
     def restore(self, parts: list[MetaPart]) -> None:
-        self._restored, self._schema = sinkmemory.restored(parts, self.ctx)
+        self._restored = parts
 
     def process(self, batch: Any, port: int) -> None:
         if not len(batch):
@@ -473,7 +474,7 @@ class SinkTask(OperatorTask):
         if isinstance(schema, pa.Schema) and (self.sink.form == "columns" or isinstance(batch, Columns)):
             return columns_in(self, batch, schema)
         if isinstance(batch, Columns):
-            return Columns(fitted(self, self._schema, batch.data), batch.times, batch.groups, batch.split)
+            return Columns(fitted(self, batch.data), batch.times, batch.groups, batch.split)
         return batch
 
     def finish(self) -> None:
@@ -511,9 +512,7 @@ class SinkTask(OperatorTask):
         if not self._ended and not self.finished:
             prepared += self._prepare()
         self.unconfirmed += [(checkpoint, one) for one in prepared]
-        states = None if self._state is None else self._state.snapshot()
-        self.dispensable = states is None  # a schema is of use to this sink only
-        return sinkmemory.saved(states, self._schema.schema)
+        return None if self._state is None else self._state.snapshot()
 
     def prepared(self, checkpoint: int) -> list[tuple[int, bytes]]:
         return [(first, one) for first, one in self.unconfirmed if first <= checkpoint]

@@ -141,6 +141,8 @@ def compiled(nodes: list[Node], functions: list[Callable[..., Any]]) -> tuple[Ca
 class BatchesTask(OperatorTask):
     """`map_batches`: a record batch in, one or several out. `task.batchtimes` says which timestamps they have."""
 
+    one_schema_of = "output"
+
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
         assert isinstance(node.operator, MapBatches)
@@ -150,8 +152,7 @@ class BatchesTask(OperatorTask):
         self.own_state = OperatorStates(self.fn, ctx, dropped) if isinstance(self.fn, Function) else None
         self._call = as_callable(self.fn)
         self._time_column = node.operator.timestamps
-        self._schema = OneSchema()
-        """Of what the function returns."""
+        self.one_schema = OneSchema()
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         return None if self.own_state is None else self.own_state.snapshot()
@@ -201,7 +202,7 @@ class BatchesTask(OperatorTask):
             return
         if self._time_column is not None:
             made, times = self._without_times(made, self._time_column)
-        self.out(Columns(fitted(self, self._schema, made), times, None, split))
+        self.out(Columns(fitted(self, made), times, None, split))
 
     def _without_times(self, made: pa.RecordBatch, name: str) -> tuple[pa.RecordBatch, Times]:
         at = made.schema.get_field_index(name)

@@ -22,7 +22,7 @@ from tailrace.elements.batches import Columns, Rows, Times
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.convert import row_type
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME
-from tailrace.errors import shortened
+from tailrace.errors import IncompatibleState, shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
 from tailrace.state.backend import MetaPart
@@ -46,6 +46,8 @@ class WindowTask(StatefulTask):
     has one, a timer for its end (until it fired) and one for its clean-up are set.
     """
 
+    one_schema_of = "input"
+
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         assert isinstance(node.operator, Window)
         super().__init__(node, ctx, node.operator.key, "window")
@@ -58,10 +60,10 @@ class WindowTask(StatefulTask):
         self.in_loop = node.scope.level > 0
         self.timers = timers_of(self.backend, "event", _key_of)
         self._row = row_type(("key", "start", "end", *names))
-        self._key_fields: list[pa.Field] = []
-        self._result_types: list[pa.DataType] = []
-        self._schema = OneSchema()
-        """Of what comes in columns."""
+        self.one_schema = OneSchema()
+        self._types: tuple[pa.Schema, GroupedBatch] | None = None
+        """A schema of what comes in columns, and what a batch of it without records comes to: it says the types of
+        results."""
 
     # Records in.
 
@@ -76,7 +78,7 @@ class WindowTask(StatefulTask):
             raise self.user_error(missing, *self._first_untimed(batch))
         self._check_range(batch.times)
         if isinstance(batch, Columns) and self._vectorised():
-            self._columns(Columns(fitted(self, self._schema, batch.data), batch.times))
+            self._columns(Columns(fitted(self, batch.data), batch.times))
         else:
             self._rows(batch.to_rows())
 
@@ -180,7 +182,6 @@ class WindowTask(StatefulTask):
                 continue
             part = batch if good.all() else Columns(batch.data.filter(pa.array(good)), batch.times[good])
             grouped = GroupedBatch.of(self, part, self.keys.selector, self.functions, starts[good])
-            self._remember_types(grouped)
             assert grouped.windows is not None
             held = settled_keys(grouped.keys())
             for key, start, *partials in zip(held, grouped.windows, *grouped.partials(), strict=True):
@@ -192,12 +193,6 @@ class WindowTask(StatefulTask):
         self.backend.relieve()
         self._late(batch, ~accepted)
         self._refire([(key, start, state) for (key, start), state in updated.items()])
-
-    def _remember_types(self, grouped: GroupedBatch) -> None:
-        if not self._key_fields:
-            pairs = zip(grouped.key_names, grouped.key_columns, strict=True)
-            self._key_fields = [pa.field(name, column.type) for name, column in pairs]
-            self._result_types = grouped.result_types
 
     def _late(self, batch: Any, late: np.ndarray[Any, Any]) -> None:
         if not late.any():
@@ -275,24 +270,35 @@ class WindowTask(StatefulTask):
             raise self.user_error(error, what=f"{where}: get_result raised {type(error).__name__}: {error}") from error
 
     def _record_batch(self, fired: list[_Fired], results: list[tuple[Any, ...]]) -> pa.RecordBatch:
+        grouped = self._grouped_nothing()
         keys = [key for key, _, _ in fired]
-        lists = [keys] if len(self._key_fields) == 1 else list(zip(*keys, strict=True))
-        key_names, key_types = [f.name for f in self._key_fields], [f.type for f in self._key_fields]
-        arrays = result_arrays(self, key_names, lists, key_types)
+        lists = [keys] if len(grouped.key_names) == 1 else list(zip(*keys, strict=True))
+        arrays = result_arrays(self, grouped.key_names, lists, [column.type for column in grouped.key_columns])
         starts = np.array([start for _, start, _ in fired], np.int64)
         arrays += [pa.array(starts / 1e6), pa.array((starts + self.spec.size) / 1e6)]
-        arrays += result_arrays(self, self.names, list(zip(*results, strict=True)), self._result_types)
-        names = [*key_names, "start", "end", *self.names]
+        arrays += result_arrays(self, self.names, list(zip(*results, strict=True)), grouped.result_types)
+        names = [*grouped.key_names, "start", "end", *self.names]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
-    # Checkpoints. Windows and timers are in the backend; this is what windows are, and what batches in columns were like.
+    def _grouped_nothing(self) -> GroupedBatch:
+        """What a batch without records comes to: the types of keys and results follow from the one schema of what comes."""
+        schema = None if self.one_schema is None else self.one_schema.schema
+        if schema is None:
+            raise IncompatibleState(
+                f"operator {self.node.name!r} (uid {self.ctx.uid!r}): the checkpoint holds windows of a stream in rows, and "
+                f"it is in columns now; declare its schema, with to_columns(schema) in front of it"
+            )
+        if self._types is None or self._types[0] is not schema:
+            empty = pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
+            nothing = np.empty(0, np.int64)
+            grouped = GroupedBatch.of(self, Columns(empty, nothing), self.keys.selector, self.functions, nothing)
+            self._types = (schema, grouped)
+        return self._types[1]
+
+    # Checkpoints. Windows and timers are in the backend; this is what windows are.
 
     def snapshot(self, checkpoint: int) -> bytes | None:
-        if not self._key_fields and not self.backend.entries():
-            return None
-        fields = pa.schema([*self._key_fields, *map(pa.field, self.names, self._result_types)])
-        shape = self.shape() if self.backend.entries() else []  # without windows it does not matter what they were
-        return msgspec.msgpack.encode([shape, len(self._key_fields), fields.serialize().to_pybytes()])
+        return msgspec.msgpack.encode(self.shape()) if self.backend.entries() else None
 
     def shape(self) -> list[str]:
         spec = self.spec
@@ -300,18 +306,9 @@ class WindowTask(StatefulTask):
         return [window, *(["reduce"] if self.reduce is not None else super().shape())]
 
     def restore(self, parts: list[MetaPart]) -> None:
-        read = [msgspec.msgpack.decode(p.data, type=tuple[list[str], int, bytes]) for p in parts if p.data is not None]
-        for old, _, _ in read:
-            if old:
-                self.check_shape(old)
-        for _, count, data in read:
-            if not count:
-                continue
-            fields = list(pa.ipc.read_schema(pa.py_buffer(data)))
-            # Types of results follow from the aggregates of today; those that were there then are no others.
-            if [field.name for field in fields[count:]] == list(self.names):
-                self._key_fields, self._result_types = fields[:count], [field.type for field in fields[count:]]
-                return
+        for part in parts:
+            if part.data is not None:
+                self.check_shape(msgspec.msgpack.decode(part.data, type=list[str]))
 
 
 def _key_of(entry: tuple[tuple[Any, int], int]) -> Any:

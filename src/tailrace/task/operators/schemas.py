@@ -1,0 +1,103 @@
+"""The one schema of a stream in columns, for the operators that hold a stream to it: where it is declared in the dataflow,
+and how it goes on behind a restore.
+
+One rule for all of them. An operator that finds a schema out, by its first batch, says it in every checkpoint. Behind a
+restore a subtask goes on with its own one; where it had none, or the parallelism is another one, with what those of all old
+subtasks come to.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tailrace.elements.columns.common import agreed, has_nulls, widened
+from tailrace.elements.columns.schemas import OneSchema, described
+from tailrace.errors import IncompatibleState
+from tailrace.graph.graph import Edge, Graph
+from tailrace.graph.operators import AssignTimestamps, Enter, Leave, Sink, Source, ToColumns
+from tailrace.state.backend import MetaPart
+from tailrace.task.operators.base import OperatorTask
+
+_PASSING = (AssignTimestamps, Enter, Leave)
+"""What hands on the columns that it is given."""
+
+
+def learn_schema(operator: OperatorTask, graph: Graph) -> None:
+    """Tells an operator what the dataflow says of the columns that it takes or makes."""
+    if operator.one_schema_of == "input":
+        declared = _declared_before(graph, operator.node.inputs)
+        if declared is not None:
+            operator.one_schema = OneSchema(declared)
+    elif operator.one_schema_of == "output" and _declared_behind(graph, operator.node.id):
+        operator.one_schema = None  # what comes of it is brought into a schema there, whatever types it has here
+
+
+def _declared_before(graph: Graph, inputs: tuple[Edge, ...]) -> pa.Schema | None:
+    """The schema in which all columns come over these edges, where it is declared."""
+    found = [_declared_by(graph, edge) for edge in inputs]
+    first = found[0] if found else None
+    return first if all(schema is not None and schema.equals(first) for schema in found) else None
+
+
+def _declared_by(graph: Graph, edge: Edge) -> pa.Schema | None:
+    node = graph.node(edge.source)
+    if edge.tag is not None:
+        return None
+    if isinstance(node.operator, ToColumns):
+        schema = node.operator.schema
+    elif isinstance(node.operator, Source):
+        schema = getattr(node.operator.source, "schema", None)
+    elif isinstance(node.operator, _PASSING):
+        return _declared_before(graph, node.inputs)
+    else:
+        return None
+    return schema if isinstance(schema, pa.Schema) and not has_nulls(schema) else None
+
+
+def _declared_behind(graph: Graph, ident: int) -> bool:
+    """Whether everybody who takes what a node puts out brings it into a schema that is declared."""
+    takers = [(node, edge) for node in graph.nodes for edge in node.inputs if edge.source == ident]
+    return all(
+        isinstance(node.operator, ToColumns)
+        or (isinstance(node.operator, Sink) and isinstance(getattr(node.operator.sink, "schema", None), pa.Schema))
+        or (isinstance(node.operator, _PASSING) and _declared_behind(graph, node.id))
+        for node, _ in takers
+    )
+
+
+def restore_schema(operator: OperatorTask, parts: list[MetaPart]) -> None:
+    """Before `restore` of the operator: its schema of before, from the same parts. Raises `IncompatibleState` where its old
+    subtasks had several that come to none."""
+    one, where = operator.one_schema, operator.ctx
+    if one is None or one.declared:
+        return
+    found = [(part, pa.ipc.read_schema(pa.py_buffer(part.schema))) for part in parts if part.schema is not None]
+    own = [schema for part, schema in found if part.subtask == where.subtask and part.parallelism == where.parallelism]
+    schemas = own or [schema for _, schema in found]
+    so_far: pa.Schema | None = None
+    for schema in schemas:
+        before, so_far = so_far, schema if so_far is None else _come_to(operator, so_far, schema)
+        if so_far is not None:
+            continue
+        if all(part.parallelism == where.parallelism for part in parts):
+            return  # nothing has come here yet: it is as it was before the restart
+        raise IncompatibleState(_told(operator, before, schema))
+    if so_far is not None:
+        one.go_on_with(so_far)
+
+
+def _come_to(operator: OperatorTask, one: pa.Schema, other: pa.Schema) -> pa.Schema | None:
+    return (widened if operator.widens else agreed)(one, other)
+
+
+def _told(operator: OperatorTask, one: pa.Schema | None, other: pa.Schema) -> str:
+    where = operator.ctx
+    if operator.widens:
+        behind = operator.one_schema_of == "output"
+        advice = f"declare one, with to_columns(schema) {'behind' if behind else 'in front of'} it"
+    else:
+        advice = "start from a checkpoint before that, with to_columns(schema) before the sink"
+    return (
+        f"operator {where.name!r} (uid {where.uid!r}): in its subtasks the stream had columns of different types, "
+        f"({described(one)}) and ({described(other)}), and nobody knows which go on here: {advice}, or keep the parallelism"
+    )
