@@ -58,18 +58,36 @@ def visible(folder: Path) -> list[str]:
     return sorted(name for name in (p.name for p in folder.iterdir()) if not name.startswith("."))
 
 
-@pytest.mark.parametrize("checkpoints", [False, True])
+@pytest.mark.parametrize(
+    ("checkpoints", "why"),
+    [
+        (False, r"column 'x' is (int64|double).*and (int64|double) in another"),
+        (True, r"columns of different types, \(x (int64|double)\) and \(x (int64|double)\)"),  # of the restart
+    ],
+)
 def test_subtasks_with_different_types_are_refused_before_anything_is_visible(
-    tmp_path: Path, checkpoints: bool
+    tmp_path: Path, checkpoints: bool, why: str
 ) -> None:
     """Each subtask took the types of its first batch. There were files of both types in one folder, and it was chance
     which of them a reader took for the type of all."""
     env = environment(tmp_path, pa.int64(), pa.float64(), checkpoints=checkpoints)
-    with pytest.raises(
-        tr.JobFailed, match=r"operator 'out'.*column 'x' is (int64|double).*and (int64|double) in another"
-    ):
+    with pytest.raises(tr.JobFailed, match=rf"operator 'out'.*{why}"):
         tr.testing.run(env)
     assert visible(tmp_path) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_restart_does_not_publish_what_was_refused(tmp_path: Path, seed: int) -> None:
+    """One subtask has whole numbers at first, then the other one halves. The checkpoint with the halves was complete, what
+    it had prepared was refused; and behind the restart, where nobody knew what is visible, it was published."""
+    config = tr.CheckpointConfig("memory", interval=0.5)
+    env = tr.Environment(parallelism=2, checkpoint=config, restart=tr.FixedDelay(attempts=3, delay=0.0))
+    numbers = env.from_source(tr.sources.Sequence(0, 40, rate=10), parallelism=1)
+    sides = numbers.partition_by(lambda n: int(n >= 20)).map(lambda n: (n,)).to_columns("x long")
+    sides.map_batches(Own(pa.int64(), pa.float64())).sink_to(tr.sinks.Parquet(str(tmp_path)), name="out")
+    job = tr.testing.simulate(env, seed=seed)
+    assert job.exception() is not None
+    assert {str(pq.read_schema(tmp_path / name).field("x").type) for name in visible(tmp_path)} == {"int64"}
 
 
 def test_a_schema_of_the_sink_settles_it(tmp_path: Path) -> None:
@@ -165,8 +183,52 @@ def test_a_column_without_a_type_has_the_one_that_others_know(tmp_path: Path) ->
         restored.process(Columns(HALVES, None), 0)
 
 
-def test_other_subtasks_with_several_types_are_no_schema(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("subtask", "parallelism"), [(0, 3), (1, 2)])
+def test_subtasks_with_several_types_are_no_schema(tmp_path: Path, subtask: int, parallelism: int) -> None:
     parts = [cut(tmp_path, 0, 2, WHOLE), cut(tmp_path, 1, 2, HALVES)]
-    with pytest.raises(IncompatibleState, match=r"columns of different types, \(x int64\) and \(x double\)"):
-        task(tmp_path, 0, 3, parts)
-    task(tmp_path, 1, 2, parts).process(Columns(HALVES, None), 0)
+    with pytest.raises(
+        IncompatibleState, match=r"columns of different types, \(x int64\) and \(x double\).*before the sink"
+    ):
+        task(tmp_path, subtask, parallelism, parts)
+
+
+# Columns that are null only at first.
+
+
+@pytest.mark.parametrize("known", [WHOLE, pa.record_batch({"x": [[], [1.5]]})])
+def test_a_column_that_is_null_only_at_first_is_written_with_the_type_that_it_gets(
+    tmp_path: Path, known: pa.RecordBatch
+) -> None:
+    """The file was begun with the first batch, and what came later did not fit."""
+    writing = task(tmp_path, 0, 1, [])
+    unknown = UNKNOWN if known is WHOLE else pa.record_batch({"x": [[], None]})
+    for batch in (unknown, unknown, known, unknown):
+        writing.process(Columns(batch, None), 0)
+    writing.snapshot(1)
+    writing.sink.publish([one for _, one in writing.prepared(1)])
+    [name] = visible(tmp_path)
+    assert pq.read_schema(tmp_path / name).field("x").type == known.schema.field("x").type
+    before, behind = [*unknown["x"].to_pylist() * 2, *known["x"].to_pylist()], unknown["x"].to_pylist()
+    assert pq.read_table(tmp_path / name)["x"].to_pylist() == before + behind
+
+
+def test_what_is_null_only_in_a_file_stays_so(tmp_path: Path) -> None:
+    """At a checkpoint there is a file of it; behind a restore, too, though nobody knows that file any more."""
+    writing = task(tmp_path, 0, 1, [])
+    writing.process(Columns(UNKNOWN, None), 0)
+    saved = writing.snapshot(1)
+    assert writing.one_schema is not None
+    parts = [MetaPart(0, 1, False, saved, writing.one_schema.saved())]
+    for one in (writing, task(tmp_path, 0, 1, parts), task(tmp_path, 1, 2, parts)):
+        one.process(Columns(UNKNOWN, None), 0)
+        with pytest.raises(tr.UserCodeError, match="column 'x' is declared null, and this one is of int64"):
+            one.process(Columns(WHOLE, None), 0)
+        one.close()
+
+
+def test_nulls_are_not_held_back_without_end(tmp_path: Path) -> None:
+    writing = task(tmp_path, 0, 1, [])
+    writing.process(Columns(pa.record_batch({"x": pa.nulls(70_000)}), None), 0)
+    with pytest.raises(tr.UserCodeError, match=r"null only when its file was begun: give the sink a schema"):
+        writing.process(Columns(WHOLE, None), 0)
+    writing.close()

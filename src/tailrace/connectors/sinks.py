@@ -22,6 +22,8 @@ from tailrace.connectors.agreement import Agreement
 from tailrace.connectors.folders import Hidden, Origin
 from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquet import columns_with_statistics
+from tailrace.elements.columns.common import has_nulls, settled
+from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.schemas import batch_as
 from tailrace.errors import ConfigError, GraphError
 
@@ -65,6 +67,8 @@ class _FileWriter(SinkWriter):
 class _FileSink(Sink):
     """A sink whose writers are `_FileWriter`s."""
 
+    same_columns = True
+    """Its files have the same ones: it cannot go on where its subtasks had different ones, nor with others than before."""
     path: str | None = None
     """The folder, a path or URL; None until it is known."""
     _unsettled: frozenset[bytes] = frozenset()
@@ -163,7 +167,10 @@ class _ParquetWriter(_FileWriter):
     def __init__(self, path: str, ctx: SinkContext, schema: pa.Schema | None) -> None:
         super().__init__(path, ctx)
         self.schema = schema
+        """None until the first file is begun, where it was not declared."""
         self._declared = schema is not None
+        self._found: Any = None
+        """What the columns are, as far as that is known. As long as something is null only, no file is begun."""
         self.file: pq.ParquetWriter | None = None
         self.waiting: list[pa.RecordBatch] = []
         self.rows = 0
@@ -171,17 +178,38 @@ class _ParquetWriter(_FileWriter):
 
     def write(self, batch: Any) -> None:
         if self.schema is None:
-            self.schema = self._columns(batch.schema)
-        # Batches come in one schema. Only a column that was null so far may have got a type since this file was begun.
-        self.waiting.append(self._fitting(batch_as(batch, self.schema)))
+            self._found = batch.schema if self._found is None else settled(self._found, batch.schema)
+            self.waiting.append(batch)
+        else:
+            self.waiting.append(self._fitted(batch))
         self.rows += batch.num_rows
-        if self.file is None:
-            self._statistics = self._statistics or columns_with_statistics(self.schema)
-            self.file = pq.ParquetWriter(
-                self._begin(), self.schema, compression="zstd", write_statistics=self._statistics or False
-            )
+        if self.file is None and not (self.schema is None and has_nulls(self._found)):
+            self._open()
         if self.rows >= self.group_rows:
             self._write_group()
+
+    def _open(self) -> None:
+        """Begins the file: its columns are known, or cannot be waited for any longer."""
+        if self.schema is None:
+            self.schema = self._columns(self._found)
+            self.waiting = list(map(self._fitted, self.waiting))
+        self._statistics = self._statistics or columns_with_statistics(self.schema)
+        self.file = pq.ParquetWriter(
+            self._begin(), self.schema, compression="zstd", write_statistics=self._statistics or False
+        )
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        # Batches come in one schema. Only what was null so far may have got a type since this file was begun.
+        assert self.schema is not None
+        try:
+            return self._fitting(batch_as(batch, self.schema))
+        except Misfit as error:
+            if self._declared or not has_nulls(self.schema):
+                raise
+            raise ValueError(
+                f"{error}; it was null only when its file was begun: give the sink a schema, or the stream one with "
+                f"to_columns(schema)"
+            ) from error
 
     def _columns(self, schema: pa.Schema) -> pa.Schema:
         """The columns of the file, where the stream's are these and none were given."""
@@ -193,11 +221,14 @@ class _ParquetWriter(_FileWriter):
 
     def _write_group(self) -> None:
         if self.waiting:
+            if self.file is None:
+                self._open()
             assert self.file is not None
             self.file.write_table(pa.Table.from_batches(self.waiting, self.schema))
         self.waiting, self.rows = [], 0
 
     def prepare(self) -> bytes | None:
+        self._write_group()
         token = super().prepare()
         if token is None or self._declared:
             return token
@@ -206,7 +237,6 @@ class _ParquetWriter(_FileWriter):
 
     def _flush(self) -> None:
         assert self.file is not None
-        self._write_group()
         self.file.close()
         self.file = None
 

@@ -94,6 +94,10 @@ class OneSchema:
             self.schema, self._open, self._raw = schema, has_nulls(schema), None
             self._whose = "that of its first batch, before the restart"
 
+    def close(self) -> None:
+        """What was null only stays so: there are files of it."""
+        self._open = False
+
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         assert self.schema is not None
         try:

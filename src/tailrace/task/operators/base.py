@@ -124,7 +124,7 @@ class OperatorTask:
     one_schema_of: Literal["input", "output"] | None = None
     """Whether a schema that is declared before it, or behind it, stands for what it would find out."""
     widens = True
-    """Whether subtasks that are restored into one may go on with wider types than each of them had."""
+    """Whether its subtasks may differ, and go on with wider types than each had where several are restored into one."""
 
     def restore(self, parts: list[MetaPart]) -> None:
         """Before `open`: what `snapshot` gave in every old subtask of this operator, at whatever parallelism."""

@@ -419,8 +419,6 @@ class SinkTask(OperatorTask):
     at the end, and all is published once the job has succeeded.
     """
 
-    widens = False  # there are files with the types of before
-
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
         assert isinstance(node.operator, Sink)
@@ -432,6 +430,7 @@ class SinkTask(OperatorTask):
         """What was prepared, with the checkpoint that had it first, and is in no checkpoint known to be complete."""
         self.records = 0
         self.one_schema = OneSchema()
+        self.widens = not getattr(self.sink, "same_columns", False)
         self._state: OperatorStates | None = None
         """What the writer declares as `tr.OperatorState`."""
         self._restored: list[MetaPart] = []
@@ -512,6 +511,8 @@ class SinkTask(OperatorTask):
         if not self._ended and not self.finished:
             prepared += self._prepare()
         self.unconfirmed += [(checkpoint, one) for one in prepared]
+        if self.one_schema is not None and not self.widens:
+            self.one_schema.close()
         return None if self._state is None else self._state.snapshot()
 
     def prepared(self, checkpoint: int) -> list[tuple[int, bytes]]:

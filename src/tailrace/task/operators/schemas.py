@@ -73,17 +73,19 @@ def restore_schema(operator: OperatorTask, parts: list[MetaPart]) -> None:
         return
     found = [(part, pa.ipc.read_schema(pa.py_buffer(part.schema))) for part in parts if part.schema is not None]
     own = [schema for part, schema in found if part.subtask == where.subtask and part.parallelism == where.parallelism]
-    schemas = own or [schema for _, schema in found]
+    schemas = own if own and operator.widens else [schema for _, schema in found]
     so_far: pa.Schema | None = None
     for schema in schemas:
         before, so_far = so_far, schema if so_far is None else _come_to(operator, so_far, schema)
         if so_far is not None:
             continue
-        if all(part.parallelism == where.parallelism for part in parts):
+        if operator.widens and all(part.parallelism == where.parallelism for part in parts):
             return  # nothing has come here yet: it is as it was before the restart
         raise IncompatibleState(_told(operator, before, schema))
     if so_far is not None:
         one.go_on_with(so_far)
+        if not operator.widens:
+            one.close()
 
 
 def _come_to(operator: OperatorTask, one: pa.Schema, other: pa.Schema) -> pa.Schema | None:
@@ -93,11 +95,11 @@ def _come_to(operator: OperatorTask, one: pa.Schema, other: pa.Schema) -> pa.Sch
 def _told(operator: OperatorTask, one: pa.Schema | None, other: pa.Schema) -> str:
     where = operator.ctx
     if operator.widens:
-        behind = operator.one_schema_of == "output"
-        advice = f"declare one, with to_columns(schema) {'behind' if behind else 'in front of'} it"
+        place = "behind" if operator.one_schema_of == "output" else "in front of"
+        advice = f"declare one, with to_columns(schema) {place} it, or keep the parallelism"
     else:
         advice = "start from a checkpoint before that, with to_columns(schema) before the sink"
     return (
         f"operator {where.name!r} (uid {where.uid!r}): in its subtasks the stream had columns of different types, "
-        f"({described(one)}) and ({described(other)}), and nobody knows which go on here: {advice}, or keep the parallelism"
+        f"({described(one)}) and ({described(other)}), and nobody knows which go on here: {advice}"
     )
