@@ -171,7 +171,7 @@ class StartWave(Message, frozen=True):
     nest: int
     wave: int
     time: int | None = None
-    """How far event time has come at the entries whose input goes on: those whose input has ended go with them, behind the
+    """How far event time has come at the entries whose input goes on: those whose input has ended go with them, before their
     cut. `MAX_TIME`: they are idle. None: there are none."""
 
 

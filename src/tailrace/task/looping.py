@@ -126,8 +126,11 @@ class TaskLoop:
         """Works off one command. True where event time has moved and is to be passed on."""
         message = self.commands.popleft()
         if isinstance(message, StartWave):
+            if self._go_with(message.time):  # before its cut: else the wave would not see what that sets off
+                self.commands.appendleft(StartWave(message.nest, message.wave))
+                return True
             self._start(message.wave)
-            return self._go_with(message.time)
+            return False
         if isinstance(message, Release):
             return self._release(message)
         if isinstance(message, Advance):

@@ -56,6 +56,7 @@ def _golden(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
 
 def _random(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     def tuned(run: Any) -> Any:
+        run = bug.shape(run)
         return replace(run, world=bug.tune(run.world)) if bug.wants(run) else None
 
     failed = hunt(seeds, tune=tuned).failed

@@ -7,11 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.graph.operators import Custom
+from tailrace.protocol.termination import StartWave
+from tailrace.task.looping import TaskLoop
+from tailrace.task.redistribution import Redistribution
 from tailrace.task.restore import Restorer
 from tailrace.testing.faults import Fault
 from tailrace.testing.planting import RANDOM, Bug, Patches, method
-from tailrace.testing.random_flows.description import Do
-from tailrace.testing.random_flows.drawing import Run
+from tailrace.testing.random_flows.description import Do, Loop, Step, changed
+from tailrace.testing.random_flows.drawing import Phase, Run
 from tailrace.testing.scenarios import MS, Scenario
 
 
@@ -64,6 +68,83 @@ def _fed_by_inputs_alone() -> Patches:
     return [method(Restorer, "_before", make)]
 
 
+def _times_in_a_loop(run: Run) -> bool:
+    """A loop assigns timestamps."""
+    return "times" in _in_loops(run)
+
+
+def _heads_go_behind_their_cut() -> Patches:
+    """A head whose input has ended goes with the event time of others behind its cut, where the wave does not see it."""
+
+    def make(work: Any) -> Any:
+        def late(self: TaskLoop) -> bool:
+            message = self.commands[0]
+            if not isinstance(message, StartWave):
+                return bool(work(self))
+            self.commands.popleft()
+            self._start(message.wave)
+            return self._go_with(message.time)
+
+        return late
+
+    return [method(TaskLoop, "work", make)]
+
+
+def _at_another_size(run: Run, feedback: Any) -> Run:
+    """All that comes back does so in one way, and while some of it does the job is left alone, to go on at another
+    parallelism."""
+
+    def fed(step: Step) -> tuple[Step, ...]:
+        changed_way = {"feedback": feedback, "separate": True, "parallelism": None, "combine": False, "astray": False}
+        return (replace(step, **changed_way),) if isinstance(step, Loop) else (step,)  # type: ignore[arg-type]
+
+    first = Phase(2 + run.seed % 2, run.seed % 40, f"commit {1 + run.seed % 4} done")
+    flow = replace(run.flow, steps=changed(run.flow.steps, fed))
+    return replace(run, flow=flow, phases=(first, Phase(1 + (run.seed + 2) % 4)), disk=False)
+
+
+def _loops_only(run: Run) -> bool:
+    return any(True for _ in run.flow.loops()) and not run.flow.endless and not _comes_and_goes(run)
+
+
+def _comes_and_goes(run: Run) -> bool:
+    return any(step.phases for step in run.flow.operators()) or any(loop.rounds for loop in run.flow.loops())
+
+
+def _often(made: Scenario) -> Scenario:
+    """Checkpoints follow each other closely."""
+    return replace(made, checkpoints=CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, keep=1), faults=())
+
+
+def _copies_dealt_out() -> Patches:
+    """At another parallelism a copy of what was fed back to all goes to one subtask, as if it were no copy."""
+
+    def mine(self: Redistribution, subtask: int, parallelism: int, frame: Any) -> Any:
+        if self._copies:
+            return [frame] if subtask % self.parallelism == self.subtask else []
+        return whole(self, subtask, parallelism, frame)
+
+    whole = Redistribution.mine
+    return [method(Redistribution, "mine", lambda _: mine)]
+
+
+def _copies_taken_from_one() -> Patches:
+    """At another parallelism the copies of one old subtask are taken for those of all, though others had read some."""
+    return [method(Redistribution, "check", lambda _: lambda self: None)]
+
+
+def _functions_not_asked() -> Patches:
+    """At another parallelism what was fed back by the user's function is dealt out by number."""
+
+    def make(init: Any) -> Any:
+        def plain(self: Redistribution, edges: Any, *rest: Any) -> None:
+            init(self, [kind for kind in edges if not isinstance(kind, Custom)], *rest)
+
+        return plain
+
+    return [method(Redistribution, "__init__", make)]
+
+
 FLOW_BUGS = (
     Bug(
         "a loop that had ended stays ended when a new stream enters it",
@@ -79,5 +160,39 @@ FLOW_BUGS = (
         _deaths_at_the_end,
         seed=140,
         wants=_hoards_in_loops,
+    ),
+    Bug(
+        "event time of a loop itself comes behind the cut of its head",
+        RANDOM,
+        _heads_go_behind_their_cut,
+        seed=96,
+        wants=_times_in_a_loop,
+    ),
+    Bug(
+        "copies of feedback are dealt out at another parallelism",
+        RANDOM,
+        _copies_dealt_out,
+        _often,
+        seed=5,
+        shape=lambda run: _at_another_size(run, "broadcast"),
+        wants=_loops_only,
+    ),
+    Bug(
+        "copies of feedback that some had read come back to all",
+        RANDOM,
+        _copies_taken_from_one,
+        _often,
+        seed=127,
+        shape=lambda run: _at_another_size(run, "broadcast"),
+        wants=_loops_only,
+    ),
+    Bug(
+        "feedback by a function goes elsewhere at another parallelism",
+        RANDOM,
+        _functions_not_asked,
+        _often,
+        seed=5,
+        shape=lambda run: _at_another_size(run, "partition_by"),
+        wants=_loops_only,
     ),
 )

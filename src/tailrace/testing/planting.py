@@ -25,6 +25,8 @@ class Bug:
     """What makes scenarios show it sooner, where it takes a rare coincidence."""
     seed: int = 0
     """A seed that is known to show it: the search begins there."""
+    shape: Callable[[Any], Any] = lambda run: run
+    """In random flows: makes runs show it sooner, where few are drawn that can."""
     wants: Callable[[Any], bool] = lambda run: True
     """In random flows (a `random_flows.drawing.Run` is given): what a run must have to show it. Others are left out."""
 

@@ -60,7 +60,7 @@ class Building:
             return self.records[events]
         width = {"parallelism": events.parallelism}
         stream = self.env.from_source(fn.Script(events), uid=uid, **width)
-        if events.timed:
+        if events.timed and not events.stamped_inside:
             stream = stream.assign_timestamps(
                 lambda i: script.at(events, i), float(events.disorder), uid=f"{uid}-times"
             )
@@ -169,14 +169,28 @@ class Building:
     def _last_call(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         return stream.key_by(fn.key_of).process(fn.LastCall(), **options)
 
+    def _at_the_end(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return stream.key_by(fn.key_of).process(fn.LastCall(fn.THE_END), **options)
+
+    def _times(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        """Times are assigned anew, so far out of order that nothing is late however often it comes around."""
+        return stream.assign_timestamps(lambda r: script.anew(r[0]), float(script.SPREAD), **options)
+
     def _more(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         assert do.events is not None
         if do.phases and self.phase not in do.phases:
             return stream
         more = self.of(do.events, f"more{do.number}").enter(stream.scope)
-        around, origin = tuple(self.around), self.origin
-        self.origin = do.events
-        entering = self.steps(do.inside, more.map(lambda r: _entering(around, r), **options))
+        around, origin, events = tuple(self.around), self.origin, do.events
+        self.origin = events
+        wound = more.map(lambda r: _entering(around, r), **options)
+        if events.stamped_inside:
+            wound = wound.assign_timestamps(
+                lambda r: script.at(events, r[0] - events.first),
+                float(script.disorder_inside(events)),
+                uid=f"stamped{do.number}",
+            )
+        entering = self.steps(do.inside, wound)
         self.origin = origin
         return stream.union(entering)
 
@@ -217,12 +231,15 @@ class Building:
                 fn.COLUMNS, uid=f"columns{loop.number}"
             )
 
+        if loop.feedback == "broadcast" and not loop.separate:
+            stream = stream.broadcast()
+
         def body(given: Any) -> Any:
-            inside = given.first.union(given.second) if loop.separate else given
-            if in_columns:
-                inside = inside.map(fn.as_record, uid=f"rows{loop.number}")
             self.around.append(loop)
             self.told.append([])
+            inside = self._inside(loop, given)
+            if in_columns:
+                inside = inside.map(fn.as_record, uid=f"rows{loop.number}")
             out = self.steps(loop.body, inside)
             self.around.pop()
             told = self.told.pop()
@@ -232,6 +249,21 @@ class Building:
         for one in told:
             self.tell(one)
         return out
+
+    def _inside(self, loop: Loop, given: Any) -> tr.DataStream:
+        """What a body begins with: input and feedback, each record once."""
+        number = loop.number
+        if loop.feedback == "broadcast" and not loop.separate:
+            return given.process(fn.Owner(), uid=f"owner{number}")  # type: ignore[no-any-return]
+        if not loop.separate:
+            return given  # type: ignore[no-any-return]
+        back = given.second
+        if loop.feedback == "broadcast":
+            back = back.process(fn.Owner(), uid=f"owner{number}")
+        elif loop.feedback == "partition_by":
+            back = back.process(fn.Placed(number), uid=f"placed{number}")
+            self.tell(back.side_output("told"))
+        return given.first.union(back)  # type: ignore[no-any-return]
 
 
 def _together(streams: list[tr.DataStream]) -> list[tr.DataStream]:
@@ -282,6 +314,10 @@ def _fed_back(loop: Loop, out: tr.DataStream, in_columns: bool) -> Any:
     if loop.feedback == "two":
         odd = going.filter(lambda r: r[0] % 2 == 1, uid=f"odd{number}")
         return [going.filter(lambda r: r[0] % 2 == 0, uid=f"even{number}"), odd]
+    if loop.feedback == "mixed":
+        odd = going.filter(lambda r: r[0] % 2 == 1, uid=f"odd{number}")
+        even = going.filter(lambda r: r[0] % 2 == 0, uid=f"even{number}")
+        return [even.partition_by(lambda r: r[0]), odd.rebalance()]
     if loop.feedback == "partition_by":
         return going.partition_by(lambda r: r[0])
     return going if loop.feedback in ("plain", "columns") else getattr(going, loop.feedback)()
@@ -296,7 +332,7 @@ def _options(loop: Loop) -> dict[str, Any]:
     if loop.spill is not None:
         options["spill"] = tr.Spill(memory_bytes=loop.spill)
     if loop.combine:
-        options["combine"] = tr.Combine(key=lambda r: r[:3], merge=_merged)
+        options["combine"] = tr.Combine(key=lambda r: r[:3], merge=_astray if loop.astray else _merged)
     if loop.rounds == "until dry":
         options["rounds"] = tr.Rounds()
     elif loop.rounds == "at most":
@@ -309,3 +345,7 @@ def _options(loop: Loop) -> dict[str, Any]:
 
 def _merged(waiting: Any, new: Any) -> Any:
     return (*waiting[:3], waiting[3] + new[3], max(waiting[4], new[4]))
+
+
+def _astray(waiting: Any, new: Any) -> Any:
+    return (waiting[0] + 1, *_merged(waiting, new)[1:])

@@ -24,6 +24,8 @@ Kind = Literal[
     "later",
     "held",
     "last call",
+    "at the end",
+    "times",
     "tumbling",
     "sliding",
     "windows of columns",
@@ -56,6 +58,8 @@ class Events:
     endless: bool = False
     """Whether it never ends. Then each split gives, behind all others, a record that brings event time on."""
     parallelism: int | None = None
+    stamped_inside: bool = False
+    """Whether what comes in by it gets its timestamps only there, perhaps in a loop."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +98,15 @@ class Loop:
     body: tuple[Step, ...]
     laps: int = 1
     """The largest digit."""
-    feedback: Literal["plain", "two", "rebalance", "partition_by", "shuffle", "rescale", "columns"] = "plain"
+    feedback: Literal[
+        "plain", "two", "rebalance", "partition_by", "shuffle", "rescale", "columns", "broadcast", "mixed"
+    ] = "plain"
+    """How it comes back; "mixed": some by a function, some in turn."""
     separate: bool = False
     """Whether input and feedback come by themselves."""
     combine: bool = False
+    astray: bool = False
+    """Whether what is merged gets another key, which is refused."""
     spill: int | None = None
     priority: Literal["adaptive", "feedback-first"] = "adaptive"
     parallelism: int | None = None
@@ -143,6 +152,11 @@ class Flow:
     def loops(self) -> Iterator[Loop]:
         """Every loop, the outer ones first."""
         yield from (step for step in self.all() if isinstance(step, Loop))
+
+    @property
+    def astray(self) -> bool:
+        """Whether it may be refused for what its merges return."""
+        return any(loop.astray for loop in self.loops())
 
     @property
     def uniform(self) -> bool:

@@ -254,6 +254,7 @@ def drawn(seed: int, faults: bool = True) -> Run:
             phases.append(Phase(rng.choice([1, 2, 3, parallelism])))
     flow = drawn_flow(seed, len(phases), None if checkpointing else False)
     flow = _later(random.Random(f"tailrace random later {seed}"), flow, len(phases))
+    flow = _varied(random.Random(f"tailrace random varied {seed}"), flow, len({one.parallelism for one in phases}) > 1)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None
@@ -296,6 +297,45 @@ def _later(rng: random.Random, flow: Flow, phases: int) -> Flow:
     return replace(flow, steps=changed(flow.steps, change))
 
 
+def _varied(rng: random.Random, flow: Flow, resized: bool) -> Flow:
+    """Some flows have what no other draw gives them. `resized`: they go on at another parallelism."""
+    windows = any(step.kind in WINDOWS for step in flow.operators())
+    numbers = itertools.count(1 + max((step.number for step in flow.all()), default=0))
+
+    def ended(step: Step) -> tuple[Step, ...]:
+        last = isinstance(step, Do) and step.kind == "last call"
+        return (replace(step, kind="at the end"),) if last and rng.random() < 0.5 else (step,)  # type: ignore[arg-type]
+
+    def fed(step: Step) -> tuple[Step, ...]:
+        if not isinstance(step, Loop) or rng.random() >= 0.5 or step.combine or step.feedback == "columns":
+            return (step,)
+        return (replace(step, feedback=rng.choice(["broadcast", "broadcast", "mixed"])),)
+
+    def astray(step: Step) -> tuple[Step, ...]:
+        return (replace(step, astray=rng.random() < 0.5),) if isinstance(step, Loop) and step.combine else (step,)
+
+    def stamped(step: Step) -> tuple[Step, ...]:
+        """Times assigned in the body of a loop, at any place; or where a stream comes in."""
+        if isinstance(step, Loop) and (windows or rng.random() < 0.5):
+            times = Do("times", next(numbers), rng.choice(WAYS) if rng.random() < 0.3 else "forward")
+            at = rng.randint(0, len(step.body))
+            return (replace(step, body=(*step.body[:at], times, *step.body[at:])),)
+        if isinstance(step, Do) and step.kind == "more":
+            assert step.events is not None
+            # By its id each record is known, where no two are alike.
+            inside = step.events.distinct == step.events.n
+            return (replace(step, events=replace(step.events, stamped_inside=inside)),)
+        return (step,)
+
+    changes = [ended] if rng.random() < 0.5 else []
+    changes += [fed] if rng.random() < (0.4 if resized else 0.1) else []
+    changes += [astray] if rng.random() < 0.1 else []
+    changes += [stamped] if rng.random() < 0.15 and not flow.endless else []
+    for change in changes:
+        flow = replace(flow, steps=changed(flow.steps, change))
+    return flow
+
+
 def _interval(rng: random.Random, flow: Flow, network: str) -> int:
     """From one checkpoint to the next, in microseconds: a few times what it takes each task to have its turn. In an endless
     flow time must pass quickly until the last of it is published."""
@@ -330,6 +370,7 @@ def options(run: Run) -> dict[str, set[Any]]:
         "pace": {events.pace for events in flow.sources()},
         "phases": {len(run.phases)},
         "left at": {phase.after for phase in run.phases},
+        "stamped inside": {events.stamped_inside for events in flow.sources()},
         "comes later": {bool(step.phases) for step in flow.operators() if step.kind == "more"},
         "another parallelism": {len({phase.parallelism for phase in run.phases}) > 1},
         "backend": {"disk" if run.disk else "memory"},
@@ -337,7 +378,7 @@ def options(run: Run) -> dict[str, set[Any]]:
         "fault": {fault.kind for fault in world.faults},
         "storage": {fault.outcome for fault in world.faults if fault.kind == "storage"},
     }
-    for name in ("laps", "feedback", "separate", "combine", "spill", "priority", "parallelism", "rounds"):
+    for name in ("laps", "feedback", "separate", "combine", "astray", "spill", "priority", "parallelism", "rounds"):
         found[f"loop: {name}"] = {getattr(loop, name) for loop in flow.loops()}
     return found
 

@@ -8,6 +8,7 @@ numbered, and so are the entries of its state.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 
 import tailrace as tr
 from tailrace.api.connectors import NOTHING_YET, Reader, Source
+from tailrace.elements.timestamps import MAX_TIME
 from tailrace.testing.random_flows import script
 from tailrace.testing.random_flows.description import LEVELS, Events
 
@@ -26,6 +28,7 @@ HOLD = 3
 """How many seconds of event time "held" holds a record."""
 LAST = 1_000_000
 """When the last call is, in event time."""
+THE_END = timedelta(microseconds=MAX_TIME)
 
 
 class Script(Source):
@@ -123,6 +126,18 @@ class Owner(tr.ProcessFunction):
     def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
         if record[0] % ctx.parallelism == ctx.subtask:
             yield record
+
+
+class Placed(tr.ProcessFunction):
+    """Behind a head whose feedback comes by a function: tells of what is not where the function says."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
+        if record[0] % ctx.parallelism != ctx.subtask:
+            ctx.emit("told", ("misplaced", self.number, record[0], ctx.subtask))
+        yield record
 
 
 # Counts in state of every kind.
@@ -302,13 +317,17 @@ class Held(tr.KeyedProcessFunction):
 
 
 class LastCall(tr.KeyedProcessFunction):
-    """Holds what comes until the end of event time, however often that is."""
+    """Holds what comes until the end of event time, however often that is; by a timer for some time far away, or for the
+    very last moment."""
 
     waiting = tr.ListState(object)
 
+    def __init__(self, time: Any = LAST) -> None:
+        self.time = time
+
     def process(self, record: Record, ctx: tr.Context) -> None:
         self.waiting.add(record)
-        ctx.set_timer(event_time=LAST)
+        ctx.set_timer(event_time=self.time)
 
     def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
         waiting = list(self.waiting.get())

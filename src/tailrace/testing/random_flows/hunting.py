@@ -61,8 +61,10 @@ EXPECTED: dict[str, frozenset[Any]] = {
     "storage": frozenset({"error", "unknown-done", "any"}),
     "loop: laps": frozenset({1, 2, 3, 4}),
     "loop: feedback": frozenset(
-        {"plain", "two", "rebalance", "partition_by", "shuffle", "rescale", "columns"},
+        {"plain", "two", "rebalance", "partition_by", "shuffle", "rescale", "columns", "broadcast", "mixed"},
     ),
+    "loop: astray": frozenset({True, False}),
+    "stamped inside": frozenset({True, False}),
     "loop: separate": frozenset({True, False}),
     "loop: combine": frozenset({True, False}),
     "loop: spill": frozenset({None, 0, 100, 2_000}),
@@ -86,6 +88,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
             "later": 3,
             "held": 3,
             "last call": 3,
+            "at the end": 3,
             "tumbling": 3,
             "sliding": 3,
             "windows of columns": 3,
@@ -94,7 +97,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
         }.items()
         for place in ("outside", "in a loop", "in loops")[:places]
     )
-    | {("to the round's end", "in a loop")},
+    | {("to the round's end", "in a loop"), ("times", "in a loop"), ("times", "in loops")},
 }
 """What many seeds must have drawn: each value of each option, and each operator at each place."""
 

@@ -85,6 +85,12 @@ class Result:
             for key in wrong[:3]:
                 yield f"the {what} of {key} is {theirs.get(key)}, not {mine.get(key)}"  # type: ignore[attr-defined]
 
+    def beyond(self, expected: Result) -> Iterator[str]:
+        """What of this, which was found before a job had ended, is not expected at all."""
+        more = self.exactly - expected.exactly
+        if more:
+            yield f"{more.total()} records are too many, as {_some(more)}"
+
 
 def _some(records: Counter[Any]) -> str:
     return ", ".join(map(repr, list(records)[:3]))
@@ -179,6 +185,8 @@ class _Interpreter:
             return [record.worth((record.value + 7 * table[record.id % KEYS] + 1) % MODULUS) for record in records]
         if kind == "held":
             return [replace(record, time=record.time + HOLD) for record in records]
+        if kind == "times":
+            return [replace(record, time=script.anew(record.id)) for record in records]
         if kind == "hoard":
             return [replace(record, passes=record.passes + 1) for record in records]
         if kind == "more":

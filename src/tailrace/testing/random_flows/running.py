@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import tempfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,6 +45,10 @@ operator gets a record: more than the slowest of some hundred seeds took."""
 
 PATIENCE = 6_000
 """A job that is left alone at some moment is left alone after so many turns if that does not come."""
+
+
+ASTRAY = "it must keep the key"
+"""What is said where merged feedback has another key than its parts."""
 
 
 @dataclass
@@ -114,18 +119,26 @@ class _Phases:
     def __post_init__(self) -> None:
         self.expected = expected(self.run.flow)
         self.now: int | None = None
+        self.starts = 0
+        self.size: int | None = None
+        """The parallelism at which a phase is to begin, that was refused at another one."""
+        self.partly = False
+        """Whether not everything need be published: the job has ended for what its merges return."""
         self.restorable = Restorable(self.files, self.book)
 
     def go(self) -> None:
         """Runs them, and judges the last one; then every complete checkpoint."""
         self.judge(self.one_by_one())
-        if not self.outcome.wrong and not self.run.flow.endless and self.run.seed % 4 == 0:
+        if not self.outcome.wrong and not (self.run.flow.endless or self.run.flow.astray) and self.run.seed % 4 == 0:
             self.again()
 
     def one_by_one(self) -> Simulation:
         """Runs the phases, and gives the last world that there was."""
         wrong, world = self.outcome.wrong, None
-        for number, phase in enumerate(self.run.phases):
+        todo = deque(enumerate(self.run.phases))
+        while todo:
+            number, phase = todo.popleft()
+            self.starts += 1
             world = self.world(number, phase, self.name, self.files, self.run.world.faults)
             watch = LoopWatch(world, self.files)
             if self.now is not None:
@@ -141,6 +154,9 @@ class _Phases:
             if wrong:
                 break
             self.now = world.now
+            if self.size is not None:
+                todo.appendleft((number, replace(phase, parallelism=self.size)))
+                self.size = None
         assert world is not None
         return world
 
@@ -181,7 +197,7 @@ class _Phases:
         chosen: dict[str, Any] = {
             "conditions": NETWORKS[made.network],
             "origin": "latest" if number else None,
-            "run_id": f"run{number}" if name == self.name else "again",
+            "run_id": f"run{self.starts}" if name == self.name else "again",
         }
         world = prepared_simulation(
             env,
@@ -224,11 +240,22 @@ class _Phases:
         right = JobStatus.CANCELLED if self.run.flow.endless else JobStatus.FINISHED
         if self._left_to_chance(world):
             world.count("left to chance")
+        elif self._refused(phase, "" if cause is None else cause.message):
+            world.count("rightly refused")
         elif status is not right:
             self.outcome.wrong.append(f"the job ended as {status}: {cause.message if cause else 'no cause'}")
         elif world.coordinator.left_behind:
             self.outcome.wrong.append(f"the job ended without its slots {world.coordinator.left_behind}")
         world.drain()
+
+    def _refused(self, phase: Phase, said: str) -> bool:
+        """Whether a job has failed for what it must not do: because merges have returned another key; or since feedback
+        cannot be dealt out at another parallelism. Then it goes on at the one that it names."""
+        if self.run.flow.astray and ASTRAY in said:
+            self.partly = True
+            return True
+        self.size = other_size(said, phase.parallelism)
+        return self.size is not None and any(loop.feedback in ("broadcast", "mixed") for loop in self.run.flow.loops())
 
     def _all_there(self) -> Callable[[], bool]:
         """Whether everything that is to come has been published."""
@@ -271,10 +298,12 @@ class _Phases:
         outcome.covered["a checkpoint that refers to others"] += files.incremental
         outcome.wrong += book.wrong + files.wrong
         found = gathered(book.records())
-        if not outcome.covered["left to chance"]:
+        if self.partly:
+            outcome.wrong += found.beyond(self.expected)
+        elif not outcome.covered["left to chance"]:
             outcome.wrong += self.expected.differences(found)
         outcome.wrong += self._order(found)
-        if not outcome.wrong:
+        if not outcome.wrong and not self.partly:
             outcome.wrong += judge_files(world, files)
 
     def _order(self, found: Result) -> Iterator[str]:
@@ -289,6 +318,12 @@ class _Phases:
                     yield f"of operator {number} and key {key}, {place} was published after {last[number, key]}"
                     return
                 last[number, key] = place
+
+
+def other_size(said: str, parallelism: int) -> int | None:
+    """The parallelism at which a start says that it would go on, where it does not at this one."""
+    found = re.search(r"start it at parallelism (\d+), as the checkpoint was taken", said)
+    return int(found[1]) if found is not None and int(found[1]) != parallelism else None
 
 
 class _Moment:

@@ -18,6 +18,20 @@ def at(events: Events, i: int) -> int:
     return max(0, i - (i * 7919 + 3) % (events.disorder + 1))
 
 
+SPREAD = 16
+"""By how many seconds times that are assigned anew are out of order: as many as there are."""
+
+
+def anew(number: int) -> int:
+    """The time, in seconds, that a record with this id is given where times are assigned anew."""
+    return number * 5 % SPREAD
+
+
+def disorder_inside(events: Events) -> int:
+    """By how many seconds the records of a source are out of order where several of its splits have become one stream."""
+    return events.disorder if events.splits == 1 else events.n + events.disorder
+
+
 def given(events: Events, i: int) -> int:
     """When record i can be read, in microseconds of the clock."""
     silent = events.silence if i * 2 >= events.n else 0

@@ -114,7 +114,7 @@ _PLAINER = (
     _plainer(Loop, laps=1),
     _plainer(Loop, feedback="plain"),
     _plainer(Loop, separate=False),
-    _plainer(Loop, combine=False),
+    _plainer(Loop, combine=False, astray=False),
     _plainer(Loop, spill=None),
     _plainer(Loop, priority="adaptive"),
     _plainer(Loop, parallelism=None),
