@@ -19,7 +19,7 @@ from tailrace.testing.random_flows.description import Do, Events, Flow, Fork, Lo
 from tailrace.testing.random_flows.drawing import Phase, Run, drawn, drawn_flow
 from tailrace.testing.random_flows.hunting import Hunt
 from tailrace.testing.random_flows.interpreter import Result, expected, gathered, rests
-from tailrace.testing.random_flows.running import carry_out, story
+from tailrace.testing.random_flows.running import carry_out, other_size, story
 from tailrace.testing.random_flows.shrinking import shrunk, smaller
 from tailrace.testing.scenarios import Scenario
 
@@ -80,6 +80,26 @@ def test_windows_are_exact_outside_of_loops_and_sums_inside() -> None:
 def test_what_is_held_is_in_windows_of_its_new_time() -> None:
     windows = expected(flow_of(Do("held", 1), Do("tumbling", 2), n=6)).exactly
     assert windows["window", 2, 0, 8, 1, 5] == 1 and windows["window", 2, 0, 0, 1, 0] == 1
+
+
+def test_times_that_are_assigned_anew_follow_from_the_id_alone() -> None:
+    """5 times the id, modulo 16: 0, 5, 10, 15."""
+    windows = expected(flow_of(Do("held", 1), Do("times", 2), Do("tumbling", 3), n=4)).exactly
+    assert {record[2:] for record in windows if record[0] == "window"} == {
+        (0, 0, 1, 0), (1, 0, 1, 1), (2, 8, 1, 2), (3, 8, 1, 3)
+    }  # fmt: skip
+
+
+def test_of_a_job_that_was_refused_only_what_is_too_much_counts() -> None:
+    found, wanted = gathered([("out", 1, 1), ("out", 2, 1)]), gathered([("out", 1, 1), ("out", 3, 1)])
+    assert list(found.beyond(wanted)) == ["1 records are too many, as ('out', 2)"]
+    assert list(gathered([("out", 1, 1)]).beyond(wanted)) == []
+
+
+def test_a_refusal_that_names_another_parallelism_is_followed() -> None:
+    said = "loop 'x' cannot go on: start it at parallelism 3, as the checkpoint was taken, or from another"
+    assert other_size(said, 2) == 3
+    assert other_size(said, 3) is None and other_size("it failed", 2) is None
 
 
 def test_forks_joins_twins_and_more_records() -> None:
