@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
             operators=[OperatorRecord("sum-1", "my sum", 2, [True, False], TABLES, True)],
             prepared=[Prepared("out", block), Prepared("out", block)],
         )  # fmt: skip
-        store.commit(1, n - 1, encode_manifest(made))
+        store.commit(1, n - 1, n, encode_manifest(made))
     return tmp_path
 
 
@@ -57,7 +57,7 @@ def inspect(*args: object) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("path", ["", "job", "job/1", "job/1/1.manifest", "job/1/chk-2"])
+@pytest.mark.parametrize("path", ["", "job", "job/1", "job/1/2.manifest", "job/1/chk-2"])
 def test_a_checkpoint_is_told_for_people(folder: Path, path: str) -> None:
     code, out, err = inspect(folder / path)
     assert (code, err) == (0, "")
@@ -98,7 +98,7 @@ def test_a_state_file_is_told(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "args", "said"),
     [
-        ("1/1.manifest", [], "checksum does not match"),
+        ("1/2.manifest", [], "checksum does not match"),
         ("1/chk-2/w0-0.state", [], "cut short or damaged"),
         ("1/chk-1/w0-0.state", [], "cut short or damaged"),
     ],

@@ -12,6 +12,8 @@ from tailrace.state.format import TableInfo
 from tailrace.state.manifest import Prepared
 
 S = 1_000_000
+_POINTER = "1/0.manifest"
+"""In front of the first manifest of the incarnation."""
 
 
 class Books:
@@ -35,6 +37,9 @@ class Books:
         ready.committing = True
         manifest = self.books.manifest(ready, 1)
         return self.books.committed(number, manifest, path(number), f"url/{path(number)}", now)
+
+    def surplus(self) -> list[str]:
+        return [name for name in self.books.surplus() if name != _POINTER]
 
     def complete(self, older: list[str] | None = None, prepared: tuple[bytes, ...] = (), now: int = 0) -> int:
         number = self.trigger(now)
@@ -232,7 +237,7 @@ def test_the_last_ones_are_remembered() -> None:
     for _ in range(HISTORY + 3):
         b.complete()
     assert [b.books.history[0].id, b.books.history[-1].id, len(b.books.history)] == [4, HISTORY + 3, HISTORY]
-    assert (b.books.completed, b.books.commits) == (HISTORY + 3, HISTORY + 3)
+    assert (b.books.completed, b.books.last) == (HISTORY + 3, HISTORY + 3)
 
 
 def test_failures_in_a_row_are_forgotten_by_a_good_one() -> None:
@@ -269,10 +274,10 @@ def test_what_was_prepared_goes_with_every_manifest_until_it_is_published() -> N
 def test_so_many_complete_ones_are_kept_and_the_files_of_older_ones_go() -> None:
     b = Books(keep=2)
     for number in (1, 2):
-        assert b.complete() == number and b.books.surplus() == []
+        assert b.complete() == number and b.surplus() == []
     b.complete()
-    assert b.books.surplus() == files(1)
-    assert b.books.surplus() == [], "once"
+    assert b.surplus() == files(1)
+    assert b.surplus() == [], "once"
     assert b.books.needed == files(2, 3)
 
 
@@ -280,13 +285,29 @@ def test_a_file_that_a_kept_one_refers_to_stays_until_none_does() -> None:
     b = Books(keep=1)
     b.complete()
     b.complete(older=[file(1, 1)])
-    assert b.books.surplus() == [path(1), file(1, 0)]
+    assert b.surplus() == [path(1), file(1, 0)]
     b.complete(older=[file(1, 1), file(2, 0)])
-    assert b.books.surplus() == [path(2), file(2, 1)]
+    assert b.surplus() == [path(2), file(2, 1)]
     b.complete()
-    gone = b.books.surplus()
+    gone = b.surplus()
     assert file(1, 1) in gone and file(2, 0) in gone and set(files(3)) <= set(gone)
     assert b.books.needed == files(4)
+
+
+def test_pointers_go_when_there_is_a_manifest_behind_them() -> None:
+    """In front of a manifest that does not follow the one before it the storage makes a pointer, and the first one of an
+    incarnation follows none. Who claims looks at the last slot that is taken, so nobody needs it any more."""
+    b = Books(keep=5)
+    b.complete()
+    assert b.books.surplus() == ["1/0.manifest"]
+    b.complete()
+    assert b.books.surplus() == []
+    for _ in range(3):
+        b.books.abort(b.trigger(), 0)
+    b.complete()
+    assert b.books.surplus() == ["1/3.manifest"]
+    b.complete()
+    assert b.books.surplus() == [] and b.books.last == 7
 
 
 def test_what_one_under_way_may_build_on_stays() -> None:
@@ -296,9 +317,9 @@ def test_what_one_under_way_may_build_on_stays() -> None:
     fast = b.trigger()
     b.ack(fast)
     b.commit(fast)
-    assert b.books.surplus() == [], "1 is what the slow one builds on"
+    assert b.surplus() == [path(2)], "a pointer; 1 is what the slow one builds on"
     b.books.abort(slow, 0)
-    assert b.books.surplus() == files(1)
+    assert b.surplus() == files(1)
 
 
 def test_one_under_way_may_build_on_what_was_completed_since_it_began() -> None:
@@ -306,10 +327,10 @@ def test_one_under_way_may_build_on_what_was_completed_since_it_began() -> None:
     slow = b.trigger()
     for _ in range(2):
         b.complete()
-        assert b.books.surplus() == []
+        assert b.surplus() == []
     assert b.books.pending[slow].base == set(files(2, 3))
     b.books.abort(slow, 0)
-    assert b.books.surplus() == files(2)
+    assert b.surplus() == files(2)
 
 
 def test_what_an_ack_refers_to_stays_while_its_checkpoint_is_pending() -> None:
@@ -322,19 +343,19 @@ def test_what_an_ack_refers_to_stays_while_its_checkpoint_is_pending() -> None:
     b.ack(2)
     b.books.ack(1, Ack(3, file(3, 1), 100))
     b.commit(2)
-    assert b.books.surplus() == [], "3 may yet refer to what 1 has"
+    assert b.surplus() == [], "3 may yet refer to what 1 has"
     assert b.trigger() == 4
     late = Ack(4, file(4, 1), 100, [file(1, 1)])
     assert b.books.gone(late) == []
     b.books.ack(1, late)
     b.books.ack(0, Ack(3, file(3), 100, [file(2)]))
     b.commit(3)
-    assert file(1, 1) not in b.books.surplus()
+    assert file(1, 1) not in b.surplus()
     b.books.ack(0, Ack(4, file(4), 100, [file(2)]))
     b.commit(4)
-    assert file(1, 1) not in b.books.surplus() and file(1, 1) in b.books.needed
+    assert file(1, 1) not in b.surplus() and file(1, 1) in b.books.needed
     b.complete()
-    assert file(1, 1) in b.books.surplus()
+    assert file(1, 1) in b.surplus()
 
 
 def test_what_an_aborted_checkpoint_referred_to_goes_with_it() -> None:
@@ -345,16 +366,16 @@ def test_what_an_aborted_checkpoint_referred_to_goes_with_it() -> None:
     b.commit(2)
     assert b.trigger() == 3
     b.books.ack(1, Ack(3, file(3, 1), 100, [file(1, 1)]))
-    assert file(1, 1) not in b.books.surplus()
+    assert file(1, 1) not in b.surplus()
     b.books.abort(3, 0)
-    assert b.books.surplus() == [file(1, 1)]
+    assert b.surplus() == [file(1, 1)]
 
 
 def test_what_builds_on_a_deleted_file_is_noticed() -> None:
     b = Books(keep=1)
     b.complete()
     b.complete()
-    assert b.books.surplus() == files(1)
+    assert b.surplus() == files(1)
     assert b.books.gone(Ack(3, file(3), 1, [file(2), file(1)])) == [file(1)]
     assert b.books.gone(Ack(3, file(3), 1, [file(2)])) == []
 
@@ -364,7 +385,7 @@ def test_files_of_another_run_are_nobodys_to_delete() -> None:
     b.complete()
     b.complete(older=["other/1/chk-9/w0-1.state"])
     b.complete()
-    assert not any(name.startswith("other") for name in b.books.surplus() + b.books.give_up_all())
+    assert not any(name.startswith("other") for name in b.surplus() + b.books.give_up_all())
 
 
 def test_a_checkpoint_found_after_a_restart_is_kept_like_any_other() -> None:
@@ -377,10 +398,10 @@ def test_a_checkpoint_found_after_a_restart_is_kept_like_any_other() -> None:
     manifest = b.books.manifest(ready, 1)
     b.books.abort(number, 0)  # nobody heard that it was written
     b.books.adopt(manifest, path(number))
-    assert b.books.surplus() == files(1) and b.books.needed == files(2)
+    assert b.surplus() == files(1) and b.books.needed == files(2)
     b.books.adopt(manifest, path(number))
     b.complete()
-    assert b.books.surplus() == files(2)
+    assert b.surplus() == files(2)
 
 
 def test_giving_up_all_of_them_gives_every_file_back() -> None:
@@ -388,7 +409,7 @@ def test_giving_up_all_of_them_gives_every_file_back() -> None:
     for _ in range(3):
         b.complete()
     b.trigger()
-    assert b.books.give_up_all() == files(1, 2, 3)
+    assert b.books.give_up_all() == [_POINTER, *files(1, 2, 3)]
     assert b.books.needed == [] and b.books.give_up_all() == []
 
 

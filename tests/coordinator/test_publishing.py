@@ -76,7 +76,7 @@ def test_a_file_with_prepared_output_stays_as_long_as_that_may_be_asked_for() ->
         books.committed(number, manifest, f"1/{number}.manifest", "url", 0)
         return books.surplus()
 
-    assert complete(Transaction("sink", placed(70_000), 1)) == []
+    assert complete(Transaction("sink", placed(70_000), 1)) == ["1/0.manifest"], "a pointer"
     assert file not in complete()
     books.published(2)
     assert file in complete()

@@ -52,6 +52,8 @@ S = JobStatus
 SECOND = 1_000_000
 LIMITS = Limits(slots=60 * SECOND, lease=10 * SECOND, leave=3 * SECOND, finish=30 * SECOND, gone=9 * SECOND)
 PAUSE = 5
+_POINTER = "1/0.manifest"
+"""In front of the first manifest of the incarnation. That it goes is told in test_checkpoints."""
 
 
 class Job:
@@ -88,7 +90,7 @@ class Job:
         )
         self.now = 100 * SECOND
         self.epochs = [0, 0]
-        self.path = "1/0.manifest"
+        self.path = "1/1.manifest"
         self.disk: list[Manifest] = []
         """What was committed, the newest last."""
 
@@ -157,8 +159,9 @@ class Job:
         if commit is None:
             [commit] = self.actions(Commit)
         self.disk.append(decode_manifest(commit.data, "it"))
-        self.path = path = f"{commit.incarnation}/{commit.number}.manifest"
+        self.path = path = f"{commit.incarnation}/{commit.checkpoint}.manifest"
         self.machine.committed(commit.checkpoint, path, f"url/{path}", self.now)
+        self.machine.actions = [action for action in self.machine.actions if action != Delete([_POINTER])]
 
     def complete(self, *prepared: bytes) -> int:
         """A whole checkpoint."""
@@ -200,7 +203,7 @@ def test_a_checkpoint_from_its_trigger_to_its_publication() -> None:
     assert job.actions() == []
     job.ack(0, 1, b"a")
     [commit] = job.actions()
-    assert (commit.checkpoint, commit.incarnation, commit.number) == (1, 1, 0)
+    assert (commit.checkpoint, commit.incarnation, commit.after) == (1, 1, 0)
     manifest = decode_manifest(commit.data, "it")
     assert [one.data for one in manifest.prepared] == [b"a", b"b"]
     job.commit(commit)
@@ -209,7 +212,7 @@ def test_a_checkpoint_from_its_trigger_to_its_publication() -> None:
     publish = Publish([("sink", [b"a", b"b"])], 1)
     assert sent == [Send(0, 1, Complete(1)), Send(1, 1, Complete(1)), Send(0, 1, publish)]
     job.says(0, Published(1))
-    assert job.actions() == [MarkPublished("1/0.manifest"), WasPublished()]
+    assert job.actions() == [MarkPublished("1/1.manifest"), WasPublished()]
     assert job.machine.checkpoints is not None and job.machine.checkpoints.unpublished == []
 
 
@@ -253,7 +256,7 @@ def test_a_manifest_whose_output_is_visible_is_marked_whichever_checkpoint_it_wa
     job.complete()
     assert [one.data for one in job.disk[-1].prepared] == [b"a"] and job.actions(MarkPublished) == []
     job.says(0, Published(1))
-    assert [action.path for action in job.actions(MarkPublished)] == ["1/0.manifest", "1/1.manifest"]
+    assert [action.path for action in job.actions(MarkPublished)] == ["1/1.manifest", "1/2.manifest"]
 
 
 def test_sinks_forget_what_they_published_once_every_manifest_that_has_it_is_marked() -> None:
@@ -263,16 +266,16 @@ def test_sinks_forget_what_they_published_once_every_manifest_that_has_it_is_mar
     job.complete(b"a")
     job.complete()
     job.says(0, Published(1))
-    job.machine.marked("1/1.manifest", job.now)
+    job.machine.marked("1/2.manifest", job.now)
     job.complete()
     assert job.sent(Settled) == [], "who starts from the first one asks for it"
-    job.machine.marked("1/0.manifest", job.now)
+    job.machine.marked("1/1.manifest", job.now)
     assert job.sent(Settled) == [], "there may be another driver"
     number = job.trigger()
     job.ack(0, number, b"b")
     job.ack(1, number)
     assert job.sent(Settled) == []
-    job.machine.committed(number, "1/3.manifest", "url", job.now)
+    job.machine.committed(number, "1/4.manifest", "url", job.now)
     assert job.sent(Settled) == [(0, Settled(3))]
 
 
@@ -286,18 +289,18 @@ def test_what_a_later_manifest_carries_along_is_not_forgotten_before_that_one_is
         job.complete(b"b")
         assert [one.data for one in job.disk[-1].prepared] == [b"a", b"b"]
         job.says(0, Published(1))
-        job.machine.marked("1/0.manifest", job.now)
+        job.machine.marked("1/1.manifest", job.now)
         if not slow:
             job.says(0, Published(2))
-            job.machine.not_marked("1/1.manifest", job.now)
+            job.machine.not_marked("1/2.manifest", job.now)
         for prepared in ([b"c"], []):
             job.complete(*prepared)
             assert job.sent(Settled) == [], "the second manifest has a, and is not marked"
-        job.machine.not_marked("1/1.manifest", job.now)
+        job.machine.not_marked("1/2.manifest", job.now)
         job.says(0, Published(2))
         job.says(0, Published(3))
         marks = [action.path for action in job.actions(MarkPublished)]
-        assert "1/1.manifest" in marks, "it is asked for again"
+        assert "1/2.manifest" in marks, "it is asked for again"
         for path in marks:
             job.machine.marked(path, job.now)
         job.complete()
@@ -313,11 +316,11 @@ def test_what_was_restored_is_not_forgotten_while_an_older_manifest_has_it_and_i
     job.restart()
     job.all_say(Deployed())
     job.says(0, Published(0))
-    job.machine.marked("1/1.manifest", job.now)
-    job.machine.not_marked("1/0.manifest", job.now)
+    job.machine.marked("1/2.manifest", job.now)
+    job.machine.not_marked("1/1.manifest", job.now)
     job.complete()
     assert job.sent(Settled) == []
-    job.machine.marked("1/0.manifest", job.now)
+    job.machine.marked("1/1.manifest", job.now)
     job.complete()
     assert [settled.restored for _, settled in job.sent(Settled)] == [True]
 
@@ -328,7 +331,7 @@ def test_what_the_restored_checkpoint_had_is_forgotten_when_that_one_is_marked()
     job.restart()
     job.all_say(Deployed())
     job.says(0, Published(0))
-    job.machine.marked("1/0.manifest", job.now)
+    job.machine.marked("1/1.manifest", job.now)
     assert job.sent(Settled) == []
     job.complete()
     assert job.sent(Settled) == [(0, Settled(1, True))]
@@ -336,7 +339,7 @@ def test_what_the_restored_checkpoint_had_is_forgotten_when_that_one_is_marked()
 
 def test_a_checkpoint_of_another_run_is_marked_when_its_output_is_visible() -> None:
     origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")])
-    for path in ("7/3.manifest", ""):  # in the job's own folder, and elsewhere
+    for path in ("7/4.manifest", ""):  # in the job's own folder, and elsewhere
         job = Job(start_from=origin, path=path)
         job.machine.start(job.now)
         job.hello(0)
@@ -355,24 +358,24 @@ def test_checkpoints_before_the_one_to_start_from_are_marked_with_it_and_nothing
     A start from the newer one publishes all of it. The older one can still be started from: its output is visible as well,
     and until that is written down nobody may forget that it was published."""
     origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")])
-    job = Job(start_from=origin, path="7/1.manifest", before=["7/0.manifest"])
+    job = Job(start_from=origin, path="7/2.manifest", before=["7/1.manifest"])
     job.machine.start(job.now)
     job.hello(0)
     job.hello(1)
     job.all_say(Deployed())
     assert job.actions(MarkPublished) == []
     job.says(0, Published(0))
-    assert [mark.path for mark in job.actions(MarkPublished)] == ["7/0.manifest", "7/1.manifest"]
-    job.machine.marked("7/1.manifest", job.now)
-    job.machine.not_marked("7/0.manifest", job.now)
+    assert [mark.path for mark in job.actions(MarkPublished)] == ["7/1.manifest", "7/2.manifest"]
+    job.machine.marked("7/2.manifest", job.now)
+    job.machine.not_marked("7/1.manifest", job.now)
     number = job.trigger()
     job.ack(0, number)
     job.ack(1, number)
     job.commit()
     said = job.actions()
     assert [one.message for one in said if isinstance(one, Send) and isinstance(one.message, Settled)] == []
-    assert MarkPublished("7/0.manifest") in said, "it is asked for again"
-    job.machine.marked("7/0.manifest", job.now)
+    assert MarkPublished("7/1.manifest") in said, "it is asked for again"
+    job.machine.marked("7/1.manifest", job.now)
     job.complete()
     assert [settled.restored for _, settled in job.sent(Settled)] == [True]
 
@@ -381,7 +384,7 @@ def test_a_checkpoint_is_not_marked_by_a_start_that_has_given_up_some_of_its_out
     """The dataflow has no sink that could publish it, and the user allows that. It stays under cover, and a later start
     from the same checkpoint, with the sink, publishes it: nothing says that this was done, and nothing is forgotten."""
     origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a"), Prepared("gone", b"b")])
-    job = Job(start_from=origin, path="7/1.manifest", before=["7/0.manifest"])
+    job = Job(start_from=origin, path="7/2.manifest", before=["7/1.manifest"])
     job.machine.start(job.now)
     job.hello(0)
     job.hello(1)
@@ -401,8 +404,8 @@ def test_a_restart_does_not_ask_again_for_what_another_start_has_published() -> 
     forgotten what it had published, and a reader has taken the files. This one fails before its first checkpoint: to ask
     again would find them lost. Where checkpoints before it are not marked, the traces that they need stay."""
     origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")], root="here")
-    for before in ((), ("7/0.manifest",)):
-        job = Job(start_from=origin, folder="here", path="7/1.manifest", before=before)
+    for before in ((), ("7/1.manifest",)):
+        job = Job(start_from=origin, folder="here", path="7/2.manifest", before=before)
         job.machine.start(job.now)
         job.hello(0)
         job.hello(1)
@@ -422,14 +425,14 @@ def test_what_a_later_checkpoint_of_the_same_run_may_ask_for_is_not_forgotten() 
     """The user goes back to an older checkpoint than the newest, and may start from that one after all: it has the same
     output, and is not marked, however many checkpoints the job in between completes."""
     origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")])
-    job = Job(start_from=origin, path="7/0.manifest", spare_origin=True)
+    job = Job(start_from=origin, path="7/1.manifest", spare_origin=True)
     job.machine.start(job.now)
     job.hello(0)
     job.hello(1)
     job.all_say(Deployed())
     job.says(0, Published(0))
     assert job.actions(MarkSwept) == [], "the next start looks for what is left"
-    job.machine.marked("7/0.manifest", job.now)
+    job.machine.marked("7/1.manifest", job.now)
     for _ in range(3):
         job.complete()
         assert [settled for _, settled in job.sent(Settled) if settled.restored] == []
@@ -443,9 +446,9 @@ def test_a_restart_leaves_traces_that_another_kept_checkpoint_needs() -> None:
         job.complete(b"a")
         job.says(0, Published(1))
         if failed:
-            job.machine.not_marked("1/0.manifest", job.now)
+            job.machine.not_marked("1/1.manifest", job.now)
         else:
-            job.machine.marked("1/0.manifest", job.now)
+            job.machine.marked("1/1.manifest", job.now)
         job.complete(b"b")
         job.restart()
         job.actions()
@@ -453,7 +456,9 @@ def test_a_restart_leaves_traces_that_another_kept_checkpoint_needs() -> None:
         assert [publish.recover for _, publish in job.sent(Publish)] == [[] if failed else ["run"]]
 
 
-def test_manifests_are_numbered_without_a_gap() -> None:
+def test_a_commit_says_which_one_of_its_incarnation_was_before_it() -> None:
+    """A manifest has the number of its checkpoint. The storage fences by what comes behind what, so it must know the
+    numbers that were left out."""
     job = Job().run()
     job.complete()
     number = job.trigger()
@@ -462,7 +467,20 @@ def test_manifests_are_numbered_without_a_gap() -> None:
     job.ack(0, number)
     job.ack(1, number)
     [commit] = job.actions(Commit)
-    assert (commit.checkpoint, commit.number) == (3, 1)
+    assert (commit.checkpoint, commit.incarnation, commit.after) == (3, 1, 1)
+    job.commit(commit)
+    assert [action.names for action in job.actions(Delete)] == [
+        ["1/1.manifest", "1/2.manifest", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"]
+    ], "of 2, there was a pointer"
+    job.restart()
+    job.all_say(Deployed())
+    job.says(0, Published(0))
+    job.actions()
+    number = job.trigger()
+    job.ack(0, number)
+    job.ack(1, number)
+    [commit] = job.actions(Commit)
+    assert (commit.checkpoint, commit.incarnation, commit.after) == (4, 2, 0)
 
 
 def test_nothing_is_published_that_was_not_committed() -> None:
@@ -515,7 +533,7 @@ def test_old_files_are_deleted_when_a_newer_checkpoint_is_complete() -> None:
     job.complete()
     assert job.actions(Delete) == []
     job.complete()
-    assert job.actions(Delete) == [Delete(["1/0.manifest", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"])]
+    assert job.actions(Delete) == [Delete(["1/1.manifest", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"])]
 
 
 def test_one_that_builds_on_what_is_deleted_is_aborted_and_is_no_failure() -> None:
@@ -604,7 +622,7 @@ def test_a_restart_from_the_failure_to_running_again() -> None:
     assert rest == [Send(0, 1, Reset(1)), Send(1, 1, Reset(1)), Claim()]
     job.claimed(2)
     assert job.actions() == [
-        Sweep(2, sorted(["1/0.manifest", "1/0.published", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"]))
+        Sweep(2, sorted(["1/1.manifest", "1/1.published", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"]))
     ]
     job.all_say(WasReset(1))
     assert job.actions() == [], "not before its pause is over"
@@ -620,7 +638,7 @@ def test_a_restart_from_the_failure_to_running_again() -> None:
     assert job.status is S.RESTARTING
     job.says(0, Published(0))
     assert job.actions() == [
-        MarkPublished("1/0.manifest"),
+        MarkPublished("1/1.manifest"),
         WasPublished(),
         StatusChanged(S.RUNNING),
         Send(0, 1, Start()),
@@ -901,7 +919,7 @@ def test_a_commit_that_failed_or_may_have_is_settled_by_a_restart() -> None:
     job.claimed()
     actions = job.actions()
     assert [a.needed for a in actions if isinstance(a, Sweep)] == [
-        ["1/0.manifest", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"]
+        ["1/1.manifest", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"]
     ]
     deploy = next(a.message for a in actions if isinstance(a, Send))
     assert deploy.own and decode_manifest(deploy.manifest, "it") == job.disk[-1]
@@ -923,7 +941,7 @@ def test_a_commit_whose_job_was_restarted_meanwhile_is_found_by_the_claim() -> N
     job.wait(PAUSE)
     job.all_say(Deployed())
     assert job.sent(Publish) == [(0, Publish([("sink", [b"a"])], 0, ["run"]))]
-    assert job.machine.checkpoints is not None and job.machine.checkpoints.commits == 0
+    assert job.machine.checkpoints is not None and job.machine.checkpoints.last == 0
 
 
 def test_a_job_that_was_overtaken_by_another_start_ends() -> None:
@@ -985,7 +1003,7 @@ def test_a_claim_that_finds_a_newer_run_ends_the_job() -> None:
     job = Job().run()
     job.says(0, Failed("user", "it broke"))
     theirs = Manifest("job", "another", 5, 9, 0, 128, 2, [StateFile(0, "x", 1)])
-    job.machine.claimed(6, theirs, "5/0.manifest", job.now)
+    job.machine.claimed(6, theirs, "5/1.manifest", job.now)
     assert job.status is S.FAILING
     cause = job.machine.cause
     assert cause is not None and cause.kind == "fenced" and "run another" in cause.message
@@ -995,7 +1013,7 @@ def test_a_claim_that_finds_an_older_run_passes_it_over() -> None:
     job = Job().run()
     job.says(0, Failed("user", "it broke"))
     older = Manifest("job", "another", 0, 9, 0, 128, 2, [])
-    job.machine.claimed(2, older, "0/0.manifest", job.now)
+    job.machine.claimed(2, older, "0/1.manifest", job.now)
     job.all_say(WasReset(1))
     job.wait(PAUSE)
     [(_, deploy), _] = job.sent(Deploy)

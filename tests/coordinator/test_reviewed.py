@@ -184,7 +184,7 @@ def test_output_of_the_last_checkpoint_stays_under_cover_where_its_job_is_cancel
     job = Job().running()
     store.claim("run")
     commit = job.commit()
-    job.machine.committed(commit.checkpoint, store.commit(1, 0, commit.data), "url", job.now)
+    job.machine.committed(commit.checkpoint, store.commit(1, 0, 1, commit.data), "url", job.now)
     assert len(job.sent(Publish)) == 1
     job.machine.cancel(job.now)
     job.actions()
@@ -199,7 +199,7 @@ def test_output_of_a_checkpoint_that_is_committed_when_the_job_is_over_already_s
     commit = job.commit()
     job.machine.cancel(job.now)
     job.actions()
-    store.commit(1, 0, commit.data)
+    store.commit(1, 0, 1, commit.data)
     assert ended(job, store) == [{"sink": [b"of 0", b"of 1"]}]
 
 
@@ -210,7 +210,7 @@ def test_an_old_driver_leaves_what_its_successor_is_about_to_publish() -> None:
     job = Job().running()
     store.claim("run")
     commit = job.commit()
-    job.machine.committed(commit.checkpoint, store.commit(1, 0, commit.data), "url", job.now)
+    job.machine.committed(commit.checkpoint, store.commit(1, 0, 1, commit.data), "url", job.now)
     MemoryStore("job", store.memory).claim("another", takeover=True)
     later = job.commit()
     job.machine.not_committed(later.checkpoint, "another start has taken over", "fenced", job.now)
@@ -227,7 +227,7 @@ def test_an_old_driver_does_not_delete_what_its_successor_starts_from(overtaken:
     job = Job().running()
     store.claim("run")
     commit = job.commit()
-    job.machine.committed(commit.checkpoint, store.commit(1, 0, commit.data), "url", job.now)
+    job.machine.committed(commit.checkpoint, store.commit(1, 0, 1, commit.data), "url", job.now)
     successor = MemoryStore("job", store.memory)
     if overtaken:
         successor.claim("another", takeover=True)
@@ -254,13 +254,13 @@ def test_what_was_published_while_the_next_manifest_was_made_is_not_published_ag
     the second one exists. Whoever reads the output may have moved the files since: publishing them again would fail."""
     job = Job().running()
     first = job.commit()
-    job.machine.committed(first.checkpoint, "1/0.manifest", "url", job.now)
+    job.machine.committed(first.checkpoint, "1/1.manifest", "url", job.now)
     assert job.sent(Publish) == [Publish([("sink", [b"of 0", b"of 1"])], 1)]
     second = job.trigger()
     job.ack(0, second, ("sink", b"later"))
     job.ack(1, second)
     job.says(0, Published(1))
-    job.machine.committed(second, "1/1.manifest", "url", job.now)
+    job.machine.committed(second, "1/2.manifest", "url", job.now)
     assert job.sent(Publish) == [Publish([("sink", [b"later"])], 2)]
     assert job.machine.checkpoints is not None
     assert [one.data for _, one in job.machine.checkpoints.unpublished] == [b"later"]

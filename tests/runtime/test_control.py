@@ -172,14 +172,14 @@ def test_only_sockets_of_jobs_are_removed(short: str, monkeypatch: pytest.Monkey
 
 # `tailrace checkpoint`.
 
-DONE = {"id": 7, "path": "/c/routes/1/6.manifest", "bytes": 5656, "duration": 0.0125}
+DONE = {"id": 7, "path": "/c/routes/1/7.manifest", "bytes": 5656, "duration": 0.0125}
 
 
 def test_a_checkpoint_of_a_job_by_name_or_id(served: Callable[..., Served]) -> None:
     served(DONE)
     by_name = CliRunner().invoke(app, ["checkpoint", "routes"])
     assert by_name.exit_code == 0
-    assert by_name.output == "checkpoint 7: /c/routes/1/6.manifest\n5,656 bytes in 12 ms\n"
+    assert by_name.output == "checkpoint 7: /c/routes/1/7.manifest\n5,656 bytes in 12 ms\n"
     by_id = CliRunner().invoke(app, ["checkpoint", "abcd", "--json"])
     assert by_id.exit_code == 0 and json.loads(by_id.output) == DONE
 

@@ -281,7 +281,7 @@ def test_a_driver_that_was_overtaken_commits_nothing_more(jobs: Any) -> None:
     assert max(manifests(jobs)) == last  # and its checkpoints are there for the other one
     other = store(jobs)
     with pytest.raises(Fenced):
-        other.commit(incarnation - 1, 0, b"too late")
+        other.commit(incarnation - 1, last, last + 1, b"too late")
 
 
 # A changed dataflow.

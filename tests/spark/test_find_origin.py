@@ -24,7 +24,7 @@ def test_a_start_without_the_sink_of_output_that_waits_is_refused(tmp_path: Path
     store = Store(str(tmp_path / "checkpoints"), "job")
     prepared = [Prepared("lines", b"a")]
     manifest = Manifest("job", "run", store.claim("run"), 1, 0, 128, 1, [], prepared=prepared)
-    name = store.commit(1, 0, encode_manifest(manifest))
+    name = store.commit(1, 0, 1, encode_manifest(manifest))
     found = find_origin(*dataflow(tmp_path, "lines"), "job", "latest", False)
     assert found is not None and found.manifest.prepared == prepared
     with pytest.raises(tr.IncompatibleState, match="allow_dropped_state=\\['lines'\\]"):
@@ -38,11 +38,11 @@ def test_to_go_back_is_allowed_and_what_it_costs_is_said(tmp_path: Path) -> None
     store = Store(str(tmp_path / "checkpoints"), "job")
     store.claim("run")
     older, newer = (
-        store.commit(1, n, encode_manifest(Manifest("job", "run", 1, n + 1, 0, 128, 1, []))) for n in range(2)
+        store.commit(1, n, n + 1, encode_manifest(Manifest("job", "run", 1, n + 1, 0, 128, 1, []))) for n in range(2)
     )
     back = find_origin(*dataflow(tmp_path, "lines"), "job", store.url_of(older), False)
     assert back is not None and [path for path, _ in back.later] == [newer]
-    with pytest.warns(UserWarning, match="is not the newest of this job, which is 1/1.manifest.*is written once more"):
+    with pytest.warns(UserWarning, match="is not the newest of this job, which is 1/2.manifest.*is written once more"):
         _warn_of_later(back, store)
     elsewhere = Store(str(tmp_path / "checkpoints"), "another")
     with warnings.catch_warnings():

@@ -103,7 +103,7 @@ class Maker:
         """The manifest."""
         made = manifest_of(checkpoint, self.incarnation, files=files, slots=len(files), **more)
         self.number += 1
-        return self.store.commit(self.incarnation, self.number - 1, encode_manifest(made))
+        return self.store.commit(self.incarnation, self.number - 1, self.number, encode_manifest(made))
 
 
 @pytest.fixture

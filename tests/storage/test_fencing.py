@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import CheckpointsRemoved, Fenced
-from tailrace.state.manifest import Manifest, encode_manifest
+from tailrace.errors import CheckpointNotFound, CheckpointsRemoved, Fenced
+from tailrace.state.manifest import Manifest, encode_manifest, manifest_name
 from tailrace.storage.store import Store
 from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore, StoreFault
 
@@ -96,25 +96,29 @@ def schedules(first: int, second: int) -> Iterator[list[int]]:
         yield [0 if place in places else 1 for place in range(first + second)]
 
 
-def test_an_old_driver_that_wakes_at_any_point_is_fenced_or_found(manifest: Making) -> None:
-    """The old driver commits two checkpoints more while the new one claims and reads. Whatever was committed is found;
-    what was not found is fenced. Every interleaving is tried."""
+@pytest.mark.parametrize("numbers", [(1, 2, 3), (1, 2, 4), (1, 4), (7,), (7, 8)])
+def test_an_old_driver_that_wakes_at_any_point_is_fenced_or_found(numbers: tuple[int, ...], manifest: Making) -> None:
+    """The old driver commits checkpoints while the new one claims and reads: one or two more, or the first ones of its
+    incarnation; between some of them others were aborted, so that a pointer goes before the manifest. Whatever was committed
+    is found; what was not found is fenced. Every interleaving is tried."""
     outcomes: set[tuple[int, int | None]] = set()
     longest = (0, 0)
+    before = [n for n in numbers if n == 1]
 
     def one(schedule: Sequence[int]) -> None:
         nonlocal longest
         files = MemoryFiles()
         setup = MemoryStore("job", files)
         setup.claim("old")
-        setup.commit(1, 0, encode_manifest(manifest(1, run_id="old")))
-        committed: list[int] = [1]
+        for n in before:
+            setup.commit(1, 0, n, encode_manifest(manifest(n, run_id="old")))
+        committed: list[int] = [0, *before]
         found: list[int] = []
 
         def old(store: MemoryStore) -> None:
-            for n in (2, 3):
+            for n in numbers[len(before) :]:
                 try:
-                    store.commit(1, n - 1, encode_manifest(manifest(n, run_id="old")))
+                    store.commit(1, committed[-1], n, encode_manifest(manifest(n, run_id="old")))
                 except Fenced:
                     return
                 committed.append(n)
@@ -122,8 +126,7 @@ def test_an_old_driver_that_wakes_at_any_point_is_fenced_or_found(manifest: Maki
         def new(store: MemoryStore) -> None:
             store.claim("new")
             latest = store.latest()
-            assert latest is not None
-            found.append(latest[1].checkpoint)
+            found.append(0 if latest is None else latest[1].checkpoint)
 
         used = interleave(files, [old, new], schedule)
         longest = max(longest[0], used.count(0)), max(longest[1], used.count(1))
@@ -136,7 +139,7 @@ def test_an_old_driver_that_wakes_at_any_point_is_fenced_or_found(manifest: Maki
     for schedule in schedules(*steps):
         one(schedule)
     assert longest[0] <= steps[0] + 4
-    assert outcomes == {(1, 1), (2, 2), (3, 3)}
+    assert outcomes == {(n, n) for n in (numbers if before else (0, *numbers))}
 
 
 def test_of_drivers_that_start_together_one_is_last_and_the_others_are_fenced(manifest: Making) -> None:
@@ -160,10 +163,10 @@ def test_of_drivers_that_start_together_one_is_last_and_the_others_are_fenced(ma
         for run, incarnation in claimed.items():
             data = encode_manifest(manifest(1, incarnation, run_id=run))
             if incarnation == max(claimed.values()):
-                assert later.commit(incarnation, 0, data)
+                assert later.commit(incarnation, 0, 1, data)
             else:
                 with pytest.raises(Fenced):
-                    later.commit(incarnation, 0, data)
+                    later.commit(incarnation, 0, 1, data)
 
 
 @pytest.mark.parametrize("fault", ["error", "unknown-done", "unknown-not-done"])
@@ -173,7 +176,7 @@ def test_whatever_fails_while_claiming_a_second_try_fences_and_finds(fault: Faul
         files = MemoryFiles()
         old = MemoryStore("job", files)
         old.claim("old")
-        old.commit(1, 0, encode_manifest(manifest(1, run_id="old")))
+        old.commit(1, 0, 1, encode_manifest(manifest(1, run_id="old")))
         count = iter(range(1000))
         armed = [True]
 
@@ -189,34 +192,35 @@ def test_whatever_fails_while_claiming_a_second_try_fences_and_finds(fault: Faul
             armed.clear()
             incarnation = new.claim("new")
         armed.clear()
-        assert new.latest() == ("1/0.manifest", manifest(1, run_id="old"))
+        assert new.latest() == ("1/1.manifest", manifest(1, run_id="old"))
         with pytest.raises(Fenced):
-            old.commit(1, 1, encode_manifest(manifest(2, run_id="old")))
-        assert new.commit(incarnation, 0, encode_manifest(manifest(2, incarnation, run_id="new")))
+            old.commit(1, 1, 2, encode_manifest(manifest(2, run_id="old")))
+        assert new.commit(incarnation, 0, 1, encode_manifest(manifest(2, incarnation, run_id="new")))
         if next(count) <= at:  # the claim had fewer operations: each has failed once
             assert at > 10
             return
     raise AssertionError("a claim has no end")
 
 
+@pytest.mark.parametrize("slot", ["1/0.manifest", "1/1.manifest"])
 @pytest.mark.parametrize("fault", ["error", "unknown-done", "unknown-not-done"])
-def test_a_commit_of_unknown_outcome_is_settled_by_the_next_claim(fault: Fault, manifest: Making) -> None:
+def test_a_commit_of_unknown_outcome_is_settled_by_the_next_claim(fault: Fault, slot: str, manifest: Making) -> None:
     files = MemoryFiles()
     faults = [fault]
-    store = MemoryStore("job", files, fail=lambda o, n: faults.pop() if faults and n.endswith("0.manifest") else None)
+    store = MemoryStore("job", files, fail=lambda o, n: faults.pop() if faults and n.endswith(slot) else None)
     store.claim("run")
     data = encode_manifest(manifest(1))
     with pytest.raises(StoreFault):
-        store.commit(1, 0, data)
+        store.commit(1, 0, 1, data)
     assert store.claim("run") == 2
     found = store.latest()
-    if fault == "unknown-done":
-        assert found == ("1/0.manifest", manifest(1))
-        assert store.commit(1, 0, data) == "1/0.manifest"  # the same commit, come late, changes nothing
+    if fault == "unknown-done" and slot == "1/1.manifest":  # the one in front of it is a pointer
+        assert found == ("1/1.manifest", manifest(1))
+        assert store.commit(1, 0, 1, data) == "1/1.manifest"  # the same commit, come late, changes nothing
     else:
         assert found is None
         with pytest.raises(Fenced):
-            store.commit(1, 0, data)
+            store.commit(1, 0, 1, data)
 
 
 def test_old_manifests_that_are_deleted_while_sealing_do_not_open_a_slot(manifest: Making) -> None:
@@ -228,14 +232,16 @@ def test_old_manifests_that_are_deleted_while_sealing_do_not_open_a_slot(manifes
         found: list[int | None] = []
 
         def old(store: MemoryStore, committed: list[int] = committed) -> None:
-            for n in range(6):
+            last = 0
+            for n in (3, 4, 6, 7, 10, 11):
                 try:
-                    store.commit(1, n, encode_manifest(manifest(n, run_id="old")))
+                    store.commit(1, last, n, encode_manifest(manifest(n, run_id="old")))
                 except Fenced:
                     return
                 committed.append(n)
-                if n:
-                    store.delete([f"1/{n - 1}.manifest"])
+                following = last + 1 if last else 0
+                store.delete([manifest_name(1, slot) for slot in {last, following} - {n}])
+                last = n
 
         def new(store: MemoryStore, found: list[int | None] = found) -> None:
             store.claim("new")
@@ -258,13 +264,66 @@ def test_a_claim_looks_no_further_back_than_needed() -> None:
     assert counts[29] == counts[2]
 
 
+def test_a_folder_whose_slots_were_counted_is_sealed_and_read(manifest: Making) -> None:
+    """Before manifests had the numbers of their checkpoints they were 0, 1, 2, ... in each incarnation. Such checkpoints
+    can be named, and gone on from; and a driver of that version that wakes up is fenced."""
+    files = MemoryFiles()
+    counted = MemoryStore("job", files)
+    counted.claim("counted")
+    for k, n in enumerate((41, 44, 45)):
+        files.create(f"1/{k}.manifest", encode_manifest(manifest(n, run_id="counted")))
+    files.delete(["1/0.manifest"])
+    store = MemoryStore("job", files)
+    assert store.claim("new") == 2
+    assert files.contents["1/3.manifest"] == b"tailrace-seal by 2\n"
+    assert store.latest() == ("1/2.manifest", manifest(45, run_id="counted"))
+    assert [name for name, _ in store.later("1/1.manifest")] == ["1/2.manifest"]
+    assert store.commit(2, 0, 46, encode_manifest(manifest(46, 2, run_id="new"))) == "2/46.manifest"
+    assert [name for name, _ in store.later("1/1.manifest")] == ["1/2.manifest", "2/46.manifest"]
+
+
+def test_a_manifest_has_the_number_of_its_checkpoint_whatever_went_before(manifest: Making) -> None:
+    """A user met checkpoint 45 as `3/41.manifest`. Where others were aborted before it, or it is the first one of its
+    incarnation, a pointer says where the slots go on."""
+    files = MemoryFiles()
+    store = MemoryStore("job", files)
+    store.claim("run")
+    last = 0
+    for n in (41, 42, 45):
+        assert store.commit(1, last, n, encode_manifest(manifest(n))) == f"1/{n}.manifest"
+        last = n
+    slots = {name: data for name, data in files.contents.items() if name.endswith(".manifest")}
+    pointers = {name: data for name, data in slots.items() if name not in {f"1/{n}.manifest" for n in (41, 42, 45)}}
+    assert pointers == {"1/0.manifest": b"tailrace-next 41\n", "1/43.manifest": b"tailrace-next 45\n"}
+    with pytest.raises(CheckpointNotFound, match=r"1/43.manifest is no checkpoint: the next one .* is 45"):
+        store.manifest("1/43.manifest")
+    store.delete(pointers)
+    assert store.claim("run") == 2 and files.contents["1/46.manifest"] == b"tailrace-seal by 2\n"
+
+
+def test_a_claim_seals_what_a_pointer_points_to(manifest: Making) -> None:
+    """The driver was killed, or sleeps, between the two."""
+    for before, slot in (([], "1/0.manifest"), ([41], "1/42.manifest")):
+        files = MemoryFiles()
+        old = MemoryStore("job", files)
+        old.claim("old")
+        for n in before:
+            old.commit(1, 0, n, encode_manifest(manifest(n, run_id="old")))
+        files.create(slot, b"tailrace-next 45\n")
+        MemoryStore("job", files).claim("new")
+        assert files.contents["1/45.manifest"] == b"tailrace-seal by 2\n"
+        with pytest.raises(Fenced):
+            MemoryStore("job", files).commit(1, *(before or [0]), 45, encode_manifest(manifest(45, run_id="old")))
+
+
 # Where somebody has removed what fences.
 
 
 @pytest.mark.parametrize("what", ["the manifests", "everything but the claim", "the whole incarnation", "the job"])
 @pytest.mark.parametrize("newer", ["manifest", "nothing yet"])
+@pytest.mark.parametrize("following", [4, 6])
 def test_whatever_somebody_deletes_by_hand_an_old_driver_commits_nothing(
-    what: str, newer: str, manifest: Making
+    what: str, newer: str, following: int, manifest: Making
 ) -> None:
     """Seals are called like manifests. Who deletes old manifests deletes them too, and the driver that was asleep found its
     next slot free: it committed, and published beside the job that had taken over."""
@@ -272,10 +331,10 @@ def test_whatever_somebody_deletes_by_hand_an_old_driver_commits_nothing(
     asleep, awake = MemoryStore("job", files), MemoryStore("job", files)
     asleep.claim("asleep")
     for k in range(3):
-        asleep.commit(1, k, encode_manifest(manifest(k + 1, run_id="asleep")))
+        asleep.commit(1, k, k + 1, encode_manifest(manifest(k + 1, run_id="asleep")))
     awake.claim("awake")
     if newer == "manifest":
-        awake.commit(2, 0, encode_manifest(manifest(4, 2, run_id="awake")))
+        awake.commit(2, 0, 1, encode_manifest(manifest(4, 2, run_id="awake")))
     gone = {
         "the manifests": lambda name: name.startswith("1/") and name.endswith(".manifest"),
         "everything but the claim": lambda name: name.startswith("1/") and name != "1/claim",
@@ -288,12 +347,12 @@ def test_whatever_somebody_deletes_by_hand_an_old_driver_commits_nothing(
         assert awake.claim("begun anew") == 1, "the same number as the one that sleeps"
     before = dict(files.contents)
     with pytest.raises((Fenced, CheckpointsRemoved), match=r"taken over|was removed|started again"):
-        asleep.commit(1, 3, encode_manifest(manifest(5, run_id="asleep")))
+        asleep.commit(1, 3, following, encode_manifest(manifest(following, run_id="asleep")))
     assert files.contents == before
     with pytest.raises((Fenced, CheckpointsRemoved)):
         asleep.claim("asleep")
     assert files.contents == before
-    assert awake.commit(awake.incarnations()[-1], 1, encode_manifest(manifest(5, 2, run_id="awake")))
+    assert awake.commit(awake.incarnations()[-1], 1, 2, encode_manifest(manifest(5, 2, run_id="awake")))
 
 
 def test_a_start_that_has_not_come_to_its_end_fences_by_its_seals_only(manifest: Making) -> None:
@@ -305,7 +364,7 @@ def test_a_start_that_has_not_come_to_its_end_fences_by_its_seals_only(manifest:
     with pytest.raises(StoreFault):
         dying.claim("dying")
     assert "2/claim" in files.contents and "2/ready" not in files.contents
-    assert store.commit(1, 0, encode_manifest(manifest(1)))
+    assert store.commit(1, 0, 1, encode_manifest(manifest(1)))
 
 
 @pytest.mark.parametrize("act", ["commit", "claim"])
@@ -315,12 +374,12 @@ def test_a_folder_that_is_removed_while_its_job_runs_is_told(act: str, manifest:
     files = MemoryFiles()
     store = MemoryStore("job", files)
     store.claim("run")
-    store.commit(1, 0, encode_manifest(manifest(1)))
+    store.commit(1, 0, 1, encode_manifest(manifest(1)))
     files.contents.clear()
     with pytest.raises(
         CheckpointsRemoved, match="was removed, or a part of it, while job 'job' ran: the claim 1/claim is"
     ):
-        store.commit(1, 1, encode_manifest(manifest(2))) if act == "commit" else store.claim("run")
+        store.commit(1, 1, 2, encode_manifest(manifest(2))) if act == "commit" else store.claim("run")
     store.release(1)
     assert files.contents == {}
 
@@ -335,8 +394,8 @@ def test_no_manifest_names_a_file_that_is_gone(lost: str, url: str, manifest: Ma
         writer = store.writer(name)
         writer.append(b"x")
         writer.close()
-    assert store.commit(1, 0, encode_manifest(manifest(1)), needs)
+    assert store.commit(1, 0, 1, encode_manifest(manifest(1)), needs)
     store.folder.delete([lost])
     with pytest.raises(CheckpointsRemoved, match=f"the next checkpoint needs {lost}. Has somebody cleaned up by hand"):
-        store.commit(1, 1, encode_manifest(manifest(2)), needs)
-    assert "1/1.manifest" not in store.names(1)
+        store.commit(1, 1, 2, encode_manifest(manifest(2)), needs)
+    assert "1/2.manifest" not in store.names(1)

@@ -16,7 +16,7 @@ def manifest(incarnation: int, number: int = 1) -> bytes:
 def test_only_what_is_not_marked_is_published_again() -> None:
     store = MemoryStore("job")
     incarnation = store.claim("run")
-    name = store.commit(incarnation, 0, manifest(incarnation))
+    name = store.commit(incarnation, 0, 1, manifest(incarnation))
     found = store.latest()
     assert found is not None and found[1].prepared == [Prepared("sink", b"a")]
     assert not store.is_published(name)
@@ -30,7 +30,7 @@ def test_only_what_is_not_marked_is_published_again() -> None:
 def test_a_mark_goes_with_its_manifest() -> None:
     store = MemoryStore("job")
     incarnation = store.claim("run")
-    name = store.commit(incarnation, 0, manifest(incarnation))
+    name = store.commit(incarnation, 0, 1, manifest(incarnation))
     store.mark_published(name)
     store.sweep(incarnation + 1, [])
     assert name not in store.names(incarnation) and f"{incarnation}/0.published" not in store.names(incarnation)
@@ -40,9 +40,9 @@ def test_which_checkpoints_are_later_than_one() -> None:
     """Seals are none; one that cannot be read may be one."""
     store = MemoryStore("job")
     store.claim("run")
-    names = [store.commit(1, n, manifest(1, n + 1)) for n in range(3)]
+    names = [store.commit(1, n, n + 1, manifest(1, n + 1)) for n in range(3)]
     store.claim("run")
-    names.append(store.commit(2, 0, manifest(2, 4)))
+    names.append(store.commit(2, 0, 1, manifest(2, 4)))
     store.mark_published(names[2])
     found = store.later(names[0])
     assert [name for name, _ in found] == names[1:]
@@ -59,12 +59,12 @@ def test_which_checkpoints_of_a_run_before_one_may_have_output_that_is_not_publi
     """Those of its earlier incarnations as well, and none of another run. Their output may be in the later one, or not."""
     store = MemoryStore("job")
     store.claim("another")
-    store.commit(1, 0, manifest(1, 1))
+    store.commit(1, 0, 1, manifest(1, 1))
     store = MemoryStore("job", store.memory)
     store.claim("run", takeover=True)
-    names = [store.commit(2, n, manifest(2, n + 2)) for n in range(2)]
+    names = [store.commit(2, n, n + 1, manifest(2, n + 2)) for n in range(2)]
     store.claim("run")
-    names.append(store.commit(3, 0, manifest(3, 4)))
+    names.append(store.commit(3, 0, 1, manifest(3, 4)))
     store.mark_published(names[1])
     newest = store.manifest(names[2])
     found = store.earlier(names[2], "run")

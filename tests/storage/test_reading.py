@@ -86,7 +86,7 @@ def test_a_block_tells_its_table(three: tuple[MemoryStore, Manifest]) -> None:
 
 def test_an_old_manifest_is_read_as_it_was(three: tuple[MemoryStore, Manifest]) -> None:
     store, _ = three
-    assert blocks(store, store.manifest("1/1.manifest"), {"a": ALL, "b": ALL}) == {
+    assert blocks(store, store.manifest("1/2.manifest"), {"a": ALL, "b": ALL}) == {
         ("a", 0): [b"a0", b"A0", b"a0+"],
         ("b", 1): [b"b1"],
         ("a", 3): [b"a3"],

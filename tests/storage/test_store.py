@@ -39,38 +39,39 @@ def test_a_job_commits_and_the_next_one_finds_the_newest(url: str, manifest: Mak
     assert store.latest() is None and store.incarnations() == []
     assert store.claim("run") == 1
     for n in (1, 2, 3):
-        assert store.commit(1, n - 1, encode_manifest(manifest(n))) == f"1/{n - 1}.manifest"
-    assert store.latest() == ("1/2.manifest", manifest(3))
+        assert store.commit(1, n - 1, n, encode_manifest(manifest(n))) == f"1/{n}.manifest"
+    assert store.latest() == ("1/3.manifest", manifest(3))
     store.release(1)
     other = Store(url, "job")
     assert other.claim("run 2") == 2
-    assert other.latest() == ("1/2.manifest", manifest(3))
-    with pytest.raises(Fenced, match=r"newer start of job 'job' \(run run 2, .*incarnation 2: 1/3.manifest"):
-        store.commit(1, 3, encode_manifest(manifest(4)))
-    assert other.latest() == ("1/2.manifest", manifest(3))
-    other.commit(2, 0, encode_manifest(manifest(4, 2)))
-    assert other.latest() == ("2/0.manifest", manifest(4, 2))
+    assert other.latest() == ("1/3.manifest", manifest(3))
+    with pytest.raises(Fenced, match=r"newer start of job 'job' \(run run 2, .*incarnation 2: 1/4.manifest"):
+        store.commit(1, 3, 4, encode_manifest(manifest(4)))
+    assert other.latest() == ("1/3.manifest", manifest(3))
+    other.commit(2, 0, 1, encode_manifest(manifest(4, 2)))
+    assert other.latest() == ("2/1.manifest", manifest(4, 2))
 
 
 def test_a_commit_done_twice_is_done_once(url: str, manifest: Making) -> None:
     store = Store(url, "job")
     data = encode_manifest(manifest(1))
     store.claim("run")
-    assert store.commit(1, 0, data) == store.commit(1, 0, data)
+    assert store.commit(1, 0, 1, data) == store.commit(1, 0, 1, data)
     with pytest.raises(Fenced):
-        store.commit(1, 0, encode_manifest(manifest(2)))
-    assert store.read("1/0.manifest") == data
+        store.commit(1, 0, 1, encode_manifest(manifest(2)))
+    assert store.read("1/1.manifest") == data
 
 
 def test_files_are_written_listed_and_deleted(url: str, manifest: Making) -> None:
     store = Store(url, "job")
     store.claim("run")
     put(store, "1/chk-1/w0-0.state", "1/chk-1/w1-0.state", "1/chk-2/w0-0.state")
-    store.commit(1, 0, encode_manifest(manifest(1)))
+    store.commit(1, 0, 1, encode_manifest(manifest(1)))
     assert store.names(1) == [
-        "1/0.manifest", "1/chk-1/w0-0.state", "1/chk-1/w1-0.state", "1/chk-2/w0-0.state", "1/claim", "1/ready"
+        "1/0.manifest", "1/1.manifest", "1/chk-1/w0-0.state", "1/chk-1/w1-0.state", "1/chk-2/w0-0.state", "1/claim",
+        "1/ready",
     ]  # fmt: skip
-    store.delete(["1/chk-1/w0-0.state", "1/0.manifest", "1/chk-1/w1-0.state", "1/chk-9/w0-0.state"])
+    store.delete(["1/0.manifest", "1/chk-1/w0-0.state", "1/1.manifest", "1/chk-1/w1-0.state", "1/chk-9/w0-0.state"])
     assert store.names(1) == ["1/chk-2/w0-0.state", "1/claim", "1/ready"]
 
 
@@ -94,7 +95,7 @@ def test_a_job_elsewhere_reads_the_files_beside_the_manifest(url: str, maker: An
 def test_a_local_store_has_a_path(tmp_path: Path, s3_url: str) -> None:
     assert Store(f"file://{tmp_path}", "job").local_path() == f"{tmp_path}/job"
     assert Store(s3_url, "job").local_path() is None
-    assert Store(s3_url, "job").url_of("1/0.manifest") == s3_url.replace("s3a:", "s3:") + "/job/1/0.manifest"
+    assert Store(s3_url, "job").url_of("1/1.manifest") == s3_url.replace("s3a:", "s3:") + "/job/1/1.manifest"
 
 
 def test_opening_a_store_makes_nothing(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_takeover_fences_who_is_alive_and_who_was_overtaken_does_not_come_back(
     first.claim("one")
     assert second.claim("two", takeover=True) == 2
     with pytest.raises(Fenced):
-        first.commit(1, 0, encode_manifest(manifest(1)))
+        first.commit(1, 0, 1, encode_manifest(manifest(1)))
     with pytest.raises(Fenced, match=r"run two.*this one cannot restart"):
         first.claim("one")
     assert first.incarnations() == [1, 2]
@@ -268,24 +269,26 @@ def test_sweep_takes_what_this_run_left_and_nothing_else(url: str, manifest: Mak
     other.claim("other")
     put(other, "1/chk-1/w0-0.state")
     state = StateFile(0, "1/chk-1/w0-0.state", 1)
-    other.commit(1, 0, encode_manifest(manifest(1, run_id="other", files=[state])))
+    other.commit(1, 0, 1, encode_manifest(manifest(1, run_id="other", files=[state])))
     other.release(1)
     store = Store(url, "job")
     store.claim("run")
-    needed = ["2/chk-1/w0-0.state", "2/1.manifest"]
+    needed = ["2/chk-1/w0-0.state", "2/2.manifest"]
     temporary = f"2/.1.manifest.{'0' * 32}.tmp"
     put(
         store, "2/chk-1/w0-0.state", "2/chk-1/w1-0.state", "2/chk-2/w0-0.state", "2/inputs/a.arrow", temporary, "2/mine"
     )
-    store.commit(2, 0, encode_manifest(manifest(1, 2)))
-    store.commit(2, 1, encode_manifest(manifest(2, 2)))
+    store.commit(2, 0, 1, encode_manifest(manifest(1, 2)))
+    store.commit(2, 1, 2, encode_manifest(manifest(2, 2)))
     store.claim("run")
     put(store, "3/chk-1/w0-0.state")
     gone = store.sweep(3, needed)
-    assert sorted(gone) == sorted(["2/0.manifest", "2/chk-1/w1-0.state", "2/chk-2/w0-0.state", temporary])
+    assert sorted(gone) == sorted(
+        ["2/0.manifest", "2/1.manifest", "2/chk-1/w1-0.state", "2/chk-2/w0-0.state", temporary]
+    )
     assert store.names(2) == [
-        "2/1.manifest",
         "2/2.manifest",
+        "2/3.manifest",
         "2/chk-1/w0-0.state",
         "2/claim",
         "2/inputs/a.arrow",
@@ -293,10 +296,10 @@ def test_sweep_takes_what_this_run_left_and_nothing_else(url: str, manifest: Mak
         "2/ready",
     ]
     assert store.names(3) == ["3/chk-1/w0-0.state", "3/claim", "3/ready"]
-    assert store.sweep(3, []) == ["2/1.manifest", "2/chk-1/w0-0.state"]  # inputs stay: the run goes on
+    assert store.sweep(3, []) == ["2/2.manifest", "2/chk-1/w0-0.state"]  # inputs stay: the run goes on
     assert sorted(store.sweep(4, [])) == ["2/inputs/a.arrow", "3/chk-1/w0-0.state"]
-    assert store.names(2) == ["2/2.manifest", "2/claim", "2/mine", "2/ready"]
-    there = ["1/0.manifest", "1/1.manifest", "1/chk-1/w0-0.state", "1/claim", "1/closed", "1/ready"]
+    assert store.names(2) == ["2/3.manifest", "2/claim", "2/mine", "2/ready"]
+    there = ["1/0.manifest", "1/1.manifest", "1/2.manifest", "1/chk-1/w0-0.state", "1/claim", "1/closed", "1/ready"]
     assert store.names(1) == there
 
 
@@ -308,17 +311,19 @@ def test_a_start_removes_what_a_run_that_was_killed_has_left(url: str, manifest:
     half_made = f"1/.1.manifest.{'0' * 32}.tmp"
     put(dead, "1/chk-1/w0-0.state", "1/chk-2/w0-0.state", "1/chk-3/w0-0.state", half_made, "1/inputs/a.arrow")
     state = [StateFile(0, "1/chk-2/w0-0.state", 1)]
-    dead.commit(1, 0, encode_manifest(manifest(2, run_id="dead", files=state, older=["1/chk-1/w0-0.state"])))
+    dead.commit(1, 0, 2, encode_manifest(manifest(2, run_id="dead", files=state, older=["1/chk-1/w0-0.state"])))
     store = Store(url, "job")
     store.claim("run", takeover=True)
     put(store, "2/chk-3/w0-0.state")
     assert sorted(store.sweep(2)) == [half_made, "1/chk-3/w0-0.state"]
-    kept = ["1/0.manifest", "1/1.manifest", "1/chk-1/w0-0.state", "1/chk-2/w0-0.state", "1/inputs/a.arrow"]
-    assert store.names(1) == [*kept[:4], "1/claim", *kept[4:], "1/ready"]
+    kept = ["1/0.manifest", "1/2.manifest", "1/3.manifest", "1/chk-1/w0-0.state", "1/chk-2/w0-0.state"]
+    assert store.names(1) == [*kept, "1/claim", "1/inputs/a.arrow", "1/ready"]
     assert store.names(2) == ["2/chk-3/w0-0.state", "2/claim", "2/ready"]
 
 
-@pytest.mark.parametrize("had", ["no checkpoint", "one, deleted by hand since", "one after a restart"])
+@pytest.mark.parametrize(
+    "had", ["no checkpoint", "none but its pointer", "one, deleted by hand since", "one after a restart"]
+)
 def test_inputs_of_a_run_go_where_nobody_can_have_gone_on_from_it(had: str, manifest: Making) -> None:
     """A DataFrame is written as a whole for each start. Of runs that were killed before their first checkpoint each one
     stayed. Where there was a checkpoint, a later run may have gone on from it, and its sources still read the files."""
@@ -328,23 +333,25 @@ def test_inputs_of_a_run_go_where_nobody_can_have_gone_on_from_it(had: str, mani
     put(dead, "1/inputs/in-0/part-0.arrow")
     if had == "one after a restart":
         dead.claim("dead")
-    if had != "no checkpoint":
-        dead.commit(len(dead.incarnations()), 0, encode_manifest(manifest(1, run_id="dead")))
+    if had == "none but its pointer":  # killed between the two
+        dead.folder.create("1/0.manifest", b"tailrace-next 1\n")
+    elif had != "no checkpoint":
+        dead.commit(len(dead.incarnations()), 0, 1, encode_manifest(manifest(1, run_id="dead")))
     between = MemoryStore("job", files)
     between.claim("between")
     if had == "one, deleted by hand since":
-        files.delete(["1/0.manifest"])
+        files.delete(["1/1.manifest"])
     store = MemoryStore("job", files)
     store.claim("run")
     gone = store.sweep(store.incarnations()[-1])
-    assert gone == (["1/inputs/in-0/part-0.arrow"] if had == "no checkpoint" else [])
+    assert gone == (["1/inputs/in-0/part-0.arrow"] if had in ("no checkpoint", "none but its pointer") else [])
 
 
 def test_nothing_goes_of_an_earlier_run_whose_manifests_cannot_all_be_read(tmp_path: Path, manifest: Making) -> None:
     dead = Store(str(tmp_path), "job")
     dead.claim("dead")
     put(dead, "1/chk-1/w0-0.state", "1/chk-2/w0-0.state")
-    dead.commit(1, 0, encode_manifest(manifest(1, run_id="dead"))[:-1])
+    dead.commit(1, 0, 1, encode_manifest(manifest(1, run_id="dead"))[:-1])
     store = Store(str(tmp_path), "job")
     store.claim("run", takeover=True)
     for _ in range(2):
@@ -385,19 +392,19 @@ def test_a_sweep_lists_no_more_after_many_restarts(manifest: Making) -> None:
     listed: list[str] = []
     files.fail = lambda operation, name: listed.append(name) if operation == "entries" else None  # type: ignore[misc]
     store = MemoryStore("job", files)
-    needed = ["1/0.manifest", "1/chk-1/w0.state"]
+    needed = ["1/1.manifest", "1/chk-1/w0.state"]
     counts = []
     for i in range(1, 40):
         store.claim("run")
         put(store, f"{i}/chk-1/w0.state", f"{i}/chk-2/w0.state")
         if i == 1:
-            store.commit(1, 0, encode_manifest(manifest(1)))
+            store.commit(1, 0, 1, encode_manifest(manifest(1)))
         listed.clear()
         store.sweep(i, needed)
         assert store.latest() is not None
         counts.append(len(listed))
     assert max(counts[5:]) == counts[-1] == counts[5] < 15
-    assert store.names(1) == ["1/0.manifest", "1/1.manifest", "1/chk-1/w0.state", "1/claim", "1/ready"]
+    assert store.names(1) == ["1/1.manifest", "1/2.manifest", "1/chk-1/w0.state", "1/claim", "1/ready"]
     assert all("chk-" not in name for i in range(2, 39) for name in store.names(i))
 
 
@@ -445,11 +452,11 @@ def test_output_is_abandoned_where_nobody_will_publish_it(tmp_path: Path, manife
         i = store.claim(run, takeover=True)
         if what != "nothing":
             made = manifest(i, i, run_id=run, prepared=prepared if what != "without output" else [])
-            store.commit(i, 0, encode_manifest(made))
+            store.commit(i, 0, i, encode_manifest(made))
         if what == "marked":
-            store.folder.create(published_mark(f"{i}/0.manifest"), b"published\n")
+            store.folder.create(published_mark(f"{i}/{i}.manifest"), b"published\n")
     damaged = Store(url, "job")
-    damaged.commit(damaged.claim("damaged", takeover=True), 0, b"no manifest")
+    damaged.commit(damaged.claim("damaged", takeover=True), 0, 1, b"no manifest")
     store = Store(url, "job")
     store.claim("run", takeover=True)
     assert store.abandoned() == ["kept", "lost", "published"]
@@ -497,7 +504,7 @@ def made_jobs(url: str, manifest: Making) -> str:
         i = store.claim(run)
         for k in range(2 if job != "c" else 0):
             n = 10 * i + k + (100 if job == "B" else 0)
-            store.commit(i, k, encode_manifest(manifest(n, i, job=job, run_id=run)))
+            store.commit(i, k, k + 1, encode_manifest(manifest(n, i, job=job, run_id=run)))
         store.release(i)
     return url
 
@@ -505,8 +512,8 @@ def made_jobs(url: str, manifest: Making) -> str:
 @pytest.mark.parametrize(
     ("path", "checkpoint"),
     [
-        ("a/1/0.manifest", 10),
-        ("a/2/1.manifest", 21),
+        ("a/1/1.manifest", 10),
+        ("a/2/2.manifest", 21),
         ("a/1", 11),
         ("a/2/", 21),
         ("a/1/chk-10", 10),
@@ -522,7 +529,7 @@ def test_a_checkpoint_is_found_by_what_the_user_names(jobs: str, path: str, chec
 
 def test_checkpoints_in_s3_are_found_as_well(s3_url: str, manifest: Making) -> None:
     url = made_jobs(s3_url, manifest)
-    for path, name in (("", "1/1.manifest"), ("/a", "2/1.manifest"), ("/a/1/0.manifest", "1/0.manifest")):
+    for path, name in (("", "1/2.manifest"), ("/a", "2/2.manifest"), ("/a/1/1.manifest", "1/1.manifest")):
         assert resolve(url + path)[1] == name
     with pytest.raises(CheckpointNotFound, match="there are the jobs 'B', 'a', 'c'"):
         resolve("latest", job="b", folder=url)
@@ -530,7 +537,7 @@ def test_checkpoints_in_s3_are_found_as_well(s3_url: str, manifest: Making) -> N
 
 def test_latest_is_the_newest_of_the_job(jobs: str) -> None:
     store, name = resolve("latest", job="a", folder=jobs)
-    assert (name, store.job, store.manifest(name).checkpoint) == ("2/1.manifest", "a", 21)
+    assert (name, store.job, store.manifest(name).checkpoint) == ("2/2.manifest", "a", 21)
     store, name = resolve(jobs, job="a")
     assert store.manifest(name).checkpoint == 21
     with pytest.raises(ConfigError):
@@ -541,15 +548,15 @@ def test_latest_is_the_newest_of_the_job(jobs: str) -> None:
     ("path", "said"),
     [
         (
-            "a/1/7.manifest",
-            "there is no .*a/1/7.manifest: in .*a there are 2/1.manifest, 2/0.manifest, 1/1.manifest, 1/0.manif",
+            "a/1/8.manifest",
+            "there is no .*a/1/8.manifest: in .*a there are 2/2.manifest, 2/1.manifest, 1/2.manifest, 1/1.manif",
         ),
-        ("a/1/2.manifest", "no checkpoint: it marks where incarnation 1 has ended"),
+        ("a/1/3.manifest", "no checkpoint: it marks where incarnation 1 has ended"),
         ("a/1/chk-99", "there is no complete checkpoint .*chk-99: in .* there are"),
         ("c", "no checkpoint of job 'c' in .*: job 'c' has none"),
         ("c/1", "there is no checkpoint in .*c/1: job 'c' has none"),
         ("nowhere", "no checkpoint in .*nowhere: the folder is empty, or does not exist"),
-        ("nowhere/1/0.manifest", "the folder is empty, or does not exist"),
+        ("nowhere/1/1.manifest", "the folder is empty, or does not exist"),
     ],
 )
 def test_what_is_not_there_is_told_with_what_is(jobs: str, path: str, said: str) -> None:
@@ -578,9 +585,9 @@ def test_latest_of_an_unknown_job_names_the_jobs(jobs: str) -> None:
 def test_a_damaged_manifest_is_never_skipped(tmp_path: Path, manifest: Making, change: Any, said: str) -> None:
     store = Store(str(tmp_path), "a")
     store.claim("run")
-    store.commit(1, 0, encode_manifest(manifest(20)))
-    store.commit(1, 1, encode_manifest(manifest(21)))
-    file = tmp_path / "a/1/1.manifest"
+    store.commit(1, 0, 1, encode_manifest(manifest(20)))
+    store.commit(1, 1, 2, encode_manifest(manifest(21)))
+    file = tmp_path / "a/1/2.manifest"
     file.write_bytes(change(file.read_bytes()))
     for call in (
         store.latest,

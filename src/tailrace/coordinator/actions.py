@@ -71,11 +71,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Commit:
-    """An action: create the manifest `number` of an incarnation. `committed` or `not_committed`."""
+    """An action: create the manifest of a checkpoint. `committed` or `not_committed`."""
 
     checkpoint: int
     incarnation: int
-    number: int
+    after: int
+    """The checkpoint that was committed before it under this incarnation; 0: none."""
     data: bytes
     needs: list[str]
     """The files that it names: it is not to be created where one is gone."""

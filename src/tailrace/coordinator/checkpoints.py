@@ -8,7 +8,7 @@ from typing import Any
 
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.format import Placed
-from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, published_mark
+from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, manifest_name, published_mark
 
 HISTORY = 100
 
@@ -107,8 +107,8 @@ class Checkpoints:
         self.settings = settings
         self.job, self.run_id, self.slots, self.max_parallelism = job, run_id, slots, max_parallelism
         self.next_id = 1
-        self.commits = 0
-        """How many manifests this incarnation has committed: the number of the next one."""
+        self.last = 0
+        """The newest checkpoint that was committed under this incarnation; 0: none."""
         self.pending: dict[int, PendingCheckpoint] = {}
         self.requests: list[Any] = []
         """Who waits for a checkpoint that has not been triggered yet."""
@@ -219,7 +219,10 @@ class Checkpoints:
     def committed(self, number: int, manifest: Manifest, path: str, url: str, now: int) -> CheckpointStats:
         """The manifest exists: the checkpoint is complete, and pending ones before it will never be."""
         pending = self.pending.pop(number)
-        self.commits += 1
+        following = self.last + 1 if self.last else 0
+        if following != number:  # a pointer has that slot, which nobody needs behind a manifest
+            self._sizes[manifest_name(manifest.incarnation, following)] = 0
+        self.last = number
         self.completed += 1
         self.failures = 0
         self._ended_at = now

@@ -314,7 +314,7 @@ class Coordinator:
             self._restore = manifest
             self.checkpoints.next_id = max(self.checkpoints.next_id, manifest.checkpoint + 1)
         if self.checkpoints is not None:
-            self.checkpoints.commits = 0
+            self.checkpoints.last = 0
             self.actions.append(Sweep(incarnation, self.checkpoints.needed))
         self._maybe_deploy(now)
 
@@ -617,7 +617,7 @@ class Coordinator:
         self._publications.before_commit(checkpoints.settled(self._publications.visible_through(checkpoints.newest)))
         made = self._committing
         needs = [*(file.name for file in made.files), *made.older]
-        self.actions.append(Commit(ready.id, self.incarnation, checkpoints.commits, encode_manifest(made), needs))
+        self.actions.append(Commit(ready.id, self.incarnation, checkpoints.last, encode_manifest(made), needs))
 
     def _abort(self, number: int, reason: str, now: int, failure: bool = True) -> None:
         """A checkpoint will never be complete. Too many in a row are a failure of the job."""

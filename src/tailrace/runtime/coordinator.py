@@ -410,7 +410,7 @@ class JobRunner(threading.Thread):
     def _commit(self, action: Commit) -> None:
         machine, number = self.machine, action.checkpoint
         try:
-            path = self._store.commit(action.incarnation, action.number, action.data, action.needs)
+            path = self._store.commit(action.incarnation, action.after, action.checkpoint, action.data, action.needs)
             url = self._store.url_of(path)
         except Exception as error:
             reason, kind = f"{type(error).__name__}: {error}", storage_failure(error)

@@ -92,6 +92,12 @@ def has_more(earlier: Iterable[Manifest | None], origin: Manifest) -> bool:
     return any(one is None or any(each not in origin.prepared for each in one.prepared) for one in earlier)
 
 
+def manifest_name(incarnation: int, number: int) -> str:
+    """The file of a manifest slot, relative to the checkpoint folder of the job: that of the checkpoint `number`. (Until
+    manifests had the numbers of their checkpoints, slots were counted, from 0 in each incarnation.)"""
+    return f"{incarnation}/{number}.manifest"
+
+
 def published_mark(name: str) -> str:
     """The name of the file that says of the manifest `name`: all that it has prepared was published."""
     return f"{name.removesuffix('.manifest')}.published"

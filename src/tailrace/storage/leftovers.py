@@ -14,12 +14,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from tailrace.state.manifest import decode_manifest
+from tailrace.state.manifest import decode_manifest, manifest_name
 from tailrace.storage.filesystem import TEMPORARY, Folder
 
 SEAL = b"tailrace-seal "
-"""How a manifest slot begins that will never hold a manifest."""
+"""How a manifest slot begins behind which there is nothing."""
+POINTER = b"tailrace-next "
+"""How one begins that says which slot comes behind it; that number follows."""
 MANIFEST = re.compile(r"(\d+)\.manifest")
+_POINTED = re.compile(re.escape(POINTER) + rb"(\d+)\n")
 _FENCE = re.compile(r"\d+/(claim|ready|closed|swept)")
 
 
@@ -61,8 +64,7 @@ class Leftovers:
                 manifest = decode_manifest(data, self._folder.url_of(name))
                 named.update([*(file.name for file in manifest.files), *manifest.older])
         self._give_up_uploads(set(incarnations))
-        # A seal in the first slot: there was no manifest when the next run claimed, so nobody has gone on from this one.
-        begun = {run_of(incarnation) for incarnation in incarnations if not self.is_seal(f"{incarnation}/0.manifest")}
+        begun = {run_of(incarnation) for incarnation in incarnations if not self._barren(incarnation)}
         unread = {incarnation for incarnation in incarnations if run_of(incarnation) not in begun}
         return [
             name
@@ -99,11 +101,32 @@ class Leftovers:
             data = self._folder.read(name)
         except FileNotFoundError:
             return None  # somebody has deleted it meanwhile, and with it what it names
-        return None if data.startswith(SEAL) else data
+        return data if holds_manifest(data) else None
+
+    def _barren(self, incarnation: int) -> bool:
+        """Whether there was no manifest when the next run claimed, so that nobody has gone on from this incarnation: a seal
+        is in the first slot, or in the one to which that points."""
+        try:
+            first = self._folder.read(manifest_name(incarnation, 0))
+        except FileNotFoundError:
+            return False  # deleted behind a manifest
+        to = pointed_to(first)
+        return first.startswith(SEAL) if to is None else self.is_seal(manifest_name(incarnation, to))
 
     def _give_up_uploads(self, incarnations: set[int]) -> None:
         """What workers were writing into an object store when they were lost has no name, and is paid for all the same."""
         self._folder.give_up(lambda name: _incarnation_of(name) in incarnations)
+
+
+def holds_manifest(data: bytes) -> bool:
+    """Whether this is what a manifest slot holds that is a checkpoint's; it may be damaged."""
+    return not data.startswith((SEAL, POINTER))
+
+
+def pointed_to(data: bytes) -> int | None:
+    """The slot to which this pointer points; None where it is none."""
+    found = _POINTED.fullmatch(data)
+    return None if found is None else int(found[1])
 
 
 def back_to_the_mark(incarnations: Sequence[int], marked: Callable[[int], bool]) -> Iterator[int]:

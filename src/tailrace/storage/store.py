@@ -1,16 +1,19 @@
 """The checkpoints of one job in a folder: claims, manifests, seals, state files.
 
     <folder>/<job>/<incarnation>/claim                    made atomically at the start and at each restart
-    <folder>/<job>/<incarnation>/<k>.manifest             k = 0, 1, 2, ...; made atomically, which is the commit
-    <folder>/<job>/<incarnation>/<k>.published            all that this manifest has prepared was published
+    <folder>/<job>/<incarnation>/<n>.manifest             checkpoint n; made atomically, which is the commit
+    <folder>/<job>/<incarnation>/<n>.published            all that this manifest has prepared was published
     <folder>/<job>/<incarnation>/chk-<n>/w<slot>-<e>.state
     <folder>/<job>/<incarnation>/ready                    every earlier incarnation is sealed
     <folder>/<job>/<incarnation>/closed                   the job has ended and said so
     <folder>/<job>/<incarnation>/swept                    nothing is left behind of earlier runs (`leftovers`)
 
-Fencing. Who claims an incarnation seals every earlier one: it takes the next free manifest slot there, with a text that
-is no manifest. Slots are taken in order and by one only, so from then on a commit of the earlier driver fails. Only after
-that the newest manifest is read. So no commit of an earlier driver is missed, and none comes later.
+Fencing. The manifest slots of an incarnation are taken one after the other, and each by one only. They begin with slot 0.
+Behind a manifest in slot n comes n + 1; where the next checkpoint has another number m, the slot that comes next is taken
+with a pointer, `tailrace-next <m>`, and m comes behind that. Who claims an incarnation seals every earlier one: it takes the
+slot that comes next there, with a text that is neither. So from then on a commit of the earlier driver fails. Only after
+that the newest manifest is read. So no commit of an earlier driver is missed, and none comes later. (Before manifests had
+the numbers of their checkpoints they were 0, 1, 2, ..., which is the same without pointers.)
 
 Invariant L1: of two drivers that use one manifest slot, exactly one succeeds.
 Invariant L2: once `claim` has returned i, no commit under an incarnation below i succeeds any more.
@@ -34,9 +37,9 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, CheckpointsRemoved, ConfigError, Fenced
-from tailrace.state.manifest import Manifest, decode_manifest, published_mark
+from tailrace.state.manifest import Manifest, decode_manifest, manifest_name, published_mark
 from tailrace.storage.filesystem import Folder, LocalFolder, Writer, absolute, open_folder
-from tailrace.storage.leftovers import MANIFEST, SEAL, Leftovers, back_to_the_mark
+from tailrace.storage.leftovers import MANIFEST, POINTER, SEAL, Leftovers, back_to_the_mark, holds_manifest, pointed_to
 from tailrace.storage.parallel import at_once
 from tailrace.storage.processes import Owner, Process, this_process
 
@@ -260,40 +263,61 @@ class Store:
             self.folder.create(f"{incarnation}/ready", b"ready\n")
 
     def _seal(self, incarnation: int, by: int) -> None:
-        """Takes the next manifest slot. Done when the last slot that is taken is a seal's: an old manifest may be deleted
-        meanwhile, and its slot is no end. Each try is behind the one before, whatever is listed."""
-        number = -1
+        """Takes the manifest slot that comes next. Done when the last slot that is taken is a seal's: an old manifest may be
+        deleted meanwhile, and its slot is no end. Each try is behind the one before, whatever is listed."""
+        following = 0
         for _ in range(_SEALS):
             numbers = self._numbers(incarnation)
-            if numbers and self._leftovers.is_seal(_slot(incarnation, numbers[-1])):
-                return
-            number = max([number, *numbers[-1:]]) + 1
-            with contextlib.suppress(FileExistsError):  # a commit came first: the next slot, then
-                self.folder.create(_slot(incarnation, number), SEAL + b"by %d\n" % by)
+            if numbers:
+                last = self._inmanifest_name(incarnation, numbers[-1])
+                if last.startswith(SEAL):
+                    return
+                following = max(following, _behind(numbers[-1], last))
+            try:
+                self.folder.create(manifest_name(incarnation, following), SEAL + b"by %d\n" % by)
+            except FileExistsError:  # a commit came first: what comes behind it, then
+                following = _behind(following, self._inmanifest_name(incarnation, following))
         raise OSError(f"{self.url_of(str(incarnation))}: no seal is the last one after {_SEALS} tries")
+
+    def _inmanifest_name(self, incarnation: int, number: int) -> bytes:
+        """What has a slot; nothing where its job has deleted it meanwhile, because a later one is taken."""
+        try:
+            return self.folder.read(manifest_name(incarnation, number))
+        except FileNotFoundError:
+            return b""
 
     def _numbers(self, incarnation: int) -> list[int]:
         return _numbers(self.folder, incarnation)
 
     # Manifests.
 
-    def commit(self, incarnation: int, number: int, data: bytes, needs: Iterable[str] = ()) -> str:
-        """Makes a manifest, and with it a checkpoint real: its name. Done twice with the same bytes it is done once.
-        Raises `Fenced` where the slot is taken, and `CheckpointsRemoved` where a file is gone that the checkpoint `needs`,
+    def commit(self, incarnation: int, after: int, number: int, data: bytes, needs: Iterable[str] = ()) -> str:
+        """Makes the manifest of checkpoint `number`, and with it the checkpoint real: its name. The commit before it under
+        this incarnation was that of `after`, 0 where there was none. Done twice with the same bytes it is done once.
+        Raises `Fenced` where a slot is taken, and `CheckpointsRemoved` where a file is gone that the checkpoint `needs`,
         or our claim; after any other error the checkpoint may be committed or not, and only a new claim can tell."""
-        name = _slot(incarnation, number)
+        name = manifest_name(incarnation, number)
         self._check_ours(incarnation)
         self._check_there(incarnation, needs)
+        following = after + 1 if after else 0
+        taken = [name]
+        if following != number:
+            taken.append(manifest_name(incarnation, following))
+            self._put(taken[-1], POINTER + b"%d\n" % number, name)
+        self._put(name, data, name)
+        self._check_nobody_newer(incarnation, taken)
+        return name
+
+    def _put(self, slot: str, data: bytes, name: str) -> None:
+        """Takes a slot on the way to the manifest `name`, unless we have done so already."""
         try:
-            self.folder.create(name, data)
+            self.folder.create(slot, data)
         except FileExistsError:
-            there = self.folder.read(name)
+            there = self.folder.read(slot)
             if there != data:
                 by = re.match(rb"tailrace-seal by (\d+)", there)
                 newer = int(by[1]) if by else max(self.incarnations())
                 raise Fenced(f"{self._taken_over(newer, self.owner(newer))}: {name} cannot be committed") from None
-        self._check_nobody_newer(incarnation, name)
-        return name
 
     def _check_ours(self, incarnation: int) -> None:
         """The claim is the first thing that a folder of ours has. Where it is gone, so may be anything, and the number may
@@ -335,12 +359,12 @@ class Store:
                 f"{_list(sorted(missing))}. Has somebody cleaned up by hand, or a rule that deletes old files?"
             )
 
-    def _check_nobody_newer(self, incarnation: int, name: str) -> None:
+    def _check_nobody_newer(self, incarnation: int, taken: list[str]) -> None:
         """Where a newer driver has come to the end of its claim, there was a seal in the place of what we have committed,
         and somebody has removed it. Nobody has seen our manifest: it goes again."""
         if (newer := self._newer(incarnation)) is not None:
-            self.folder.delete([name])
-            raise Fenced(f"{self._taken_over(*newer)} (and its seal is gone): {name} cannot be committed")
+            self.folder.delete(taken)
+            raise Fenced(f"{self._taken_over(*newer)} (and its seal is gone): {taken[0]} cannot be committed")
 
     def _newer(self, incarnation: int) -> tuple[int, Owner] | None:
         """The claim of a newer driver that has come to its end, and who has made it."""
@@ -370,6 +394,10 @@ class Store:
             raise CheckpointNotFound(
                 f"{self.url_of(name)} is no checkpoint: it marks where incarnation {name.partition('/')[0]} has ended"
             )
+        if data.startswith(POINTER):
+            raise CheckpointNotFound(
+                f"{self.url_of(name)} is no checkpoint: the next one of its incarnation is {pointed_to(data)}"
+            )
         found = decode_manifest(data, self.url_of(name))
         if found.prepared and self.folder.exists(published_mark(name)):
             found = msgspec.structs.replace(found, prepared=[])
@@ -384,11 +412,11 @@ class Store:
             for each in _numbers(self.folder, one):
                 if (one, each) > (incarnation, number):
                     try:
-                        found.append((_slot(one, each), self.manifest(_slot(one, each))))
+                        found.append((manifest_name(one, each), self.manifest(manifest_name(one, each))))
                     except CheckpointNotFound:
-                        pass  # a seal, or deleted meanwhile
+                        pass  # a seal, a pointer, or deleted meanwhile
                     except CheckpointCorrupt:
-                        found.append((_slot(one, each), None))
+                        found.append((manifest_name(one, each), None))
         return found
 
     def earlier(self, name: str, run_id: str) -> list[tuple[str, Manifest | None]]:
@@ -402,13 +430,13 @@ class Store:
             for each in reversed(_numbers(self.folder, one)):
                 if (one, each) < (incarnation, number):
                     try:
-                        manifest = self.manifest(_slot(one, each))
+                        manifest = self.manifest(manifest_name(one, each))
                         if manifest.prepared and manifest.run_id == run_id:
-                            found.append((_slot(one, each), manifest))
+                            found.append((manifest_name(one, each), manifest))
                     except CheckpointNotFound:
-                        pass  # a seal, or deleted meanwhile
+                        pass  # a seal, a pointer, or deleted meanwhile
                     except CheckpointCorrupt:
-                        found.append((_slot(one, each), None))
+                        found.append((manifest_name(one, each), None))
         return found[::-1]
 
     def is_published(self, name: str) -> bool:
@@ -499,10 +527,10 @@ class Store:
     def _unpublished(self, incarnation: int) -> bool:
         for number in self._numbers(incarnation):
             try:
-                if self.manifest(_slot(incarnation, number)).prepared:
+                if self.manifest(manifest_name(incarnation, number)).prepared:
                     return True
             except CheckpointNotFound:
-                continue  # a seal
+                continue  # a seal, or a pointer
             except CheckpointCorrupt:
                 return True  # nobody can say
         return False
@@ -574,8 +602,8 @@ def _by_number(above: str, last: str, options: Mapping[str, Any] | None) -> tupl
     store = Store.at(job_folder, options)
     if incarnation.isdecimal():
         for number in reversed(_numbers(store.folder, int(incarnation))):
-            name = _slot(int(incarnation), number)
-            with contextlib.suppress(CheckpointNotFound):  # a seal
+            name = manifest_name(int(incarnation), number)
+            with contextlib.suppress(CheckpointNotFound):  # a seal, or a pointer
                 if last == f"chk-{store.manifest(name).checkpoint}":
                     return store, name
     raise CheckpointNotFound(f"there is no complete checkpoint {above}/{last}: {_what_is_in(job_folder, options)}")
@@ -599,8 +627,8 @@ def _what_is_in(url: str, options: Mapping[str, Any] | None) -> str:
     folder = open_folder(url, options)
     claimed = [one for one in _incarnations(folder) if _owner(folder, one) is not None]
     if claimed:
-        slots = [_slot(one, number) for one in reversed(claimed) for number in reversed(_numbers(folder, one))]
-        there = [slot for slot in slots if not folder.read(slot).startswith(SEAL)]
+        slots = [manifest_name(one, number) for one in reversed(claimed) for number in reversed(_numbers(folder, one))]
+        there = [slot for slot in slots if holds_manifest(folder.read(slot))]
         return f"in {folder.url} there are {_list(there)}" if there else f"job {_job_in(folder)!r} has none"
     jobs = _jobs(url, options)
     if jobs:
@@ -640,8 +668,10 @@ def _owner(folder: Folder, incarnation: int) -> Owner | None:
         return None
 
 
-def _slot(incarnation: int, number: int) -> str:
-    return f"{incarnation}/{number}.manifest"
+def _behind(number: int, data: bytes) -> int:
+    """The slot that comes behind one, by what has it."""
+    to = pointed_to(data)
+    return number + 1 if to is None else to
 
 
 def _place(name: str) -> tuple[int, int]:
@@ -658,12 +688,12 @@ def _numbers(folder: Folder, incarnation: int | None) -> list[int]:
 
 
 def _latest(folder: Folder, incarnations: list[int] | None = None, barren: list[int] | None = None) -> str | None:
-    """The newest slot that holds no seal. `barren` gets the incarnations that have none."""
+    """The newest manifest. `barren` gets the incarnations that have none."""
     for incarnation in reversed(_incarnations(folder) if incarnations is None else incarnations):
         for number in reversed(_numbers(folder, incarnation)):
             try:
-                if not folder.read(_slot(incarnation, number)).startswith(SEAL):
-                    return _slot(incarnation, number)
+                if holds_manifest(folder.read(manifest_name(incarnation, number))):
+                    return manifest_name(incarnation, number)
             except FileNotFoundError:
                 continue  # its job has deleted it meanwhile
         if barren is not None:

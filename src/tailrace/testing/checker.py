@@ -15,10 +15,9 @@ from typing import Any
 from tailrace.api.connectors import Sink, SinkContext, SinkWriter
 from tailrace.errors import TailraceError
 from tailrace.state.manifest import Manifest, Prepared, decode_manifest
+from tailrace.storage.leftovers import SEAL, holds_manifest
 from tailrace.storage.reading import load_index
 from tailrace.testing.memorystore import MemoryFiles
-
-_SEAL = b"tailrace-seal "
 
 
 @dataclass
@@ -154,7 +153,7 @@ class WatchedFiles(MemoryFiles):
         self._made(name, data)
 
     def _made(self, name: str, data: bytes) -> None:
-        if not name.endswith(".manifest") or data.startswith(_SEAL):
+        if not name.endswith(".manifest") or not holds_manifest(data):
             return
         manifest = decode_manifest(data, name)
         incarnation, _, rest = name.partition("/")
@@ -208,7 +207,7 @@ class WatchedFiles(MemoryFiles):
         keep, found = set(needed), []
         for name, data in self.contents.items():
             incarnation, _, rest = name.partition("/")
-            state = rest.startswith("chk-") or (rest.endswith(".manifest") and not bytes(data).startswith(_SEAL))
+            state = rest.startswith("chk-") or (rest.endswith(".manifest") and not bytes(data).startswith(SEAL))
             if int(incarnation) in set(runs) and state and name not in keep:
                 found.append(name)
         return found

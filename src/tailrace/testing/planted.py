@@ -16,6 +16,7 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.protocol.deployment import Published, Settled
 from tailrace.state.layers import LayeredBackend
+from tailrace.state.manifest import manifest_name
 from tailrace.storage.store import Store
 from tailrace.task.chains import GroupChains
 from tailrace.task.checkpoints import WriteState
@@ -109,8 +110,8 @@ def _no_alignment() -> Patches:
 
 
 def _overwriting_commits() -> Patches:
-    def commit(self: Store, incarnation: int, number: int, data: bytes, needs: Sequence[str] = ()) -> str:
-        name = f"{incarnation}/{number}.manifest"
+    def commit(self: Store, incarnation: int, after: int, number: int, data: bytes, needs: Sequence[str] = ()) -> str:
+        name = manifest_name(incarnation, number)
         self.folder.delete([name])
         self.folder.create(name, data)
         return name
@@ -120,6 +121,23 @@ def _overwriting_commits() -> Patches:
 
 def _no_seals() -> Patches:
     return [method(Store, "_seal_before", lambda _: lambda self, incarnation: None)]
+
+
+def _no_pointers() -> Patches:
+    """Checkpoints get their numbers as slots, and nothing says where the next one is: a seal is behind the last one taken.
+    What finds a newer claim where seals were removed must not find it here."""
+
+    def make(commit: Any) -> Any:
+        def gaping(
+            self: Store, incarnation: int, after: int, number: int, data: bytes, needs: Sequence[str] = ()
+        ) -> str:
+            name: str = commit(self, incarnation, number - 1, number, data, needs)
+            return name
+
+        return gaping
+
+    unseen = method(Store, "_newer", lambda _: lambda self, incarnation: None)
+    return [method(Store, "commit", make), unseen]
 
 
 def _old_workers_heard() -> Patches:
@@ -346,6 +364,7 @@ BUGS: dict[str, Bug] = {
         Bug("alignment is skipped", "counted", _no_alignment),
         Bug("a commit overwrites what is there", "counted", _overwriting_commits),
         Bug("a claim does not seal what was before", "counted", _no_seals),
+        Bug("no pointer goes in front of a number behind a gap", "counted", _no_pointers),
         Bug("a worker that was replaced is heard", "finished", _old_workers_heard, _replacements),
         Bug("what was said before a reset counts", "finished", _old_attempts_heard, _late_words),
         Bug("frames of an older attempt are read", "counted", _old_frames_read, _late_frames),

@@ -26,12 +26,12 @@ from tailrace.state.codecs import unpack
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.manifest import Manifest, decode_manifest
 from tailrace.state.parts import BlockOf, FeedbackOf, MetaOf
+from tailrace.storage.leftovers import holds_manifest
 from tailrace.storage.reading import own_indexes, read_state
 from tailrace.task.snapshot import TaskSnapshot, read_meta
 from tailrace.testing.checker import BOOKS, Book, WatchedFiles
 from tailrace.testing.simulator import Simulation
 
-_SEAL = b"tailrace-seal "
 Entries = dict[Any, Any]
 Place = tuple[str, str]
 """(uid, table)."""
@@ -113,7 +113,7 @@ class Restorable:
     def _made(self, made: Callable[[str, bytes], None]) -> Callable[[str, bytes], None]:
         def create(name: str, data: bytes) -> None:
             made(name, data)
-            if name.endswith(".manifest") and not data.startswith(_SEAL):
+            if name.endswith(".manifest") and holds_manifest(data):
                 self._committed(name, decode_manifest(data, name))
 
         return create

@@ -172,7 +172,7 @@ def of_driver(
                 world.count("fenced commits")
             coordinator.not_committed(number, f"{type(error).__name__}: {error}", storage_failure(error), world.now)
 
-        work = lambda: store.commit(action.incarnation, action.number, action.data, action.needs)  # noqa: E731
+        work = lambda: store.commit(action.incarnation, action.after, action.checkpoint, action.data, action.needs)  # noqa: E731
         ask(world, party, f"commit {action.checkpoint}", work, committed)
     elif isinstance(action, Delete):
         ask(world, party, "delete", lambda: store.delete(action.names))
