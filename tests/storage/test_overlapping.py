@@ -217,7 +217,7 @@ class Job:
         number = manifest.checkpoint
         for older in [one for one in self.books.pending if one < number]:
             self.abort(older)
-        path = f"{self.incarnation}/{self.books.commits}.manifest"
+        path = f"{self.incarnation}/{number}.manifest"
         self.books.committed(number, manifest, path, "", 0)
         for worker in self.workers:
             worker.heard.append(Complete(number))
