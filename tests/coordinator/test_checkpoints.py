@@ -93,7 +93,7 @@ def test_only_so_many_are_under_way_at_once() -> None:
     assert b.books.due_at() is None
     b.books.requests.append("somebody")
     assert b.books.due_at() is None
-    b.books.abort(first, 25 * S)
+    b.books.abort(first, "why", 25 * S)
     assert b.books.due_at() == 25 * S, "who asked need not wait for the interval"
 
 
@@ -106,7 +106,7 @@ def test_the_pause_is_from_the_end_of_one_to_the_next(ending: str) -> None:
         b.ack(number)
         b.commit(number, 5 * S)
     else:
-        b.books.abort(number, 5 * S)
+        b.books.abort(number, "why", 5 * S)
     assert b.books.due_at() == 35 * S
     b.books.requests.append("somebody")
     assert b.books.due_at() == 35 * S
@@ -139,7 +139,7 @@ def test_a_checkpoint_times_out_unless_its_manifest_is_on_its_way() -> None:
 def test_numbers_grow_and_are_not_used_again() -> None:
     b = Books()
     assert [b.trigger(), b.trigger()] == [1, 2]
-    b.books.abort(2, 0)
+    b.books.abort(2, "why", 0)
     assert b.trigger() == 3
 
 
@@ -166,7 +166,7 @@ def test_an_ack_of_none_that_is_pending_is_nothing() -> None:
     b = Books(slots=1)
     assert not b.books.ack(0, Ack(7, "7", 1))
     number = b.trigger()
-    b.books.abort(number, 0)
+    b.books.abort(number, "why", 0)
     assert not b.books.ack(0, Ack(number, "late", 1))
 
 
@@ -222,14 +222,14 @@ def test_the_figures_are_those_of_the_slowest() -> None:
     for slot in range(2):
         done = SubtaskAck(0, slot, 10 + slot, 20 - slot, 30 + slot, 400, [])
         b.books.ack(slot, Ack(number, file(number, slot), 100, [], [done], [], 5))
-    stats = b.commit(number, now=100)
+    stats = b.commit(number, now=100).stats
     # Encoding is counted from the cut, the freeze in it.
     assert (stats.duration, stats.alignment, stats.freeze, stats.write) == (100, 11, 20, 31 - 19 + 5)
     assert stats.trigger == 100 - 11 - 20 - 17
     assert (stats.size, stats.full_size, stats.path) == (200, 200, f"url/{path(1)}")
     second = b.trigger(0)
     b.ack(second, older=[file(1)])
-    assert b.commit(second).full_size == 300, "with what it refers to"
+    assert b.commit(second).stats.full_size == 300, "with what it refers to"
 
 
 def test_the_last_ones_are_remembered() -> None:
@@ -303,7 +303,7 @@ def test_pointers_go_when_there_is_a_manifest_behind_them() -> None:
     b.complete()
     assert b.books.surplus() == []
     for _ in range(3):
-        b.books.abort(b.trigger(), 0)
+        b.books.abort(b.trigger(), "why", 0)
     b.complete()
     assert b.books.surplus() == ["1/3.manifest"]
     b.complete()
@@ -318,7 +318,7 @@ def test_what_one_under_way_may_build_on_stays() -> None:
     b.ack(fast)
     b.commit(fast)
     assert b.surplus() == [path(2)], "a pointer; 1 is what the slow one builds on"
-    b.books.abort(slow, 0)
+    b.books.abort(slow, "why", 0)
     assert b.surplus() == files(1)
 
 
@@ -329,7 +329,7 @@ def test_one_under_way_may_build_on_what_was_completed_since_it_began() -> None:
         b.complete()
         assert b.surplus() == []
     assert b.books.pending[slow].base == set(files(2, 3))
-    b.books.abort(slow, 0)
+    b.books.abort(slow, "why", 0)
     assert b.surplus() == files(2)
 
 
@@ -367,7 +367,7 @@ def test_what_an_aborted_checkpoint_referred_to_goes_with_it() -> None:
     assert b.trigger() == 3
     b.books.ack(1, Ack(3, file(3, 1), 100, [file(1, 1)]))
     assert file(1, 1) not in b.surplus()
-    b.books.abort(3, 0)
+    b.books.abort(3, "why", 0)
     assert b.surplus() == [file(1, 1)]
 
 
@@ -396,7 +396,7 @@ def test_a_checkpoint_found_after_a_restart_is_kept_like_any_other() -> None:
     ready = b.books.ready()
     assert ready is not None
     manifest = b.books.manifest(ready, 1)
-    b.books.abort(number, 0)  # nobody heard that it was written
+    b.books.abort(number, "why", 0)  # nobody heard that it was written
     b.books.adopt(manifest, path(number))
     assert b.surplus() == files(1) and b.books.needed == files(2)
     b.books.adopt(manifest, path(number))
@@ -419,5 +419,5 @@ def test_the_parts_are_never_more_than_the_whole() -> None:
     for slot in range(2):
         done = SubtaskAck(0, slot, 40, 30, 50, 400, [])
         b.books.ack(slot, Ack(number, file(number, slot), 100, [], [done], [], 50))
-    stats = b.commit(number, now=100)
+    stats = b.commit(number, now=100).stats
     assert stats.trigger + stats.alignment + stats.freeze + stats.write == stats.duration == 100

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tailrace.coordinator.actions import Send
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.loops import (
     LONGEST_PAUSE,
     PAUSE,
@@ -26,11 +27,11 @@ from tailrace.coordinator.loops import (
     decide,
     left_behind,
 )
-from tailrace.coordinator.machine import Coordinator, Limits
+from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.restarts import Fixed
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation
-from tailrace.protocol.deployment import Deployed, Failed, Hello, Published
+from tailrace.protocol.deployment import Deployed, Failed, FailureKind, Hello, Published
 from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.termination import (
     NO_ROUNDS,
@@ -1309,7 +1310,7 @@ def test_what_an_older_attempt_says_of_a_wave_is_not_counted() -> None:
     for slot in range(2):
         job.says(slot, Quiet(0, [0, 0], 0))
     job.says(0, WaveReport(0, 1, REST))
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     assert job.machine.status is JobStatus.RESTARTING
     job.says(1, WaveReport(0, 1, REST))
     assert not job.machine.nests.ended(0)

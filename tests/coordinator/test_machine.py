@@ -6,11 +6,13 @@ import pytest
 
 from tailrace.coordinator.actions import CloseLink, Kill, Launch, Send, StatusChanged, WasPublished
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import Coordinator, Limits
+from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.machine import Coordinator
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
     Failed,
+    FailureKind,
     Hello,
     Leave,
     Peer,
@@ -25,7 +27,7 @@ from tailrace.protocol.deployment import (
 
 S = JobStatus
 SECOND = 1_000_000
-UNKNOWN = "; of what the job has written all, a part or nothing is visible"
+UNKNOWN = "; all, some or none of the job's output may be visible"
 """Said where a job without checkpoints fails while it publishes."""
 LIMITS = Limits(slots=60 * SECOND, lease=10 * SECOND, leave=3 * SECOND, finish=30 * SECOND, gone=9 * SECOND)
 
@@ -87,7 +89,7 @@ def at(status: JobStatus, slots: int = 2) -> Job:
     if status is S.FAILING:
         for slot in range(slots):
             job.hello(slot)
-        job.says(0, Failed("user", "it broke"))
+        job.says(0, Failed(FailureKind.USER, "it broke"))
     if status is S.CANCELLING:
         for slot in range(slots):
             job.hello(slot)
@@ -175,7 +177,7 @@ def test_the_newest_hello_of_a_slot_holds_it() -> None:
     assert job.hello(0, pid=99) == 2
     assert job.actions() == [CloseLink(0, 1), Send(0, 2, Welcome(2))]
     # The older one is not heard any more, whatever it says and however it goes.
-    job.says(0, Failed("user", "from the dead"), epoch=1)
+    job.says(0, Failed(FailureKind.USER, "from the dead"), epoch=1)
     job.machine.link_lost(0, 1, "reset", job.now)
     assert job.status is S.STARTING and job.actions() == []
     # The peers are told where the newer one is.
@@ -209,7 +211,7 @@ def test_a_worker_that_spark_started_again_by_itself_has_lost_what_it_held(statu
 def test_a_worker_is_known_by_its_start_and_not_by_the_incarnation_it_was_started_under() -> None:
     # The coordinator may have claimed a newer one while Spark looked for a place for the worker.
     job = Job(1).start()
-    job.machine.incarnation = 2
+    job.machine.claimed(2, None, "", job.now)
     assert job.hello(0, incarnation=1) == 1
 
 
@@ -252,7 +254,7 @@ def test_the_first_failure_is_the_cause_and_everybody_leaves(status: JobStatus) 
         job.hello(0)
         job.hello(1)
         job.actions()
-    job.says(1, Failed("user", "it broke", operator="map", subtask=1, record="[1]"))
+    job.says(1, Failed(FailureKind.USER, "it broke", operator="map", subtask=1, record="[1]"))
     assert job.status is S.FAILING
     assert leaves(job) == [0, 1]
     cause = job.machine.cause
@@ -264,7 +266,7 @@ def test_the_first_failure_is_the_cause_and_everybody_leaves(status: JobStatus) 
         1,
         "[1]",
     )
-    job.says(0, Failed("peer", "so did I"))
+    job.says(0, Failed(FailureKind.PEER, "so did I"))
     job.machine.link_lost(0, job.epochs[0], "closed", job.now)
     job.machine.cancel(job.now)
     assert job.machine.cause == cause and job.actions() == []
@@ -380,7 +382,7 @@ def test_a_job_may_be_cancelled_until_its_outcome_is_decided(status: JobStatus) 
     assert job.status is S.CANCELLING
     assert leaves(job) == ([] if status is S.STARTING else [0, 1])
     job.machine.cancel(job.now)
-    job.all_say(Failed("peer", "lost a peer that was told to leave"))
+    job.all_say(Failed(FailureKind.PEER, "lost a peer that was told to leave"))
     assert job.machine.cause is None and job.actions() == []
     job.ended(0)
     job.ended(1, "killed")
@@ -392,7 +394,7 @@ def test_once_sinks_have_published_it_is_too_late_to_cancel_or_to_fail() -> None
     job.says(0, Published())
     job.actions()
     job.machine.cancel(job.now)
-    job.says(1, Failed("user", "close raised"))
+    job.says(1, Failed(FailureKind.USER, "close raised"))
     job.machine.link_lost(1, job.epochs[1], "closed", job.now)
     assert job.status is S.FINISHING and job.actions() == []
     job.ended(0)
@@ -410,7 +412,7 @@ def test_after_the_end_nothing_changes_any_more(final: JobStatus) -> None:
     job.actions()
     assert job.status is final
     job.machine.cancel(job.now)
-    job.says(0, Failed("user", "late"))
+    job.says(0, Failed(FailureKind.USER, "late"))
     job.ended(0, "again")
     job.machine.link_lost(1, job.epochs[1], "closed", job.now)
     job.wait(1000)

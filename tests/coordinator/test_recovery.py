@@ -25,14 +25,17 @@ from tailrace.coordinator.actions import (
     WasPublished,
 )
 from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.failures import storage_failure
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import Coordinator, Limits
-from tailrace.coordinator.restarts import Fixed, Strategy, storage_failure
+from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.restarts import Fixed, Strategy
 from tailrace.errors import CheckpointsRemoved
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
     Failed,
+    FailureKind,
     Hello,
     Leave,
     OperatorEvent,
@@ -179,7 +182,7 @@ class Job:
 
     def restart(self) -> Job:
         """A worker's function fails, and all that is needed for the next deployment comes."""
-        self.says(0, Failed("user", "it broke"))
+        self.says(0, Failed(FailureKind.USER, "it broke"))
         self.claimed(self.machine.incarnation + 1)
         self.all_say(WasReset(self.machine.attempt))
         self.wait(PAUSE)
@@ -411,7 +414,7 @@ def test_a_restart_does_not_ask_again_for_what_another_start_has_published() -> 
         job.hello(1)
         job.all_say(Deployed())
         job.says(0, Published(0))
-        job.says(0, Failed("user", "it broke"))
+        job.says(0, Failed(FailureKind.USER, "it broke"))
         job.machine.origin_published()
         job.claimed(2)
         job.all_say(WasReset(1))
@@ -615,7 +618,7 @@ def test_a_restart_from_the_failure_to_running_again() -> None:
     job.complete(b"a")
     job.says(0, Published(1))
     job.actions()
-    job.says(1, Failed("user", "it broke", operator="map"))
+    job.says(1, Failed(FailureKind.USER, "it broke", operator="map"))
     changed, restarting, *rest = job.actions()
     assert changed == StatusChanged(S.RESTARTING)
     assert isinstance(restarting, Restarting) and (restarting.attempt, restarting.cause.operator) == (1, "map")
@@ -707,7 +710,7 @@ def test_a_start_from_an_older_checkpoint_leaves_what_the_later_ones_need() -> N
 
 def test_without_checkpoints_the_job_starts_anew_under_another_incarnation() -> None:
     job = Job(checkpoints=False).run()
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     assert job.actions(Claim) == []
     job.all_say(WasReset(1))
     job.wait(PAUSE)
@@ -719,7 +722,7 @@ def test_what_was_under_way_is_over_and_who_waits_is_told() -> None:
     job = Job().run()
     number = job.trigger()
     job.machine.checkpoint("another", job.now)
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     [ended] = job.actions(CheckpointEnded)
     assert ended == CheckpointEnded(number, ("somebody",), None, "the job was restarted")
     job.ack(0, number)
@@ -760,7 +763,7 @@ def test_a_worker_that_was_to_come_is_not_started_twice() -> None:
     job.machine.start(job.now)
     job.hello(0)
     job.actions()
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     assert job.actions((Launch, Kill)) == []
     assert job.actions(Claim) == [], "nothing was deployed under the incarnation that we hold"
 
@@ -769,7 +772,7 @@ def test_a_worker_that_was_to_come_is_not_started_twice() -> None:
 def test_a_worker_that_is_lost_while_it_drops_what_it_runs_does_not_count_again(how: str) -> None:
     # One worker dies; another one notices first.
     job = Job(restarts=Fixed(1, PAUSE * SECOND)).run()
-    job.says(0, Failed("peer", "lost worker 1", peer=1))
+    job.says(0, Failed(FailureKind.PEER, "lost worker 1", peer=1))
     job.actions()
     if how == "its link":
         job.lose(1)
@@ -790,7 +793,7 @@ def test_a_worker_that_is_lost_while_it_drops_what_it_runs_does_not_count_again(
 
 def test_a_worker_that_is_lost_after_it_came_back_counts() -> None:
     job = Job(restarts=Fixed(1, PAUSE * SECOND)).run()
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     job.says(1, WasReset(1))
     job.lose(1)
     assert job.status is S.FAILING
@@ -798,7 +801,7 @@ def test_a_worker_that_is_lost_after_it_came_back_counts() -> None:
 
 def test_who_does_not_drop_what_it_runs_in_time_is_replaced() -> None:
     job = Job().run()
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     job.says(0, WasReset(1))
     job.actions()
     job.wait(2)
@@ -828,7 +831,7 @@ def test_a_worker_that_never_comes_back_ends_the_job() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        Failed("peer", "lost worker 0", peer=0),
+        Failed(FailureKind.PEER, "lost worker 0", peer=0),
         Deployed(),
         SubtasksFinished([]),
         Progress([], 5),
@@ -841,7 +844,7 @@ def test_a_worker_that_never_comes_back_ends_the_job() -> None:
 )
 def test_what_a_worker_says_before_it_has_dropped_what_it_ran_does_not_count(said: Any) -> None:
     job = Job().run()
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     job.actions()
     job.says(1, said)
     assert (job.actions(), job.machine.attempt, job.status) == ([], 1, S.RESTARTING)
@@ -850,9 +853,9 @@ def test_what_a_worker_says_before_it_has_dropped_what_it_ran_does_not_count(sai
 
 def test_a_second_failure_resets_again_and_only_the_newest_answer_counts() -> None:
     job = Job().run()
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     job.says(0, WasReset(1))
-    job.says(0, Failed("user", "it broke again"))
+    job.says(0, Failed(FailureKind.USER, "it broke again"))
     assert job.machine.attempt == 2
     assert job.sent(Reset) == [(0, Reset(1)), (1, Reset(1)), (0, Reset(2)), (1, Reset(2))]
     job.claimed()
@@ -869,7 +872,7 @@ def test_a_failure_while_the_state_is_read_restarts_again() -> None:
     job.restart()
     job.says(0, Deployed())
     job.actions()
-    job.says(1, Failed("store", "cannot read"))
+    job.says(1, Failed(FailureKind.STORE, "cannot read"))
     assert job.machine.attempt == 2 and job.actions(Claim) == []
     job.all_say(WasReset(2))
     job.wait(PAUSE)
@@ -885,12 +888,12 @@ def test_the_strategy_decides_how_often() -> None:
         job.all_say(Deployed())
         job.says(0, Published(0))
         assert job.status is S.RUNNING
-    job.says(1, Failed("user", "once too often"))
+    job.says(1, Failed(FailureKind.USER, "once too often"))
     assert job.status is S.FAILING
     assert job.machine.cause is not None and job.machine.cause.message == "once too often"
 
 
-@pytest.mark.parametrize("kind", ["import", "state", "internal"])
+@pytest.mark.parametrize("kind", [FailureKind.IMPORT, FailureKind.STATE, FailureKind.INTERNAL])
 def test_what_a_restart_would_not_mend_ends_the_job(kind: str) -> None:
     job = Job().run()
     job.says(0, Failed(kind, "it is so"))
@@ -906,7 +909,7 @@ def test_a_commit_that_failed_or_may_have_is_settled_by_a_restart() -> None:
     job.ack(0, number)
     job.ack(1, number)
     [commit] = job.actions(Commit)
-    job.machine.not_committed(number, "OSError: timed out", "store", job.now)
+    job.machine.not_committed(number, "OSError: timed out", FailureKind.STORE, job.now)
     assert job.status is S.RESTARTING
     cause = job.machine.last_failure
     assert cause is not None and cause.message == "checkpoint 1 could not be committed: OSError: timed out"
@@ -949,7 +952,7 @@ def test_a_job_that_was_overtaken_by_another_start_ends() -> None:
     number = job.trigger()
     job.ack(0, number)
     job.ack(1, number)
-    job.machine.not_committed(number, "sealed by 2", "fenced", job.now)
+    job.machine.not_committed(number, "sealed by 2", FailureKind.FENCED, job.now)
     assert job.status is S.FAILING
     assert job.machine.cause is not None and job.machine.cause.kind == "fenced"
 
@@ -1001,7 +1004,7 @@ def test_what_runs_have_left_that_were_killed_is_removed_once() -> None:
 
 def test_a_claim_that_finds_a_newer_run_ends_the_job() -> None:
     job = Job().run()
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     theirs = Manifest("job", "another", 5, 9, 0, 128, 2, [StateFile(0, "x", 1)])
     job.machine.claimed(6, theirs, "5/1.manifest", job.now)
     assert job.status is S.FAILING
@@ -1011,7 +1014,7 @@ def test_a_claim_that_finds_a_newer_run_ends_the_job() -> None:
 
 def test_a_claim_that_finds_an_older_run_passes_it_over() -> None:
     job = Job().run()
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     older = Manifest("job", "another", 0, 9, 0, 128, 2, [])
     job.machine.claimed(2, older, "0/1.manifest", job.now)
     job.all_say(WasReset(1))
@@ -1022,7 +1025,7 @@ def test_a_claim_that_finds_an_older_run_passes_it_over() -> None:
 
 def test_a_claim_that_failed_is_a_failure_and_the_next_one_waits_for_the_pause() -> None:
     job = Job().run()
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     assert len(job.actions(Claim)) == 1
     job.machine.claim_failed("OSError: no route", job.now)
     assert (job.status, job.machine.attempt) == (S.RESTARTING, 2)
@@ -1039,7 +1042,7 @@ def test_a_claim_that_failed_is_a_failure_and_the_next_one_waits_for_the_pause()
 
 def test_claims_that_fail_again_and_again_end_the_job() -> None:
     job = Job(restarts=Fixed(2, PAUSE * SECOND)).run()
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     job.machine.claim_failed("no", job.now)
     job.wait(PAUSE)
     job.machine.claim_failed("no", job.now)
@@ -1128,7 +1131,7 @@ def test_a_failure_after_the_last_checkpoint_restarts_from_it_and_ends_again() -
     job.ack(1, number)
     job.commit()
     job.actions()
-    job.says(0, Failed("user", "publishing raised OSError"))
+    job.says(0, Failed(FailureKind.USER, "publishing raised OSError"))
     assert job.status is S.RESTARTING
     job.claimed()
     job.all_say(WasReset(1))
@@ -1171,7 +1174,7 @@ def test_a_job_may_be_cancelled_while_it_restarts() -> None:
 
 def test_while_it_restarts_a_checkpoint_may_be_asked_for_and_at_its_end_not() -> None:
     job = Job().run()
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     job.actions()
     job.machine.checkpoint("early", job.now)
     assert job.actions() == []
@@ -1196,7 +1199,7 @@ def test_an_operator_event_is_passed_on_only_from_whom_it_says_to_whom_there_is(
 
 def test_the_driver_never_spins_through_a_restart() -> None:
     job = Job(interval=7 * SECOND, timeout=30 * SECOND).run()
-    job.says(0, Failed("user", "it broke"))
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     for _ in range(200):
         tick = job.machine.next_tick(job.now)
         if tick is None:
@@ -1223,10 +1226,10 @@ def test_a_job_that_is_cancelled_while_it_publishes_what_it_was_restored_with_st
 def test_a_job_without_checkpoints_is_not_started_again_once_it_publishes() -> None:
     job = Job(checkpoints=False).run()
     job.all_say(SubtasksFinished([("sink", b"a")]))
-    job.says(0, Failed("user", "publishing raised OSError"))
+    job.says(0, Failed(FailureKind.USER, "publishing raised OSError"))
     assert job.status is S.FAILING
     assert job.machine.cause is not None
-    assert job.machine.cause.message.endswith("of what the job has written all, a part or nothing is visible")
+    assert job.machine.cause.message.endswith("all, some or none of the job's output may be visible")
 
 
 def test_a_worker_is_welcomed_again_under_a_new_epoch() -> None:
@@ -1235,7 +1238,7 @@ def test_a_worker_is_welcomed_again_under_a_new_epoch() -> None:
     job.actions()
     assert job.hello(0) == 2
     assert job.actions()[0] == Send(0, 2, Welcome(2))
-    job.says(0, Failed("user", "from the dead"), epoch=1)
+    job.says(0, Failed(FailureKind.USER, "from the dead"), epoch=1)
     assert job.machine.attempt == 1
 
 

@@ -13,7 +13,7 @@ from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.restarts import Fixed
-from tailrace.protocol.deployment import Deployed, Failed, Hello, Publish, Published, SubtasksFinished
+from tailrace.protocol.deployment import Deployed, Failed, FailureKind, Hello, Publish, Published, SubtasksFinished
 from tailrace.protocol.snapshot import Ack, Transaction
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.worker import WorkerConfig
@@ -98,7 +98,7 @@ def test_a_job_that_ends_while_the_output_of_its_checkpoint_is_published_does_no
     if end == "cancel":
         job.machine.cancel(job.now)
     else:
-        job.says(1, Failed("state", "it is damaged"))
+        job.says(1, Failed(FailureKind.STATE, "it is damaged"))
     job.says(0, Published(0))
     assert job.machine.status is (S.CANCELLING if end == "cancel" else S.FAILING)
     for slot in range(2):
@@ -213,7 +213,7 @@ def test_an_old_driver_leaves_what_its_successor_is_about_to_publish() -> None:
     job.machine.committed(commit.checkpoint, store.commit(1, 0, 1, commit.data), "url", job.now)
     MemoryStore("job", store.memory).claim("another", takeover=True)
     later = job.commit()
-    job.machine.not_committed(later.checkpoint, "another start has taken over", "fenced", job.now)
+    job.machine.not_committed(later.checkpoint, "another start has taken over", FailureKind.FENCED, job.now)
     assert job.machine.status is S.FAILING
     job.actions()
     assert ended(job, store, retain="never") == []

@@ -60,7 +60,7 @@ SAID: list[Any] = [
     SubtasksFinished([("files", b"\x00prepared")]),
     Published(4),
     OperatorEvent(0, 1, 2, b"asks for a split"),
-    Failed("user", "it broke", operator="map", subtask=1, record="[1]"),
+    Failed(FailureKind.USER, "it broke", operator="map", subtask=1, record="[1]"),
     Welcome(7),
     Deploy(b"plan", [Peer(0, "host", 1, 2)], 3, 1, b"manifest", "s3a://bucket/other", True),
     Start(),
@@ -137,7 +137,10 @@ def test_a_field_of_a_later_version_is_passed_over() -> None:
 
 
 def test_every_kind_of_failure_has_its_word() -> None:
-    assert {kind.value for kind in FailureKind} == {"user", "program", "peer", "import", "state", "store", "internal"}
+    said = {kind.value for kind in FailureKind if kind.of_worker}
+    assert said == {"user", "program", "peer", "import", "state", "store", "internal"}
+    found = {kind.value for kind in FailureKind if not kind.of_worker}
+    assert found == {"worker", "checkpoint", "slots", "fenced", "silent"}
 
 
 # The order of a worker's life.

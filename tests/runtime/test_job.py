@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.coordinator.machine import Coordinator, Limits
+from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.machine import Coordinator
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello, PeerHello
 from tailrace.runtime import link

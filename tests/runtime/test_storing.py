@@ -12,7 +12,8 @@ import pytest
 
 import tailrace as tr
 from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.machine import Coordinator, Limits
+from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import CheckpointCorrupt
 from tailrace.runtime import storing
 from tailrace.runtime.coordinator import JobRunner

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import tailrace as tr
-from tailrace.coordinator.machine import Limits
+from tailrace.coordinator.limits import Limits
 from tailrace.errors import OWN_FOLDER
 
 pytestmark = pytest.mark.spark

@@ -233,7 +233,7 @@ class Job:
     def abort(self, number: int) -> None:
         """A checkpoint will never be complete."""
         if not self.books.pending[number].committing:
-            self.books.abort(number, 0)
+            self.books.abort(number, "why", 0)
             for worker in self.workers:
                 worker.heard.append(Abort(number))
 
@@ -245,7 +245,7 @@ class Job:
         self.incarnation += 1
         self.committing = None
         for number in list(self.books.pending):
-            self.books.abort(number, 0)
+            self.books.abort(number, "why", 0)
         self.books.commits = 0
         for name in [name for name in self.files.contents if name not in self.books.needed]:
             del self.files.contents[name]  # the sweep

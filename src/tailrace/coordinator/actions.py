@@ -1,26 +1,14 @@
-"""What the coordinator of a job wants done, as data, and why a job fails. Its drivers carry it out."""
+"""What the coordinator of a job wants done, as data. Its drivers carry it out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.coordinator.checkpoints import CheckpointStats
+from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.stats import CheckpointStats
 from tailrace.protocol.wire import AnyMessage
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Why a job failed."""
-
-    message: str
-    kind: str = "internal"
-    operator: str | None = None
-    subtask: int | None = None
-    record: str | None = None
-    slot: int | None = None
-    """The slot whose worker was lost, where that was the cause."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +138,3 @@ Action = (
     | WasPublished
     | Restarting
 )
-
-FATAL = frozenset({"program", "import", "slots", "state", "fenced", "silent", "internal"})
-"""Kinds of failure that a restart does not mend."""

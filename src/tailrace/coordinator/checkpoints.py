@@ -6,9 +6,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailrace.coordinator.actions import CheckpointEnded, Commit, Delete
+from tailrace.coordinator.stats import CheckpointStats, parts_of
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.format import Placed
-from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, manifest_name, published_mark
+from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_manifest, manifest_name, published_mark
 
 HISTORY = 100
 
@@ -58,24 +60,23 @@ class PendingCheckpoint:
 
 
 @dataclass(frozen=True)
-class CheckpointStats:
-    """How a complete checkpoint went. Times are int64 microseconds, of the slowest part."""
+class Completed:
+    """A decision: a checkpoint is complete."""
 
-    id: int
-    path: str
-    timestamp: int
-    duration: int
-    size: int
-    trigger: int
-    """What is left of the duration without the other three: travelling, waiting for a turn, commit."""
-    alignment: int
-    freeze: int
-    write: int
-    """Encoding and writing."""
-    full_size: int
-    """With the files of earlier checkpoints that it refers to."""
-    final: bool = False
-    inflight: int = 0
+    ended: CheckpointEnded
+    stats: CheckpointStats
+    fresh: list[Prepared]
+    """What is to be published with it."""
+
+
+@dataclass(frozen=True)
+class Aborted:
+    """A decision: a checkpoint will never be complete."""
+
+    ended: CheckpointEnded
+    final: bool
+    too_many: bool
+    """Whether that is one failure more than the job tolerates in a row."""
 
 
 @dataclass
@@ -103,12 +104,24 @@ class Checkpoints:
     that was deleted before the ack came is aborted (`gone`).
     """
 
-    def __init__(self, settings: CheckpointSettings, job: str, run_id: str, slots: int, max_parallelism: int) -> None:
+    def __init__(
+        self,
+        settings: CheckpointSettings,
+        job: str,
+        run_id: str,
+        slots: int,
+        max_parallelism: int,
+        origin: Manifest | None = None,
+    ) -> None:
         self.settings = settings
         self.job, self.run_id, self.slots, self.max_parallelism = job, run_id, slots, max_parallelism
-        self.next_id = 1
+        self.next_id = 1 if origin is None else origin.checkpoint + 1
         self.last = 0
         """The newest checkpoint that was committed under this incarnation; 0: none."""
+        self.committing: Manifest | None = None
+        """The manifest that the storage was asked to create, and has not answered for."""
+        self.commit_asked_at: int | None = None
+        """When it was asked."""
         self.pending: dict[int, PendingCheckpoint] = {}
         self.requests: list[Any] = []
         """Who waits for a checkpoint that has not been triggered yet."""
@@ -155,7 +168,24 @@ class Checkpoints:
         limit = now - self.settings.timeout
         return [p.id for p in self.pending.values() if p.triggered_at <= limit and not p.committing]
 
+    def trigger_due(self, now: int) -> bool:
+        """Whether the next checkpoint is to be triggered now."""
+        due = self.due_at()
+        return due is not None and due <= now
+
     # What.
+
+    def claimed(self, manifest: Manifest | None, path: str) -> None:
+        """The job holds a new incarnation. `manifest` is the newest of this run, if there is any."""
+        if manifest is not None:
+            self.adopt(manifest, path)
+            self.next_id = max(self.next_id, manifest.checkpoint + 1)
+        self.last = 0
+
+    @property
+    def final_pending(self) -> bool:
+        """Whether the last checkpoint of the job is under way."""
+        return any(pending.final for pending in self.pending.values())
 
     def trigger(self, now: int, timestamp: int, final: bool) -> int:
         """A checkpoint begins."""
@@ -180,6 +210,19 @@ class Checkpoints:
         """The files that the worker refers to and that are not there any more: it did not know of the newest complete
         checkpoint when it encoded its state."""
         return [name for name in ack.older if name not in self._sizes]
+
+    def commit(self, pending: PendingCheckpoint, incarnation: int, now: int) -> Commit:
+        """The storage is to be asked for the manifest of a checkpoint that all have acked."""
+        pending.committing = True
+        self.commit_asked_at = now
+        made = self.committing = self.manifest(pending, incarnation)
+        needs = [*(file.name for file in made.files), *made.older]
+        return Commit(pending.id, incarnation, self.last, encode_manifest(made), needs)
+
+    def commit_answered(self) -> Manifest | None:
+        """The storage has answered for the manifest that it was asked for last; None where nobody waits for it any more."""
+        manifest, self.committing, self.commit_asked_at = self.committing, None, None
+        return manifest
 
     def ready(self) -> PendingCheckpoint | None:
         """The checkpoint whose manifest is to be committed next, or None: while one is on its way there is none."""
@@ -216,8 +259,12 @@ class Checkpoints:
             root=self.settings.origin,
         )
 
-    def committed(self, number: int, manifest: Manifest, path: str, url: str, now: int) -> CheckpointStats:
-        """The manifest exists: the checkpoint is complete, and pending ones before it will never be."""
+    def overtaken(self, number: int) -> list[int]:
+        """Pending checkpoints before this one, which is complete: they will never be."""
+        return [other for other in self.pending if other < number]
+
+    def committed(self, number: int, manifest: Manifest, path: str, url: str, now: int) -> Completed:
+        """The manifest exists: the checkpoint is complete."""
         pending = self.pending.pop(number)
         following = self.last + 1 if self.last else 0
         if following != number:  # a pointer has that slot, which nobody needs behind a manifest
@@ -231,7 +278,8 @@ class Checkpoints:
         self.adopt(manifest, path)
         stats = self._stats(pending, manifest, url, now)
         self.history.append(stats)
-        return stats
+        ended = CheckpointEnded(number, tuple(pending.waiting), stats, None)
+        return Completed(ended, stats, pending.fresh)
 
     def adopt(self, manifest: Manifest, path: str) -> None:
         """A complete checkpoint of this run counts among those that are kept."""
@@ -260,12 +308,21 @@ class Checkpoints:
             kept.visible = True
         return [kept.path for kept in fresh]
 
-    def attempt_over(self) -> None:
-        """What was on its way to be published is published by the next attempt, from its manifest; what was to be marked
-        may not have been, and is asked for again."""
+    def attempt_over(self, reason: str, now: int) -> list[CheckpointEnded | Delete]:
+        """Every checkpoint of the attempt is over. One whose manifest is on its way may yet be complete: nobody waits for it
+        any more, and the next claim finds it. What was on its way to be published is published by the next attempt, from its
+        manifest; what was to be marked may not have been, and is asked for again."""
+        actions: list[CheckpointEnded | Delete] = []
+        self.committing = None
+        for pending in list(self.pending.values()):
+            self._drop(pending.id, now)
+            actions.append(CheckpointEnded(pending.id, tuple(pending.waiting), None, reason))
+            if pending.acks and not pending.committing:  # after its ack a worker forgets the file: deleting it is ours
+                actions.append(Delete([ack.file for ack in pending.acks.values()]))
         self.unpublished = []
         for kept in self._kept:
             kept.visible = kept.marked
+        return actions
 
     def marked(self, path: str) -> None:
         """A manifest is marked as published."""
@@ -295,13 +352,22 @@ class Checkpoints:
     def _unmarked(self) -> list[_Kept]:
         return [kept for kept in self._kept if kept.prepared and not kept.marked]
 
-    def abort(self, number: int, now: int) -> PendingCheckpoint | None:
-        """A pending checkpoint will never be complete."""
-        pending = self.pending.pop(number, None)
-        if pending is not None:
-            self.aborted += 1
-            self._ended_at = now
-        return pending
+    def abort(self, number: int, reason: str, now: int, failure: bool = True) -> Aborted | None:
+        """A pending checkpoint will never be complete; None where it is not pending, or its manifest is on its way. Whether
+        that is a `failure` that counts."""
+        if number not in self.pending or self.pending[number].committing:
+            return None
+        pending = self._drop(number, now)
+        self.failures += int(failure)
+        too_many = failure and self.failures > self.settings.tolerated_failures
+        if too_many:
+            self.failures = 0
+        return Aborted(CheckpointEnded(number, tuple(pending.waiting), None, reason), pending.final, too_many)
+
+    def _drop(self, number: int, now: int) -> PendingCheckpoint:
+        self.aborted += 1
+        self._ended_at = now
+        return self.pending.pop(number)
 
     # Files.
 
@@ -338,7 +404,7 @@ class Checkpoints:
 
     def _stats(self, pending: PendingCheckpoint, manifest: Manifest, url: str, now: int) -> CheckpointStats:
         duration = now - pending.triggered_at
-        freeze, alignment, write = _parts(list(pending.acks.values()), duration)
+        freeze, alignment, write = parts_of(list(pending.acks.values()), duration)
         older = sum(self._sizes.get(name, 0) for name in manifest.older)
         return CheckpointStats(
             id=pending.id,
@@ -354,28 +420,6 @@ class Checkpoints:
             final=pending.final,
             inflight=sum(ack.inflight for ack in pending.acks.values()),
         )
-
-
-def _parts(acks: list[Ack], duration: int) -> tuple[int, int, int]:
-    """(freeze, alignment, write) of a checkpoint: the longest freeze that there was, and the other two of the subtask that
-    took longest in all. Each is measured by another clock; together they are at most the duration."""
-    freeze = max((s.freeze_micros for ack in acks for s in ack.subtasks), default=0)
-    slowest = max(
-        (
-            (s.alignment_micros + max(s.encode_micros, s.freeze_micros) + ack.write_micros, s, ack.write_micros)
-            for ack in acks
-            for s in ack.subtasks
-        ),
-        key=lambda one: one[0],
-        default=None,
-    )
-    alignment = write = 0
-    if slowest is not None:
-        _, subtask, writing = slowest
-        alignment, write = subtask.alignment_micros, max(0, subtask.encode_micros - subtask.freeze_micros) + writing
-    freeze = min(freeze, duration)
-    alignment = min(alignment, duration - freeze)
-    return freeze, alignment, min(write, duration - freeze - alignment)
 
 
 def _records(acks: list[Ack]) -> list[OperatorRecord]:

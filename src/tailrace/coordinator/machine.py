@@ -1,30 +1,27 @@
-"""The coordinator of one job. Its drivers are `runtime.coordinator` and the simulator.
+"""The coordinator of one job: a front that hands events to bookkeepers and carries out what they decide.
 
-Events come as method calls with the clock reading where one is needed; what is to be done collects in `actions`. A failure
-starts an attempt anew, as long as the restart strategy allows it. The outcome is decided once: the first cause wins, and
-from then on the only thing awaited is that the workers leave.
+Events come as method calls with the clock reading where one is needed; what is to be done collects in `actions`. The
+bookkeepers (`roster`, `claims`, `checkpoints`, `publishing`, `origin`, `loops`, `restarts`, `failures`, `leaving`) know each
+other by values only; the front alone knows the state of the job. Its drivers are `runtime.coordinator` and the simulator.
+
+A failure starts an attempt anew, as long as the restart strategy allows it. The outcome is decided once: the first cause
+wins, and from then on the only thing awaited is that the workers leave.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from tailrace.coordinator.actions import (
-    FATAL,
     Action,
-    Cause,
     CheckpointEnded,
     Claim,
     CloseLink,
-    Commit,
     Delete,
-    Kill,
-    Launch,
     MarkPublished,
     MarkSwept,
     Restarting,
@@ -34,8 +31,13 @@ from tailrace.coordinator.actions import (
     WasPublished,
 )
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
+from tailrace.coordinator.claims import Claims
+from tailrace.coordinator.failures import Cause, Reaction, reaction
+from tailrace.coordinator.leaving import Leaving
 from tailrace.coordinator.lifecycle import ENDS, JobStatus, moved
+from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.loops import FROM_WORKER, FromWorker, Nests, NestSpec, Sent
+from tailrace.coordinator.origin import Origin
 from tailrace.coordinator.publishing import Publications
 from tailrace.coordinator.restarts import Never, Strategy
 from tailrace.coordinator.roster import Roster, Slot
@@ -44,6 +46,7 @@ from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
     Failed,
+    FailureKind,
     Hello,
     Leave,
     OperatorEvent,
@@ -58,23 +61,8 @@ from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.manifest import Manifest, Prepared, encode_manifest
 
-
-@dataclass(frozen=True)
-class Limits:
-    """How long the coordinator waits for others (int64 microseconds)."""
-
-    slots: int = 60_000_000
-    """For all slots to fill."""
-    lease: int = 10_000_000
-    """For a sign of life of a worker that holds a slot."""
-    leave: int = 3_000_000
-    """For workers to leave by themselves, before their Spark tasks are cancelled."""
-    finish: int = 30_000_000
-    """The same for a job that has finished: users' `close` may take its time."""
-    store: int = 120_000_000
-    """For the storage of checkpoints to answer a claim or a commit."""
-    gone: int = 9_000_000
-    """For cancelled Spark tasks to be gone, before the job ends without them."""
+Deadline = tuple[int | None, Callable[[int], None]]
+"""When something is to be done that the clock alone brings about (None: not as things stand), and what."""
 
 
 class Coordinator:
@@ -84,9 +72,6 @@ class Coordinator:
     about the worker that was lost, which comes a moment later and completes its text.
     Invariant J2: what sinks prepared is published only after a manifest with it was committed, or, where there are no
     checkpoints, once and after every slice has finished.
-    Invariant J3: in a final state every slot's Spark jobs have ended, or the limit `gone` has passed.
-    Invariant J4: `incarnation` grows with every attempt that is deployed, and an attempt restores the newest manifest
-    that could be committed before it.
     """
 
     def __init__(
@@ -111,7 +96,6 @@ class Coordinator:
     ) -> None:
         self.job = job
         self.run_id = run_id
-        self.incarnation = incarnation
         self.plan = plan
         self.limits = limits if limits is not None else Limits()
         self.roster = Roster(slots)
@@ -122,29 +106,17 @@ class Coordinator:
         """Slots whose Spark job had not ended when the job did."""
         self.checkpoints: Checkpoints | None = None
         if checkpoints is not None:
-            self.checkpoints = Checkpoints(checkpoints, job, run_id, slots, max_parallelism)
-            self.checkpoints.next_id = 1 if origin is None else origin.checkpoint + 1
+            self.checkpoints = Checkpoints(checkpoints, job, run_id, slots, max_parallelism, origin)
         self.nests = Nests(nests)
         self.restarts: Strategy = restarts if restarts is not None else Never()
         self.attempt = 0
         """How many times the job was restarted."""
         self.last_failure: Cause | None = None
         """Why it was restarted last."""
-        self._origin = origin
-        self._origin_folder = origin_folder
-        self._origin_path = origin_path
-        self._spare_origin = spare_origin
-        """Whether what the run of the origin has left unpublished, and the traces of what it has published, stay: other
-        checkpoints of it are there and need them."""
-        self._origin_unmarked = set(origin_before)
-        """Checkpoints of the run of the origin, itself among them, whose output is visible when that of the origin is, and
-        that are not marked."""
-        if origin is not None and origin.prepared and origin_path:
-            self._origin_unmarked.add(origin_path)
-        self._origin_visible = False
-        """Whether all is visible that the origin had prepared."""
-        self._origin_asked: set[str] = set()
-        """Of those that are not marked: for whom the mark was asked for."""
+        self._claims = Claims(incarnation)
+        self._leaving = Leaving(self.limits)
+        self._publications = Publications()
+        self._origin = Origin(origin, origin_folder, origin_path, origin_before, spare_origin)
         self._abandoned = set(abandoned)
         """Earlier runs whose sinks may have left output under cover which nobody will publish, until it is removed."""
         self._swept = False
@@ -153,35 +125,27 @@ class Coordinator:
         self._story: deque[str] = deque(maxlen=64)
         self._started_at = 0
         """When the slots began to be filled, at the start or at a restart."""
-        self._ending_since: int | None = None
-        self._killed = False
         self._deployed = False
         """Whether the plan of this attempt was sent to the workers."""
-        self._used = False
-        """Whether anything was deployed under the incarnation that we hold."""
-        self._claiming = False
-        self._claim_at: int | None = None
-        """When to claim, where that has failed before."""
-        self._claim_asked_at: int | None = None
-        self._commit_asked_at: int | None = None
-        """When the storage was asked for what it has not answered."""
         self._resume_at: int | None = None
         """While restarting: not before this time."""
-        self._publications = Publications()
         self._beginning = False
         """All have deployed, and what the restored checkpoint had prepared is being published before the start."""
-        self._committing: Manifest | None = None
         self._published = False
         """Whether sinks have published, or had nothing to publish."""
 
-    # Events.
+    @property
+    def incarnation(self) -> int:
+        """The incarnation that the job holds."""
+        return self._claims.incarnation
+
+    # Events: workers.
 
     def start(self, now: int) -> None:
         """The job is to run."""
         self._move(JobStatus.STARTING)
         self._started_at = now
-        for slot in self.roster.slots:
-            self._launch(slot)
+        self.actions.extend(slot.launch() for slot in self.roster.slots)
         if self.checkpoints is not None:
             self.actions.append(Sweep(self.incarnation, []))
 
@@ -201,7 +165,7 @@ class Coordinator:
         self._send(slot, Welcome(epoch))
         if self._deployed:
             # Spark has started the worker again by itself; the one before is gone, with all that it held.
-            self._fail(now, Cause(f"worker {hello.slot} was replaced", "worker"))
+            self._fail(now, Cause(f"worker {hello.slot} was replaced", FailureKind.WORKER))
         self._maybe_deploy(now)
         return epoch
 
@@ -211,45 +175,46 @@ class Coordinator:
             return
         slot = self.roster.slots[index]
         slot.heard_at = now
-        if not slot.clean:
-            # It speaks of the attempt that is over, until it says that nothing of it is left.
-            if isinstance(message, WasReset) and message.attempt == self.attempt:
-                slot.clean = True
-                self._maybe_deploy(now)
-            return
+        if slot.clean:
+            self._heard(slot, message, now)
+        elif isinstance(message, WasReset) and message.attempt == self.attempt:
+            # Until now it spoke of the attempt that is over; nothing of it is left.
+            slot.clean = True
+            self._maybe_deploy(now)
+
+    def _heard(self, slot: Slot, message: AnyMessage, now: int) -> None:
+        index = slot.index
         if isinstance(message, Progress):
             slot.reports, slot.elapsed, slot.refused = message.subtasks, message.elapsed_micros, message.refused
             return
         self._story.append(f"{now} {type(message).__name__} from {index}")
-        if isinstance(message, Failed):
-            where = (message.operator, message.subtask, message.record, message.peer)
-            self._fail(now, Cause(message.message, message.kind, *where))
-        elif isinstance(message, Deployed):
-            slot.deployed = True
-            if self._filling and all(s.deployed for s in self.roster.slots):
-                self._begin(now)
-        elif isinstance(message, SubtasksFinished):
-            slot.finished = not message.more
-            slot.prepared = [*slot.prepared, *message.prepared]
-            if self.status is JobStatus.RUNNING and all(s.finished for s in self.roster.slots):
-                self._all_finished(now)
-        elif isinstance(message, Published):
-            self._was_published(message, now)
-        elif isinstance(message, OperatorEvent):
-            self._relay(message, index, now)
-        elif isinstance(message, Ack):
-            if self._ending:
-                self.actions.append(Delete([message.file]))  # it was said before the worker knew
-            else:
+        match message:
+            case Failed() if message.kind.of_worker:
+                where = (message.operator, message.subtask, message.record, message.peer)
+                self._fail(now, Cause(message.message, message.kind, *where))
+            case Deployed():
+                slot.deployed = True
+                if self._filling and all(s.deployed for s in self.roster.slots):
+                    self._begin(now)
+            case SubtasksFinished():
+                slot.finished = not message.more
+                slot.prepared = [*slot.prepared, *message.prepared]
+                if self.status is JobStatus.RUNNING and all(s.finished for s in self.roster.slots):
+                    self._all_finished(now)
+            case Published():
+                self._was_published(message, now)
+            case OperatorEvent():
+                self._relay(message, index, now)
+            case Ack():
                 self._ack(index, message, now)
-        elif isinstance(message, Declined):
-            self._abort(message.checkpoint, f"worker {index}: {message.reason}", now)
-        elif isinstance(message, FROM_WORKER):
-            self._of_a_nest(index, message, now)
-        elif isinstance(message, WasReset):
-            pass  # of a restart that another one overtook
-        else:
-            self._fail(now, Cause(f"worker {index} said {type(message).__name__}, which is not for it to say"))
+            case Declined():
+                self._abort(message.checkpoint, f"worker {index}: {message.reason}", now)
+            case WasReset():
+                pass  # of a restart that another one overtook
+            case _ if isinstance(message, FROM_WORKER):
+                self._of_a_nest(index, message, now)
+            case _:
+                self._fail(now, Cause(f"worker {index} said {type(message).__name__}, which is not for it to say"))
 
     def heartbeat(self, index: int, pid: int, now: int) -> None:
         """A worker's process gives a sign of life."""
@@ -263,11 +228,10 @@ class Coordinator:
         if not self.roster.holds(index, epoch):
             return
         self._story.append(f"{now} link of {index} lost: {reason}")
-        slot = self.roster.slots[index]
         if self._ending:
             self.roster.lose(index)
         else:
-            self._lost(slot, f"worker {index} was lost: {reason}", now)
+            self._lost(self.roster.slots[index], f"worker {index} was lost: {reason}", now)
 
     def slot_ended(
         self,
@@ -284,89 +248,94 @@ class Coordinator:
         slot = self.roster.slots[index]
         number = slot.launches if launch is None else launch
         self._story.append(f"{now} spark job {number} of {index} ended: {error}")
-        slot.running.discard(number)
-        told = number in slot.unwanted
-        slot.unwanted.discard(number)
+        told = slot.job_ended(number)
         if cancelled and not told:
             self.cancel(now)
         elif error is not None and not told and self.cause is not None and self.cause.slot == index:
-            self.cause = replace(self.cause, message=f"{self.cause.message}; Spark says: {error}")
+            self.cause = self.cause.described(f"Spark says: {error}")
         elif not self._ending and over:
-            self._fail(now, Cause(f"the Spark task of worker {index} ended: {error}", "slots", slot=index))
+            what = f"the Spark task of worker {index} ended: {error}"
+            self._fail(now, Cause(what, FailureKind.SLOTS, slot=index))
         elif not self._ending and not told and number == slot.launches:
             said = error if error is not None else "it ended without having been told to"
             self._lost(slot, f"the Spark task of worker {index} ended: {said}", now)
-        self._maybe_over(now)
+        self._maybe_over()
+
+    # Events: the storage of checkpoints.
 
     def claimed(self, incarnation: int, manifest: Manifest | None, path: str, now: int) -> None:
         """A new incarnation is ours, and nobody can commit under an older one any more. `manifest` is the newest that was
         committed under this job's name."""
-        self._claiming, self._claim_asked_at = False, None
+        self._claims.answered()
         if manifest is not None and manifest.incarnation > self.incarnation and manifest.run_id != self.run_id:
             what = f"another start of job {self.job!r} (run {manifest.run_id}) has taken over"
-            self._fail(now, Cause(what, "fenced"))
+            self._fail(now, Cause(what, FailureKind.FENCED))
             return
-        self.incarnation = incarnation
-        self._used = False
-        self._restore = self._origin
-        if manifest is not None and manifest.run_id == self.run_id and self.checkpoints is not None:
-            self.checkpoints.adopt(manifest, path)
-            self._restore = manifest
-            self.checkpoints.next_id = max(self.checkpoints.next_id, manifest.checkpoint + 1)
+        self._claims.taken(incarnation)
+        ours = manifest if manifest is not None and manifest.run_id == self.run_id else None
+        self._restore = ours if ours is not None and self.checkpoints is not None else self._origin.manifest
         if self.checkpoints is not None:
-            self.checkpoints.last = 0
+            self.checkpoints.claimed(ours, path)
             self.actions.append(Sweep(incarnation, self.checkpoints.needed))
         self._maybe_deploy(now)
 
     def origin_published(self) -> None:
-        """The checkpoint that the run has started from is marked, by us or by another start from it: all that it had
-        prepared is visible, and is not published again. Who has marked it may have forgotten what it has published."""
-        if self._origin is None:
-            return
-        self._origin_unmarked.discard(self._origin_path)
-        if self._origin.prepared and self._origin_unmarked:
-            self._spare_origin = True  # checkpoints before it may need the traces of what is not published again now
-        self._origin = msgspec.structs.replace(self._origin, prepared=[])
+        """The checkpoint that the run has started from is marked, by us or by another start from it."""
+        self._origin.published()
 
-    def claim_failed(self, reason: str, now: int, kind: str = "store") -> None:
+    def claim_failed(self, reason: str, now: int, kind: FailureKind = FailureKind.STORE) -> None:
         """The storage of checkpoints did not give us a new incarnation. `kind` says whether it is asked again: not where
-        another start has taken the job over ("fenced"), or where what is there cannot be read ("state")."""
-        self._claiming, self._claim_asked_at = False, None
+        another start has taken the job over (FENCED), or where what is there cannot be read (STATE)."""
+        self._claims.answered()
         if not self._ending:
             self._fail(now, Cause(f"no new incarnation could be claimed in the storage of checkpoints: {reason}", kind))
 
     def committed(self, checkpoint: int, path: str, url: str, now: int) -> None:
         """The manifest of a checkpoint exists; `path` is its name relative to the checkpoint folder of the job."""
-        manifest, self._committing, self._commit_asked_at = self._committing, None, None
         checkpoints = self.checkpoints
+        manifest = None if checkpoints is None else checkpoints.commit_answered()
         if checkpoints is None or manifest is None or checkpoint not in checkpoints.pending:
             return  # the job was restarted meanwhile: the claim has found it, or will
-        for older in [number for number in checkpoints.pending if number < checkpoint]:
+        for older in checkpoints.overtaken(checkpoint):
             self._abort(older, f"checkpoint {checkpoint}, which is newer, is complete", now, failure=False)
-        pending = checkpoints.pending[checkpoint]
-        stats = checkpoints.committed(checkpoint, manifest, path, url, now)
-        self.actions.append(CheckpointEnded(checkpoint, tuple(pending.waiting), stats, None))
+        complete = checkpoints.committed(checkpoint, manifest, path, url, now)
+        self.actions.append(complete.ended)
         for slot in self.roster.connected:
             self._send(slot, Complete(checkpoint))
-        self._publish(checkpoint, pending.fresh)
+        self._publish(checkpoint, complete.fresh)
         self._settle()
         surplus = checkpoints.surplus()
         if surplus:
             self.actions.append(Delete(surplus))
-        if stats.final and self.status is JobStatus.RUNNING:
+        if complete.stats.final and self.status is JobStatus.RUNNING:
             self._move(JobStatus.FINISHING)
             self._maybe_finish(now)
         else:
             self._commit_next(now)
 
-    def not_committed(self, checkpoint: int, reason: str, kind: str, now: int) -> None:
-        """The manifest of a checkpoint could not be written, or nobody knows whether it was ("store"). What the storage
-        holds is found out under a new incarnation, which is a restart; a job that was overtaken by another start ("fenced"),
-        or whose checkpoints somebody has removed ("state"), has ended."""
-        self._committing = self._commit_asked_at = None
-        if self.checkpoints is None or checkpoint not in self.checkpoints.pending or self._ending:
+    def not_committed(self, checkpoint: int, reason: str, kind: FailureKind, now: int) -> None:
+        """The manifest of a checkpoint could not be written, or nobody knows whether it was (STORE). What the storage
+        holds is found out under a new incarnation, which is a restart; a job that was overtaken by another start (FENCED),
+        or whose checkpoints somebody has removed (STATE), has ended."""
+        if self.checkpoints is None:
             return
-        self._fail(now, Cause(f"checkpoint {checkpoint} could not be committed: {reason}", kind))
+        self.checkpoints.commit_answered()
+        if checkpoint in self.checkpoints.pending and not self._ending:
+            self._fail(now, Cause(f"checkpoint {checkpoint} could not be committed: {reason}", kind))
+
+    def marked(self, path: str, now: int) -> None:
+        """It is written down that all that a manifest has prepared is published."""
+        if self.checkpoints is not None:
+            self.checkpoints.marked(path)
+        self._origin.marked(path)
+
+    def not_marked(self, path: str, now: int) -> None:
+        """That could not be written down: it is asked for again with the next publication, or the next checkpoint."""
+        if self.checkpoints is not None:
+            self.checkpoints.not_marked(path)
+        self._origin.not_marked(path)
+
+    # Events: the user, the driver and the clock.
 
     def checkpoint(self, who: Any, now: int) -> None:
         """Somebody wants a checkpoint now; `CheckpointEnded` will carry `who`."""
@@ -395,107 +364,77 @@ class Coordinator:
         self._fail(now, Cause(message))
 
     def tick(self, now: int) -> None:
-        """The clock moved: looks at everything that waits for someone else."""
-        if self._filling and now - self._started_at >= self.limits.slots and not self._deployed and not self._claiming:
-            here, wanted = len(self.roster.connected), len(self.roster.slots)
-            self._fail(
-                now,
-                Cause(
-                    f"the job needs {wanted} task slots, {here} came within {self.limits.slots // 1_000_000} s; give "
-                    f"Spark more free cores, or lower the parallelism",
-                    "slots",
-                ),
-            )
-        if not self._ending:
-            self._look_for_the_silent(now)
-        asked = self._store_asked_at
-        if not self._ending and asked is not None and now - asked >= self.limits.store:
-            what = f"the storage of checkpoints has not answered for {self.limits.store / 1e6:.0f} s"
-            self._fail(now, Cause(what, "silent"))
-        if self.status is JobStatus.RESTARTING:
-            self._reset_overdue(now)
-            self._claim_due(now)
-            self._maybe_deploy(now)
-        if self.status is JobStatus.RUNNING:
-            self._tell(self.nests.tick(now))
-        if self.checkpoints is not None and self.status is JobStatus.RUNNING:
-            for number in self.checkpoints.timed_out(now):
-                self._abort(number, f"it took longer than {self.checkpoints.settings.timeout / 1e6:g} s", now)
-            self._trigger_due(now)
-        if self._ending_since is not None and not self.status.final:
-            if now - self._ending_since >= self._patience and not self._killed:
-                self._killed = True
-                for slot in self.roster.slots:
-                    self._kill(slot)
-            if now - self._ending_since >= self._patience + self.limits.gone:
-                self.left_behind = [s.index for s in self.roster.slots if not s.spark_ended]
-                self._over()
+        """The clock moved: does what is due, in the order of `_deadlines`, which sees what was done before."""
+        for at, act in self._deadlines():
+            if at is not None and at <= now:
+                act(now)
 
     def next_tick(self, now: int) -> int | None:
         """When the clock alone gives something to do next, or None."""
-        if self.status.final or self.status is JobStatus.CREATED:
-            return None
-        due = []
-        if self._ending_since is not None:
-            due.append(self._ending_since + self._patience + (self.limits.gone if self._killed else 0))
-        else:
-            if self._filling and not self._deployed and not self._claiming:
-                due.append(self._started_at + self.limits.slots)
-            due.extend(slot.heard_at + self.limits.lease for slot in self.roster.connected)
-            if self._store_asked_at is not None:
-                due.append(self._store_asked_at + self.limits.store)
-            if self.status is JobStatus.RESTARTING:
-                due.extend(self._reset_by(slot) for slot in self.roster.connected if not slot.clean)
-                due.extend(t for t in (self._resume_at, self._claim_at) if t is not None and t > now)
-            if self.checkpoints is not None and self.status is JobStatus.RUNNING:
-                due.extend(t for t in (self.checkpoints.due_at(), self.checkpoints.timeout_at()) if t is not None)
-            of_nests = self.nests.next_tick() if self.status is JobStatus.RUNNING else None
-            due.extend([] if of_nests is None else [of_nests])
-        return min(due, default=None)
+        return min((at for at, _ in self._deadlines() if at is not None), default=None)
 
-    # Inside.
+    def _deadlines(self) -> Iterator[Deadline]:
+        """Everything that the clock alone brings about. What is done at a deadline takes it away."""
+        if self.status is JobStatus.CREATED:
+            return
+        if self._filling and not self._deployed and not self._claims.under_way:
+            yield self._started_at + self.limits.slots, self._slots_late
+        if not self._ending:
+            yield self.roster.silent_at(self.limits.lease), self._worker_silent
+        if not self._ending:
+            yield self._store_silent_at, self._store_silent
+        if self.status is JobStatus.RESTARTING:
+            yield min(map(self._reset_by, self.roster.holding_up()), default=None), self._reset_overdue
+            yield self._claims.due_at, self._claim_due
+            yield self._resume_at, self._resume
+        if self.status is JobStatus.RUNNING:
+            yield self.nests.next_tick(), self._nests_due
+        if self.status is JobStatus.RUNNING and self.checkpoints is not None:
+            yield self.checkpoints.timeout_at(), self._checkpoints_late
+        if self.status is JobStatus.RUNNING and self.checkpoints is not None:
+            yield self.checkpoints.due_at(), self._trigger_due
+        if not self.status.final:
+            yield self._leaving.kill_at, self._kill_all
+            yield self._leaving.over_at, self._leave_behind
+
+    def _slots_late(self, now: int) -> None:
+        here, wanted = len(self.roster.connected), len(self.roster.slots)
+        what = (
+            f"the job needs {wanted} task slots, {here} came within {self.limits.slots // 1_000_000} s; give Spark more "
+            f"free cores, or lower the parallelism"
+        )
+        self._fail(now, Cause(what, FailureKind.SLOTS))
+
+    def _worker_silent(self, now: int) -> None:
+        slot = self.roster.silent(now, self.limits.lease)
+        if slot is not None:
+            self.actions.append(CloseLink(slot.index, slot.epoch))
+            seconds = (now - slot.heard_at) / 1e6
+            self._lost(slot, f"worker {slot.index} has given no sign of life for {seconds:.0f} s", now)
+
+    @property
+    def _store_silent_at(self) -> int | None:
+        """When the storage has not answered for too long."""
+        asked = [self._claims.asked_at, None if self.checkpoints is None else self.checkpoints.commit_asked_at]
+        return min((at + self.limits.store for at in asked if at is not None), default=None)
+
+    def _store_silent(self, now: int) -> None:
+        what = f"the storage of checkpoints has not answered for {self.limits.store / 1e6:.0f} s"
+        self._fail(now, Cause(what, FailureKind.SILENT))
+
+    def _nests_due(self, now: int) -> None:
+        self._tell(self.nests.tick(now))
+
+    # The slots.
 
     @property
     def _ending(self) -> bool:
-        return self._ending_since is not None or self.status.final
-
-    @property
-    def _store_asked_at(self) -> int | None:
-        """When the storage was asked first of what it has not answered."""
-        asked = [at for at in (self._claim_asked_at, self._commit_asked_at) if at is not None]
-        return min(asked, default=None)
-
-    @property
-    def _patience(self) -> int:
-        """How long workers may take to leave."""
-        return self.limits.finish if self.status is JobStatus.FINISHING else self.limits.leave
+        return self._leaving.since is not None or self.status.final
 
     @property
     def _filling(self) -> bool:
         """Whether the job waits for its slots to be filled and deployed."""
         return self.status in (JobStatus.STARTING, JobStatus.RESTARTING)
-
-    def _launch(self, slot: Slot) -> None:
-        self.actions.append(Launch(slot.index, slot.launch()))
-
-    def _kill(self, slot: Slot) -> None:
-        """Whatever runs for the slot is to end."""
-        for launch in sorted(slot.running - slot.unwanted):
-            slot.unwanted.add(launch)
-            self.actions.append(Kill(slot.index, launch))
-
-    def _relaunch(self, slot: Slot) -> None:
-        """The worker of a slot is lost: another one is started; what may be left of the old one is ended."""
-        self._kill(slot)
-        self._launch(slot)
-
-    def _look_for_the_silent(self, now: int) -> None:
-        for slot in self.roster.connected:
-            if now - slot.heard_at >= self.limits.lease:
-                silent = (now - slot.heard_at) / 1e6
-                self.actions.append(CloseLink(slot.index, slot.epoch))
-                self._lost(slot, f"worker {slot.index} has given no sign of life for {silent:.0f} s", now)
-                return
 
     def _lost(self, slot: Slot, what: str, now: int) -> None:
         """A worker is gone. While it was to drop what it ran, that is the failure that we restart from, or a part of it:
@@ -503,29 +442,28 @@ class Coordinator:
         known = self.status is JobStatus.RESTARTING and slot.connected and not slot.clean
         self.roster.lose(slot.index)
         if known:
-            self._relaunch(slot)
+            self.actions.extend(slot.relaunch())
         else:
-            self._fail(now, Cause(what, "worker", slot=slot.index))
+            self._fail(now, Cause(what, FailureKind.WORKER, slot=slot.index))
 
     # The beginning of an attempt.
 
     def _maybe_deploy(self, now: int) -> None:
         """Sends the plan when every slot has a worker that runs nothing, and nobody can commit under an older one of our
         incarnations."""
-        if not self._filling or self._deployed or self._claiming or not self.roster.complete:
+        if not self._filling or self._deployed or self._claims.under_way or not self.roster.complete:
             return
         if not all(slot.clean for slot in self.roster.slots):
             return
         if self._resume_at is not None and now < self._resume_at:
             return
-        self._deployed = self._used = True
-        peers = self.roster.peers()
+        self._deployed = True
+        self._claims.deployed()
+        restored, peers = self._restore, self.roster.peers()
         # What is to be published goes to one worker only, in a message of its own.
-        manifest = (
-            b"" if self._restore is None else encode_manifest(msgspec.structs.replace(self._restore, prepared=[]))
-        )
-        own = self._restore is not None and self._restore.run_id == self.run_id
-        folder = "" if own else self._origin_folder
+        manifest = b"" if restored is None else encode_manifest(msgspec.structs.replace(restored, prepared=[]))
+        own = restored is not None and restored.run_id == self.run_id
+        folder = "" if own else self._origin.folder
         for slot in self.roster.slots:
             self._send(slot, Deploy(self.plan, peers, self.incarnation, self.attempt, manifest, folder, own))
 
@@ -540,8 +478,8 @@ class Coordinator:
         if runs or (restored is not None and restored.prepared):
             self._publish(0, [] if restored is None else restored.prepared, sorted(runs))
         else:
-            self._origin_visible = restored is not None and restored is self._origin
-            self._mark_origin()
+            self._origin.visible = restored is not None and restored is self._origin.manifest
+            self._mark(self._origin.to_mark())
         self._maybe_start(now)
 
     @property
@@ -558,8 +496,8 @@ class Coordinator:
         this folder. Another job may live on; what it has not published is not ours to remove. Nor is what a later checkpoint
         of that run needs: the user may have gone back too far, and start from it after all."""
         folder = self.checkpoints.settings.origin if self.checkpoints is not None else ""
-        here = manifest.job == self.job and self._origin_folder == manifest.root == folder  # else it is a copy
-        return (here and not self._spare_origin) if manifest.run_id != self.run_id else not self._traces_needed
+        here = manifest.job == self.job and self._origin.folder == manifest.root == folder  # else it is a copy
+        return (here and not self._origin.spare) if manifest.run_id != self.run_id else not self._traces_needed
 
     def _maybe_start(self, now: int) -> None:
         if self._beginning and self._filling and not self._publications.open:  # it may be ending meanwhile
@@ -570,7 +508,7 @@ class Coordinator:
                 self.checkpoints.start(now)
                 if not self._swept:
                     self._swept, self._abandoned = True, set()
-                    if not self._spare_origin:  # else the next start looks again
+                    if not self._origin.spare:  # else the next start looks again
                         self.actions.append(MarkSwept())
             for slot in self.roster.slots:
                 self._send(slot, Start())
@@ -578,10 +516,7 @@ class Coordinator:
     # Checkpoints.
 
     def _trigger_due(self, now: int) -> None:
-        if self.checkpoints is None or self.status is not JobStatus.RUNNING:
-            return
-        due = self.checkpoints.due_at()
-        if due is not None and due <= now:
+        if self.checkpoints is not None and self.status is JobStatus.RUNNING and self.checkpoints.trigger_due(now):
             self._trigger(now, all(slot.finished for slot in self.roster.slots))
 
     def _trigger(self, now: int, final: bool, hold: bool = False) -> None:
@@ -596,62 +531,52 @@ class Coordinator:
 
     def _ack(self, index: int, ack: Ack, now: int) -> None:
         checkpoints = self.checkpoints
-        if checkpoints is None or ack.checkpoint not in checkpoints.pending:
-            return
-        gone = checkpoints.gone(ack)
-        if gone:
-            # A marker from another worker came to it before our word that a newer checkpoint is complete.
-            self._abort(ack.checkpoint, f"worker {index} builds on {gone[0]}, which is deleted", now, failure=False)
-        elif checkpoints.ack(index, ack):
-            self._commit_next(now)
+        if self._ending:
+            self.actions.append(Delete([ack.file]))  # it was said before the worker knew
+        elif checkpoints is not None and ack.checkpoint in checkpoints.pending:
+            gone = checkpoints.gone(ack)
+            if gone:
+                # A peer's barrier overtook our `Complete`: the worker built on files that were deleted since.
+                what = f"worker {index} builds on {gone[0]}, which is deleted"
+                self._abort(ack.checkpoint, what, now, failure=False)
+            elif checkpoints.ack(index, ack):
+                self._commit_next(now)
 
     def _commit_next(self, now: int) -> None:
         checkpoints = self.checkpoints
         ready = checkpoints.ready() if checkpoints is not None else None
         if checkpoints is None or ready is None or self.status is not JobStatus.RUNNING:
             return
-        ready.committing = True
-        self._commit_asked_at = now
-        self._committing = checkpoints.manifest(ready, self.incarnation)
+        commit = checkpoints.commit(ready, self.incarnation, now)
         self._publications.restored_marked = self._restored_settled()
         self._publications.before_commit(checkpoints.settled(self._publications.visible_through(checkpoints.newest)))
-        made = self._committing
-        needs = [*(file.name for file in made.files), *made.older]
-        self.actions.append(Commit(ready.id, self.incarnation, checkpoints.last, encode_manifest(made), needs))
+        self.actions.append(commit)
+
+    def _checkpoints_late(self, now: int) -> None:
+        assert self.checkpoints is not None
+        for number in self.checkpoints.timed_out(now):
+            self._abort(number, f"it took longer than {self.checkpoints.settings.timeout / 1e6:g} s", now)
 
     def _abort(self, number: int, reason: str, now: int, failure: bool = True) -> None:
         """A checkpoint will never be complete. Too many in a row are a failure of the job."""
-        checkpoints = self.checkpoints
-        if checkpoints is None or number not in checkpoints.pending or checkpoints.pending[number].committing:
+        aborted = None if self.checkpoints is None else self.checkpoints.abort(number, reason, now, failure)
+        if aborted is None:
             return
-        pending = checkpoints.abort(number, now)
-        assert pending is not None
         self._story.append(f"{now} checkpoint {number} aborted: {reason}")
-        self.actions.append(CheckpointEnded(number, tuple(pending.waiting), None, reason))
+        self.actions.append(aborted.ended)
         for slot in self.roster.connected:
             self._send(slot, Abort(number))
-        if failure:
-            checkpoints.failures += 1
-            if checkpoints.failures > checkpoints.settings.tolerated_failures:
-                checkpoints.failures = 0
-                self._fail(now, Cause(f"checkpoint {number} failed, as did those before it: {reason}", "checkpoint"))
-                return
-        if pending.final and self.status is JobStatus.RUNNING:
+        if aborted.too_many:
+            what = f"checkpoint {number} failed, as did those before it: {reason}"
+            self._fail(now, Cause(what, FailureKind.CHECKPOINT))
+        elif aborted.final and self.status is JobStatus.RUNNING:
             self._trigger(now, True)
 
-    def _abort_all(self, reason: str, now: int) -> None:
-        """The attempt is over, and so is every checkpoint of it. One whose manifest is on its way may yet be complete:
-        nobody waits for it any more, and the next claim finds it."""
-        checkpoints = self.checkpoints
-        if checkpoints is None:
-            return
-        self._committing = None
-        for pending in list(checkpoints.pending.values()):
-            checkpoints.abort(pending.id, now)
-            self.actions.append(CheckpointEnded(pending.id, tuple(pending.waiting), None, reason))
-            if pending.acks and not pending.committing:  # whoever has acked thinks no more of its file
-                self.actions.append(Delete([ack.file for ack in pending.acks.values()]))
-        checkpoints.attempt_over()
+    def _attempt_over(self, reason: str, now: int) -> None:
+        if self.checkpoints is not None:
+            self.actions.extend(self.checkpoints.attempt_over(reason, now))
+
+    # Publishing.
 
     def _publish(self, number: int, prepared: list[Prepared], recover: list[str] | None = None) -> None:
         """Has one worker make visible what sinks prepared."""
@@ -664,34 +589,16 @@ class Coordinator:
     def _folder_of_restored(self, number: int) -> str:
         """Where the files of a checkpoint are: of the restored one, which has number 0, maybe elsewhere."""
         own = self._restore is None or self._restore.run_id == self.run_id
-        return "" if own or number else self._origin_folder
+        return "" if own or number else self._origin.folder
 
     def _mark_published(self) -> None:
         """Has every manifest marked whose output is visible, and that is not marked."""
-        if self.checkpoints is None:
-            return
-        self._mark_origin()
-        for path in self.checkpoints.published(self._publications.visible_through(self.checkpoints.newest)):
-            self.actions.append(MarkPublished(path))
-
-    def _mark_origin(self) -> None:
-        """The run starts from a manifest of another one, whose output is visible now; and so is that of those before it."""
-        if self._origin_visible:
-            for path in sorted(self._origin_unmarked - self._origin_asked):
-                self._origin_asked.add(path)
-                self.actions.append(MarkPublished(path))
-
-    def marked(self, path: str, now: int) -> None:
-        """It is written down that all that a manifest has prepared is published."""
         if self.checkpoints is not None:
-            self.checkpoints.marked(path)
-        self._origin_unmarked.discard(path)
+            self._mark(self._origin.to_mark())
+            self._mark(self.checkpoints.published(self._publications.visible_through(self.checkpoints.newest)))
 
-    def not_marked(self, path: str, now: int) -> None:
-        """That could not be written down: it is asked for again with the next publication, or the next checkpoint."""
-        if self.checkpoints is not None:
-            self.checkpoints.not_marked(path)
-        self._origin_asked.discard(path)
+    def _mark(self, paths: list[str]) -> None:
+        self.actions.extend(map(MarkPublished, paths))
 
     def _restored_settled(self) -> bool:
         """Whether nobody asks any more for what the restored checkpoint had prepared: who starts from it, or from another
@@ -701,7 +608,7 @@ class Coordinator:
             return False
         if restored.run_id == self.run_id:
             return self.checkpoints.all_marked(restored.checkpoint)
-        return bool(self._origin_path) and not self._origin_unmarked and not self._spare_origin
+        return self._origin.settled
 
     def _settle(self) -> None:
         """A commit has succeeded: sinks may forget what was marked as published before it was asked for. No other driver
@@ -714,14 +621,14 @@ class Coordinator:
         if not self._publications.answered(said.number):
             return
         # What was given up is not visible: who starts from the origin with the sink publishes it.
-        if said.number == 0 and not said.skipped and self._restore is not None and self._restore is self._origin:
-            self._origin_visible = True
+        if said.number == 0 and not said.skipped and self._restore is not None:
+            self._origin.visible = self._origin.visible or self._restore is self._origin.manifest
         self._mark_published()
         self.actions.append(WasPublished())
         self._maybe_start(now)
         self._maybe_finish(now)
 
-    # Loops.
+    # Loops, and what operators say to each other.
 
     def _of_a_nest(self, index: int, message: FromWorker, now: int) -> None:
         """A worker speaks of a loop nest. While the job does not run, or does not any more, nothing follows from it."""
@@ -736,41 +643,20 @@ class Coordinator:
             if self.roster.slots[index].connected:
                 self._send(self.roster.slots[index], message)
 
-    # The end.
-
     def _relay(self, event: OperatorEvent, index: int, now: int) -> None:
         if event.source != index or not 0 <= event.target < len(self.roster.slots):
             self._fail(now, Cause(f"worker {index} sent an operator event that is not its to send"))
         elif self.roster.slots[event.target].connected:
             self._send(self.roster.slots[event.target], event)
 
-    def _all_finished(self, now: int) -> None:
-        """Every subtask has ended."""
-        if self.checkpoints is None:
-            self._move(JobStatus.FINISHING)
-            prepared = [Prepared(uid, data) for slot in self.roster.slots for uid, data in slot.prepared]
-            self._publish(0, prepared)
-            self._maybe_finish(now)
-        elif not any(pending.final for pending in self.checkpoints.pending.values()):
-            self._trigger(now, True)
-
-    def _maybe_finish(self, now: int) -> None:
-        if self._published or self.status is not JobStatus.FINISHING or self._publications.open:
-            return
-        self._published = True
-        self._leave("the job has finished", now)
+    # Failures and restarts.
 
     def _fail(self, now: int, cause: Cause) -> None:
         """Something failed: the job starts again where its strategy allows it, or ends."""
         if self._ending:
             return
-        hopeless = cause.kind in FATAL
-        if self.checkpoints is None and self.status is JobStatus.FINISHING:
-            # What is published cannot be told from what is not, and starting from nothing would write it all again.
-            hopeless = True
-            said = f"{cause.message}; of what the job has written all, a part or nothing is visible"
-            cause = replace(cause, message=said)
-        delay = None if hopeless else self.restarts.delay(now)
+        what, cause = reaction(cause, self.checkpoints is None and self.status is JobStatus.FINISHING)
+        delay = self.restarts.delay(now) if what is Reaction.RESTART else None
         if delay is None:
             self.cause = cause
             self._end(JobStatus.FAILING, "the job has failed", now)
@@ -785,63 +671,89 @@ class Coordinator:
         if self.status is not JobStatus.RESTARTING:
             self._move(JobStatus.RESTARTING)
         self.actions.append(Restarting(self.attempt, cause))
-        self._abort_all("the job was restarted", now)
-        self._resume_at = now + delay
-        self._started_at = now + delay
+        self._attempt_over("the job was restarted", now)
+        self._resume_at = self._started_at = now + delay
         self._deployed = self._beginning = False
         self._publications = Publications()
-        self._origin_asked = set()
+        self._origin.attempt_over()
         for slot in self.roster.slots:
             slot.anew()
             if slot.connected:
                 slot.clean = False
                 slot.reset_at = now
                 self._send(slot, Reset(self.attempt))
-            elif slot.launches not in slot.running or slot.launches in slot.unwanted or slot.index == cause.slot:
-                self._relaunch(slot)
+            elif slot.abandoned or slot.index == cause.slot:
+                self.actions.extend(slot.relaunch())
         if self.checkpoints is None:
-            self.incarnation += int(self._used)
-            self._used = False
-        elif not self._claiming and self._used:
-            self._claiming = True
-            self._claim_at = self._resume_at if cause.kind == "store" else now
+            self._claims.count_on()
+        else:
+            # Who waits for a pause, or for workers to drop what they run, need not wait for this as well. But where the
+            # storage is what failed, it gets the pause.
+            self._claims.want(self._resume_at if cause.kind is FailureKind.STORE else now)
             self._claim_due(now)
 
     def _claim_due(self, now: int) -> None:
-        """At once: who waits for a pause, or for workers to drop what they run, need not wait for this as well. But where
-        the storage is what failed, it gets the pause."""
-        if self._claim_at is not None and now >= self._claim_at:
-            self._claim_at = None
-            self._claim_asked_at = now
+        if self._claims.ask(now):
             self.actions.append(Claim())
+
+    def _resume(self, now: int) -> None:
+        """The pause is over."""
+        self._resume_at = None
+        self._maybe_deploy(now)
 
     def _reset_by(self, slot: Slot) -> int:
         return slot.reset_at + self.limits.leave
 
     def _reset_overdue(self, now: int) -> None:
         """User code holds a worker up: its process is ended, and another one started."""
-        for slot in self.roster.connected:
-            if not slot.clean and now >= self._reset_by(slot):
+        for slot in self.roster.holding_up():
+            if now >= self._reset_by(slot):
                 self._story.append(f"{now} worker {slot.index} does not drop what it runs")
                 self.actions.append(CloseLink(slot.index, slot.epoch))
                 self.roster.lose(slot.index)
-                self._relaunch(slot)
+                self.actions.extend(slot.relaunch())
+
+    # The end.
+
+    def _all_finished(self, now: int) -> None:
+        """Every subtask has ended."""
+        if self.checkpoints is None:
+            self._move(JobStatus.FINISHING)
+            prepared = [Prepared(uid, data) for slot in self.roster.slots for uid, data in slot.prepared]
+            self._publish(0, prepared)
+            self._maybe_finish(now)
+        elif not self.checkpoints.final_pending:
+            self._trigger(now, True)
+
+    def _maybe_finish(self, now: int) -> None:
+        if self._published or self.status is not JobStatus.FINISHING or self._publications.open:
+            return
+        self._published = True
+        self._leave("the job has finished", now)
 
     def _end(self, status: JobStatus, reason: str, now: int) -> None:
-        self._abort_all(reason, now)
+        self._attempt_over(reason, now)
         self._move(status)
         self._leave(reason, now)
 
     def _leave(self, reason: str, now: int) -> None:
         """The outcome is decided: everybody is told to leave."""
-        if self._ending_since is None:
-            self._ending_since = now
+        if self._leaving.begin(now, well=self.status is JobStatus.FINISHING):
             for slot in self.roster.connected:
                 self._send(slot, Leave(reason))
-        self._maybe_over(now)
+        self._maybe_over()
 
-    def _maybe_over(self, now: int) -> None:
-        if self._ending_since is not None and all(slot.spark_ended for slot in self.roster.slots):
+    def _kill_all(self, now: int) -> None:
+        self._leaving.killed = True
+        for slot in self.roster.slots:
+            self.actions.extend(slot.kill())
+
+    def _leave_behind(self, now: int) -> None:
+        self.left_behind = [slot.index for slot in self.roster.slots if not slot.spark_ended]
+        self._over()
+
+    def _maybe_over(self) -> None:
+        if self._leaving.since is not None and all(slot.spark_ended for slot in self.roster.slots):
             self._over()
 
     def _over(self) -> None:

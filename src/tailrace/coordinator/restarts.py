@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from tailrace.errors import CheckpointCorrupt, CheckpointsRemoved, Fenced
-
 
 @dataclass
 class Never:
@@ -76,10 +74,3 @@ class Rate:
 
 
 Strategy = Never | Fixed | Exponential | Rate
-
-
-def storage_failure(error: Exception) -> str:
-    """The kind of a failure (`Cause.kind`) by what the storage of checkpoints raised."""
-    if isinstance(error, Fenced):
-        return "fenced"
-    return "state" if isinstance(error, CheckpointCorrupt | CheckpointsRemoved) else "store"

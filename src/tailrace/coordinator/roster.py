@@ -1,9 +1,10 @@
-"""Which worker holds which slot, under which epoch, and when it was last heard."""
+"""Which worker holds which slot, under which epoch, when it was last heard, and which Spark jobs run for it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tailrace.coordinator.actions import Kill, Launch
 from tailrace.protocol.deployment import Hello, Peer, SubtaskReport
 
 
@@ -26,6 +27,8 @@ class Slot:
     """Starts whose Spark job has not ended."""
     unwanted: set[int] = field(default_factory=set)
     """Starts whose Spark job was told to end."""
+    attempt: int = 0
+    """How many times the slice of the slot was started anew. All slices are, together, for now."""
     clean: bool = True
     """Whether the worker runs nothing of an attempt that is over."""
     reset_at: int = 0
@@ -46,14 +49,37 @@ class Slot:
         """Whether no Spark job of the slot is left."""
         return not self.running
 
-    def launch(self) -> int:
-        """A Spark job is started for the slot: the number of the start."""
+    @property
+    def abandoned(self) -> bool:
+        """Whether no Spark job is left that would bring the worker that is wanted."""
+        return self.launches not in self.running or self.launches in self.unwanted
+
+    def launch(self) -> Launch:
+        """A Spark job is to be started for the slot."""
         self.launches += 1
         self.running.add(self.launches)
-        return self.launches
+        return Launch(self.index, self.launches)
+
+    def kill(self) -> list[Kill]:
+        """Whatever runs for the slot is to end."""
+        doomed = sorted(self.running - self.unwanted)
+        self.unwanted.update(doomed)
+        return [Kill(self.index, launch) for launch in doomed]
+
+    def relaunch(self) -> list[Kill | Launch]:
+        """Its worker is lost: another one is started, and what may be left of the old one is ended."""
+        return [*self.kill(), self.launch()]
+
+    def job_ended(self, launch: int) -> bool:
+        """A Spark job of the slot has ended. Whether it had been told to."""
+        told = launch in self.unwanted
+        self.running.discard(launch)
+        self.unwanted.discard(launch)
+        return told
 
     def anew(self) -> None:
-        """The job starts anew: what was known of the attempt before does not count."""
+        """The slice starts anew: what was known of the attempt before does not count."""
+        self.attempt += 1
         self.deployed = self.finished = False
         self.prepared, self.reports = [], []
 
@@ -83,6 +109,18 @@ class Roster:
     def lose(self, index: int) -> None:
         """The worker of a slot is gone."""
         self.slots[index].hello = None
+
+    def silent(self, now: int, lease: int) -> Slot | None:
+        """A slot whose worker has not been heard for `lease`."""
+        return next((slot for slot in self.connected if now - slot.heard_at >= lease), None)
+
+    def silent_at(self, lease: int) -> int | None:
+        """When a worker has been silent for `lease`, if nobody is heard until then."""
+        return min((slot.heard_at + lease for slot in self.connected), default=None)
+
+    def holding_up(self) -> list[Slot]:
+        """The slots whose workers are to drop what they run, and have not."""
+        return [slot for slot in self.connected if not slot.clean]
 
     @property
     def connected(self) -> list[Slot]:

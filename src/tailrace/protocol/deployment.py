@@ -20,7 +20,7 @@ with defaults, so an older side can be read. The coordinator never unpickles `pl
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, StrEnum
 
 import msgspec
 
@@ -112,9 +112,9 @@ class OperatorEvent(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """The worker's part failed. `kind` says whose fault it is."""
+    """The worker's part failed. `kind` says what has failed, or who erred."""
 
-    kind: str
+    kind: FailureKind
     message: str
     operator: str | None = None
     subtask: int | None = None
@@ -200,8 +200,8 @@ class PeerHello(Message, frozen=True):
     job: str
 
 
-class FailureKind(Enum):
-    """Who erred, for `Failed.kind`."""
+class FailureKind(StrEnum):
+    """What has failed, or who erred."""
 
     USER = "user"
     """The user's code or data."""
@@ -217,6 +217,36 @@ class FailureKind(Enum):
     """The storage of checkpoints did not answer."""
     INTERNAL = "internal"
     """We did."""
+
+    # The coordinator's to find; a worker does not say them.
+    WORKER = "worker"
+    """A worker was lost."""
+    CHECKPOINT = "checkpoint"
+    """Too many checkpoints failed in a row."""
+    SLOTS = "slots"
+    """The slots were not filled in time, or Spark has ended."""
+    FENCED = "fenced"
+    """A newer start of the job has taken over."""
+    SILENT = "silent"
+    """The storage of checkpoints has not answered at all."""
+
+    @property
+    def of_worker(self) -> bool:
+        """Whether a worker may say it."""
+        return self in _OF_WORKERS
+
+
+_OF_WORKERS = frozenset(
+    {
+        FailureKind.USER,
+        FailureKind.PROGRAM,
+        FailureKind.PEER,
+        FailureKind.IMPORT,
+        FailureKind.STATE,
+        FailureKind.STORE,
+        FailureKind.INTERNAL,
+    }
+)
 
 
 class Phase(Enum):

@@ -32,15 +32,15 @@ from tailrace.coordinator.actions import (
     Sweep,
     WasPublished,
 )
-from tailrace.coordinator.checkpoints import CheckpointStats
+from tailrace.coordinator.failures import storage_failure
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.progress import ProgressMaker
-from tailrace.coordinator.restarts import storage_failure
+from tailrace.coordinator.stats import CheckpointStats
 from tailrace.errors import CheckpointError, ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol import deployment, wire
-from tailrace.protocol.deployment import Heartbeat, Hello
+from tailrace.protocol.deployment import FailureKind, Heartbeat, Hello
 from tailrace.runtime.announcing import Announcer
 from tailrace.runtime.control import ControlDoor, Reply
 from tailrace.runtime.link import CONTROL, Link, LinkError, TooLarge
@@ -262,7 +262,7 @@ class JobRunner(threading.Thread):
         kept: list[dict[str, list[bytes]] | None] = [None]
         assert checkpoints is not None
         ended_well = self.crash is None and self.machine.status is JobStatus.FINISHED
-        fenced = self.machine.cause is not None and self.machine.cause.kind == "fenced"
+        fenced = self.machine.cause is not None and self.machine.cause.kind is FailureKind.FENCED
         over = (self.retain == "never" or (self.retain == "on-cancellation" and ended_well)) and not fenced
         names = checkpoints.give_up_all() if over else []
 

@@ -6,9 +6,9 @@ from collections import deque
 from typing import Any, Literal
 
 from tailrace.api.config import Checkpoint
-from tailrace.coordinator.checkpoints import CheckpointStats
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.progress import job_metrics
+from tailrace.coordinator.stats import CheckpointStats
 from tailrace.errors import JobFailed
 from tailrace.graph.explain import as_text
 from tailrace.graph.plan import Plan

@@ -19,7 +19,8 @@ from tailrace.api.environment import Environment
 from tailrace.connectors.sinks import Collect, Result, Table, remove_unfinished
 from tailrace.connectors.sources import Collection
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import Coordinator, Limits
+from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import ConfigError, level_of_user
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan

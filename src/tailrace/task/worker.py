@@ -549,7 +549,7 @@ class Worker:
     def _fail(self, kind: FailureKind, message: str, **where: Any) -> None:
         if not self.failed and self.phase is not Phase.LEFT:
             self.failed = True
-            self._say(Failed(kind.value, sendable(message), **where))
+            self._say(Failed(kind, sendable(message), **where))
 
     def _say(self, message: AnyMessage) -> None:
         self.actions.append(ToCoordinator(message))

@@ -159,10 +159,11 @@ def _old_frames_read() -> Patches:
 def _publish_before_commit() -> Patches:
     def make(commit_next: Any) -> Any:
         def early(self: Coordinator, now: int) -> None:
-            before = self._committing
+            before = None if self.checkpoints is None else self.checkpoints.committing
             commit_next(self, now)
-            if self._committing is not None and self._committing is not before:
-                self._publish(self._committing.checkpoint, self._committing.prepared)
+            made = None if self.checkpoints is None else self.checkpoints.committing
+            if made is not None and made is not before:
+                self._publish(made.checkpoint, made.prepared)
 
         return early
 

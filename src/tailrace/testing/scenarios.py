@@ -13,8 +13,9 @@ from unittest import mock
 
 import tailrace as tr
 from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.failures import HALF_PUBLISHED
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import Limits
+from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.restarts import Exponential, Fixed, Strategy
 from tailrace.errors import TailraceError
 from tailrace.testing.checker import BOOKS, Book, Ledger, check_leftovers, check_records
@@ -371,7 +372,7 @@ def _run(world: Simulation, verdict: Verdict) -> None:
 def _left_to_chance(world: Simulation) -> bool:
     """Without checkpoints, a job that was lost while it published: it says that it cannot know what is visible."""
     cause = world.coordinator.cause
-    return world.settings is None and cause is not None and "a part or nothing is visible" in cause.message
+    return world.settings is None and cause is not None and HALF_PUBLISHED in cause.message
 
 
 def _judge(world: Simulation, program: Program, book: Book, files: LoopFiles, verdict: Verdict) -> None:

@@ -34,7 +34,8 @@ from tailrace.coordinator.actions import (
 )
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import Coordinator, Limits
+from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.progress import job_metrics
 from tailrace.coordinator.restarts import Strategy
 from tailrace.errors import InternalError, JobFailed

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, MarkSwept, Sweep
-from tailrace.coordinator.restarts import storage_failure
+from tailrace.coordinator.failures import storage_failure
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, Fenced
 from tailrace.state.manifest import decode_manifest
 from tailrace.storage.reading import read_placed, read_state

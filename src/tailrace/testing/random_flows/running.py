@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tailrace as tr
+from tailrace.coordinator.failures import HALF_PUBLISHED
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import TailraceError
 from tailrace.storage.disk import DiskBackend
@@ -272,7 +273,7 @@ class _Phases:
 
     def _left_to_chance(self, world: Simulation) -> bool:
         cause = world.coordinator.cause
-        return world.settings is None and cause is not None and "a part or nothing is visible" in cause.message
+        return world.settings is None and cause is not None and HALF_PUBLISHED in cause.message
 
     def gather(self, world: Simulation) -> None:
         """What happened in a phase."""

@@ -1,0 +1,72 @@
+"""Why a job fails, and what follows from it: one table of kinds, and one pure function of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from tailrace.errors import CheckpointCorrupt, CheckpointsRemoved, Fenced
+from tailrace.protocol.deployment import FailureKind
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a job failed, or was restarted."""
+
+    message: str
+    kind: FailureKind = FailureKind.INTERNAL
+    operator: str | None = None
+    subtask: int | None = None
+    record: str | None = None
+    slot: int | None = None
+    """The slot whose worker was lost, where that was the cause."""
+
+    def described(self, more: str) -> Cause:
+        """The same cause with a text that says more."""
+        return replace(self, message=f"{self.message}; {more}")
+
+
+class Reaction(Enum):
+    """What the coordinator does about a failure."""
+
+    RESTART = "a restart"
+    """The job starts again from its newest checkpoint, where its restart strategy allows it; else it fails."""
+    FAIL = "the job fails"
+    """No restart would mend it."""
+
+
+REACTIONS: dict[FailureKind, Reaction] = {
+    FailureKind.USER: Reaction.RESTART,
+    FailureKind.PROGRAM: Reaction.FAIL,
+    FailureKind.WORKER: Reaction.RESTART,
+    FailureKind.PEER: Reaction.RESTART,
+    FailureKind.STORE: Reaction.RESTART,
+    FailureKind.CHECKPOINT: Reaction.RESTART,
+    FailureKind.IMPORT: Reaction.FAIL,
+    FailureKind.SLOTS: Reaction.FAIL,
+    FailureKind.STATE: Reaction.FAIL,
+    FailureKind.FENCED: Reaction.FAIL,
+    FailureKind.SILENT: Reaction.FAIL,
+    FailureKind.INTERNAL: Reaction.FAIL,
+}
+"""What follows from a failure of each kind. The table in `docs/protocols/recovery.md` is tested against this one."""
+
+HALF_PUBLISHED = "all, some or none of the job's output may be visible"
+
+
+def reaction(cause: Cause, publishing_without_checkpoints: bool) -> tuple[Reaction, Cause]:
+    """What follows from a failure, and the cause with what the user must know of it.
+
+    A job without checkpoints that is publishing cannot start again: nobody can tell which output is visible, and a run from
+    the beginning would write all of it once more.
+    """
+    if publishing_without_checkpoints:
+        return Reaction.FAIL, cause.described(HALF_PUBLISHED)
+    return REACTIONS[cause.kind], cause
+
+
+def storage_failure(error: Exception) -> FailureKind:
+    """The kind of a failure by what the storage of checkpoints raised."""
+    if isinstance(error, Fenced):
+        return FailureKind.FENCED
+    return FailureKind.STATE if isinstance(error, CheckpointCorrupt | CheckpointsRemoved) else FailureKind.STORE

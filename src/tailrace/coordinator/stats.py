@@ -1,0 +1,50 @@
+"""How a complete checkpoint went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.protocol.snapshot import Ack
+
+
+@dataclass(frozen=True)
+class CheckpointStats:
+    """How a complete checkpoint went. Times are int64 microseconds, of the slowest part."""
+
+    id: int
+    path: str
+    timestamp: int
+    duration: int
+    size: int
+    trigger: int
+    """What is left of the duration without the other three: travelling, waiting for a turn, commit."""
+    alignment: int
+    freeze: int
+    write: int
+    """Encoding and writing."""
+    full_size: int
+    """With the files of earlier checkpoints that it refers to."""
+    final: bool = False
+    inflight: int = 0
+
+
+def parts_of(acks: list[Ack], duration: int) -> tuple[int, int, int]:
+    """(freeze, alignment, write) of a checkpoint: the longest freeze that there was, and the other two of the subtask that
+    took longest in all. Each is measured by another clock; together they are at most the duration."""
+    freeze = max((s.freeze_micros for ack in acks for s in ack.subtasks), default=0)
+    slowest = max(
+        (
+            (s.alignment_micros + max(s.encode_micros, s.freeze_micros) + ack.write_micros, s, ack.write_micros)
+            for ack in acks
+            for s in ack.subtasks
+        ),
+        key=lambda one: one[0],
+        default=None,
+    )
+    alignment = write = 0
+    if slowest is not None:
+        _, subtask, writing = slowest
+        alignment, write = subtask.alignment_micros, max(0, subtask.encode_micros - subtask.freeze_micros) + writing
+    freeze = min(freeze, duration)
+    alignment = min(alignment, duration - freeze)
+    return freeze, alignment, min(write, duration - freeze - alignment)
