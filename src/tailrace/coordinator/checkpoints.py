@@ -10,7 +10,15 @@ from tailrace.coordinator.actions import CheckpointEnded, Commit, Delete
 from tailrace.coordinator.stats import CheckpointStats, parts_of
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.format import Placed
-from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_manifest, manifest_name, published_mark
+from tailrace.state.manifest import (
+    Manifest,
+    OperatorRecord,
+    Prepared,
+    StateFile,
+    encode_manifest,
+    manifest_name,
+    published_mark,
+)
 
 HISTORY = 100
 

@@ -177,7 +177,7 @@ class Coordinator:
         slot.heard_at = now
         if slot.clean:
             self._heard(slot, message, now)
-        elif isinstance(message, WasReset) and message.attempt == self.attempt:
+        elif isinstance(message, WasReset) and message.attempt == slot.attempt:
             # Until now it spoke of the attempt that is over; nothing of it is left.
             slot.clean = True
             self._maybe_deploy(now)
@@ -465,7 +465,7 @@ class Coordinator:
         own = restored is not None and restored.run_id == self.run_id
         folder = "" if own else self._origin.folder
         for slot in self.roster.slots:
-            self._send(slot, Deploy(self.plan, peers, self.incarnation, self.attempt, manifest, folder, own))
+            self._send(slot, Deploy(self.plan, peers, self.incarnation, slot.attempt, manifest, folder, own))
 
     def _begin(self, now: int) -> None:
         """All have deployed. What the restored checkpoint had prepared may not be published yet, and what was prepared
@@ -681,7 +681,7 @@ class Coordinator:
             if slot.connected:
                 slot.clean = False
                 slot.reset_at = now
-                self._send(slot, Reset(self.attempt))
+                self._send(slot, Reset(slot.attempt))
             elif slot.abandoned or slot.index == cause.slot:
                 self.actions.extend(slot.relaunch())
         if self.checkpoints is None:

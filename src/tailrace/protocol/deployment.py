@@ -149,7 +149,7 @@ class Deploy(Message, frozen=True):
     incarnation: int = 1
     """What every frame, file and commit of this attempt carries."""
     attempt: int = 0
-    """How many times the job was restarted before."""
+    """How many times the slice of the slot was started anew before."""
     manifest: bytes = b""
     """The checkpoint to restore, as its manifest's bytes; empty for a fresh start."""
     folder: str = ""
