@@ -15,8 +15,8 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.restarts import Fixed
 from tailrace.protocol.deployment import Deployed, Failed, FailureKind, Hello, Publish, Published, SubtasksFinished
 from tailrace.protocol.snapshot import Ack, Transaction
+from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.coordinator import JobRunner
-from tailrace.runtime.worker import WorkerConfig
 from tailrace.state.manifest import Manifest, Prepared
 from tailrace.testing.memorystore import MemoryStore
 

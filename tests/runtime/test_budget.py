@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.runtime.worker import CEILING_NANOS, MAX_BUDGET, TARGET_NANOS, Budget
+from tailrace.runtime.budget import CEILING_NANOS, MAX_BUDGET, TARGET_NANOS, Budget
 
 US, MS = 1_000, 1_000_000
 

@@ -20,13 +20,14 @@ from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.machine import Coordinator
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello, PeerHello
-from tailrace.runtime import link
+from tailrace.runtime import heart, link
 from tailrace.runtime import worker as worker_module
+from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.job import Job
 from tailrace.runtime.link import CONTROL
 from tailrace.runtime.listener import DialFailed, dial
-from tailrace.runtime.worker import WorkerConfig, WorkerProcess
+from tailrace.runtime.worker import WorkerProcess
 from tailrace.spark.shipping import dump_job, load_job
 from tailrace.task.slice import Slice
 from tailrace.task.worker import JobSpec
@@ -363,7 +364,7 @@ def test_a_peer_may_dial_while_user_code_opens(started: Any, tmp_path: Path, mon
         self.loop.unregister(self.control)  # the round goes on without it, as if it were the last of this round
         while self.config.slot and not self.listener.pending and self.machine.epoch and self.machine.slice is None:
             self.loop.poll(0.01)
-        self.loop.register(self.control, 1, lambda mask: self._ready(self.control, mask))
+        self.loop.register(self.control, 1, lambda mask: self._links._selected(self.control, mask))
         deploy(self)
 
     monkeypatch.setattr(WorkerProcess, "_control_ready", accepting)
@@ -415,7 +416,7 @@ def test_functions_are_closed_before_the_job_is_over_however_long_they_take(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: list[Any] = []
-    monkeypatch.setattr(worker_module, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(heart, "GRACE_SECONDS", 0.2)
     monkeypatch.setattr(worker_module.os, "kill", lambda *args: killed.append(args))
 
     class Slow(tr.MapFunction):

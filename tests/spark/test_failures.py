@@ -247,18 +247,18 @@ def test_workers_that_open_at_very_different_speed(jobs: Any, monkeypatch: pytes
     # Whoever is ready connects to those who are not: that must not run into the time limits of a handshake.
     class Slow(tr.MapFunction):
         def open(self, ctx: Any) -> None:
-            from tailrace.runtime import worker
+            from tailrace.runtime import dialing
 
-            worker.DIAL_SECONDS = 1.0  # in this process of Spark's pool only
+            dialing.DIAL_SECONDS = 1.0  # in this process of Spark's pool only
             time.sleep({0: 0, 1: 6, 2: 3}[ctx.subtask])
 
         def map(self, value: int) -> int:
             return value
 
         def close(self) -> None:
-            from tailrace.runtime import worker
+            from tailrace.runtime import dialing
 
-            worker.DIAL_SECONDS = 20.0
+            dialing.DIAL_SECONDS = 20.0
 
     env = jobs.env(3)
     env.from_source(tr.sources.Sequence(0, 300)).map(Slow()).rebalance().map(lambda x: x).sink_to(

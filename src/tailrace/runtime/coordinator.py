@@ -42,13 +42,13 @@ from tailrace.graph.plan import Plan
 from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import FailureKind, Heartbeat, Hello
 from tailrace.runtime.announcing import Announcer
+from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.control import ControlDoor, Reply
 from tailrace.runtime.link import CONTROL, Link, LinkError, TooLarge
 from tailrace.runtime.listener import Listener
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.slots import SlotProvider
 from tailrace.runtime.storing import StorageThread
-from tailrace.runtime.worker import WorkerConfig
 from tailrace.storage.reading import read_placed
 from tailrace.storage.scratch import remove_abandoned
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from tailrace.runtime.worker import WorkerConfig
+from tailrace.runtime.config import WorkerConfig
 
 SlotEnded = Callable[[int, str | None, bool], None]
 """Called, from any thread, when what runs a slot has ended: (slot, error or None, whether somebody cancelled it)."""

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.errors import OWN_FOLDER, ConfigError, SlotsError
+from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.slots import SlotEnded
-from tailrace.runtime.worker import WorkerConfig
 from tailrace.spark.threads import SlotThreads
 from tailrace.task.usercode import FUSED
 

@@ -1,0 +1,21 @@
+"""What a worker is told before it can be told anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """What travels in the closure of a worker's Spark task."""
+
+    slot: int
+    job: str
+    incarnation: int
+    address: tuple[str, int]
+    token: bytes
+    launch: int = 1
+    """Which start of the slot this is."""
+
+    def __repr__(self) -> str:  # the token stays out of every log and error
+        return f"WorkerConfig(slot={self.slot}, job={self.job!r}, address={self.address})"

@@ -1,0 +1,86 @@
+"""When a worker's tasks take their steps, and when what their cuts froze is encoded."""
+
+from __future__ import annotations
+
+import time
+
+from tailrace.runtime.budget import Budget
+from tailrace.task.idle import Idle
+from tailrace.task.machine import Task
+from tailrace.task.worker import Worker
+
+ENCODE_SHARE = 0.2
+"""The part of a busy worker's time that encoding a snapshot may take."""
+
+
+class Stepper:
+    """Steps the tasks of one worker, one at a time, and measures what that takes."""
+
+    def __init__(self, machine: Worker) -> None:
+        self.machine = machine
+        self._budgets: dict[int, Budget] = {}
+        """By vertex."""
+        self._busy: dict[int, int] = {}
+        """Nanoseconds in steps, by vertex."""
+        self._encode_budget = Budget()
+        self._worked = self._encoded = 0
+        """Nanoseconds of stepping and of encoding since encoding began."""
+
+    def anew(self) -> None:
+        """The attempt is over: what its steps took says nothing of the next one."""
+        self._budgets, self._busy = {}, {}
+        self._encoded = self._worked = 0
+
+    def busy_micros(self) -> dict[int, int]:
+        """How long tasks have worked in this attempt, by vertex."""
+        return {vertex: nanos // 1000 for vertex, nanos in self._busy.items()}
+
+    def step(self) -> float | None:
+        """Steps the most downstream task that can be. How long the worker may sleep now, in seconds: 0 when something
+        was done, None when only a message can give work."""
+        wakes: list[int] = []
+        for task in self.machine.tasks():
+            start = time.perf_counter_ns()
+            cuts = task.cuts
+            idle = self._step(task)
+            if idle is None:
+                took = time.perf_counter_ns() - start
+                self._worked += took
+                if task.cuts != cuts:
+                    self.machine.freeze_took(task, took // 1000)
+                ident = task.id.vertex
+                self._busy[ident] = self._busy.get(ident, 0) + took
+                self._budget(task).learn(task.last_count, took)
+                return 0.0
+            if idle.wake_at is not None:
+                wakes.append(idle.wake_at)
+            if not self.machine.stepping:
+                return 0.0
+        if self.machine.flush():
+            return 0.0
+        if not wakes:
+            return None
+        return max(0.0, min(wakes) / 1e6 - time.time())
+
+    def encode(self, wake: float | None) -> float:
+        """Encodes a portion of a snapshot: whenever there is nothing else to do, else for its share of the time."""
+        if wake == 0.0 and self._encoded * (1 - ENCODE_SHARE) > self._worked * ENCODE_SHARE:
+            return 0.0
+        start = time.perf_counter_ns()
+        limit = self._encode_budget.records
+        self.machine.encode(time.time_ns() // 1000, limit)
+        took = time.perf_counter_ns() - start
+        self._encode_budget.learn(limit, took)
+        self._encoded += took
+        if not self.machine.encoding:
+            self._encoded = self._worked = 0
+        return 0.0
+
+    def _step(self, task: Task) -> Idle | None:
+        return self.machine.step(task, time.time_ns() // 1000, self._budget(task).records)
+
+    def _budget(self, task: Task) -> Budget:
+        budget = self._budgets.get(task.id.vertex)
+        if budget is None:
+            budget = self._budgets[task.id.vertex] = Budget()
+        return budget
