@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -171,7 +172,8 @@ def ended(job: Job, store: Any, retain: str = "on-cancellation") -> list[Any]:
     runner = JobRunner(
         "job", "id", "run", plan, job.machine, NoWorkers(), store, on_end=lambda status, kept: told.append(kept)
     )
-    runner.retain = retain
+    assert job.machine.checkpoints is not None
+    job.machine.checkpoints.settings = replace(job.machine.checkpoints.settings, retain=retain)
     runner._carry_out()
     runner._finish()
     return told

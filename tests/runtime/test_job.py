@@ -180,7 +180,7 @@ def test_a_worker_that_breaks_the_protocol_is_named(
 def test_a_worker_that_talks_nonsense_to_the_coordinator_is_named(started: Any, tmp_path: Path, said: bytes) -> None:
     running = started(endless(tmp_path, 1))
     job = running.start()
-    link = running.runner._links[0, 1]
+    link = running.runner._workers.links[0, 1]
     with socket.socket(fileno=os.dup(_other_end(link))) as theirs:
         theirs.setblocking(True)
         theirs.sendall(said)

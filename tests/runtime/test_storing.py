@@ -408,11 +408,10 @@ def job(tmp_path: Path, *, checkpoints: bool, retain: str = "on-cancellation") -
     env.from_source(tr.sources.Sequence(0, None, rate=10)).sink_to(tr.sinks.TextFiles(str(tmp_path)))
     plan = env._plan(env._pending())
     limits = Limits(leave=100_000, gone=100_000)
-    settings = CheckpointSettings() if checkpoints else None
+    settings = CheckpointSettings(retain=retain) if checkpoints else None
     machine = Coordinator("job", 1, plan.slots, b"", limits, run_id="run", checkpoints=settings)
     store = NoStore()
     runner = JobRunner("job", "id", "run", plan, machine, Nobody(), store if checkpoints else None)
-    runner.retain = retain
     runner.start()
     return Job(runner, "id", "run", "job", plan), store
 

@@ -39,7 +39,7 @@ class Target:
         self.token: bytes = runner._token
         workers = [slot.hello for slot in runner.machine.roster.slots]
         self.addresses = {
-            "coordinator": runner._listener.address,
+            "coordinator": runner._workers.listener.address,
             "worker 0": (workers[0].host, workers[0].port),
             "worker 1": (workers[1].host, workers[1].port),
         }
@@ -262,7 +262,7 @@ def test_the_token_is_nowhere_to_be_read(
     token: bytes = job._runner._token
     store = jobs.spark.sparkContext._jsc.sc().statusStore()
     told = [repr(job), str(job), repr(job._runner), repr(vars(job)), job.explain(), str(job.metrics())]
-    told += [repr(job._runner._listener), repr(job._runner._provider)]
+    told += [repr(job._runner._workers.listener), repr(job._runner._provider)]
     listed = store.jobsList(None)
     told += [f"{listed.apply(i).name()} {listed.apply(i).description()}" for i in range(listed.size())]
     with pytest.raises(tr.JobFailed) as caught:
@@ -292,7 +292,7 @@ def test_a_flood_of_strangers_while_the_job_starts(jobs: Any) -> None:
     numbers = env.from_source(tr.sources.Sequence(0, 1000)).rebalance().map(lambda x: x)
     numbers.sink_to(tr.sinks.TextFiles(str(jobs.out)))
     job = jobs.start(env, running=False)
-    port = job._runner._listener.address[1]
+    port = job._runner._workers.listener.address[1]
     flood = subprocess.Popen([sys.executable, "-c", FLOOD, str(port)])
     try:
         assert job.await_termination(30)

@@ -39,6 +39,12 @@ class CheckpointSettings:
     """How many complete ones are kept."""
     origin: str = ""
     """The URL of the checkpoint folder, for the manifest."""
+    retain: str = "on-cancellation"
+    """Whether checkpoints outlive the job: "never", "on-cancellation" (and after a failure) or "always"."""
+
+    def given_up(self, well: bool) -> bool:
+        """Whether none of them outlives a job that has ended, well or not."""
+        return self.retain == "never" or (self.retain == "on-cancellation" and well)
 
 
 @dataclass

@@ -363,6 +363,15 @@ class Coordinator:
         """The driver of this machine cannot go on."""
         self._fail(now, Cause(message))
 
+    def give_up(self, crashed: bool) -> list[str] | None:
+        """The job is over, well or not; `crashed`: its driver broke. The files of its checkpoints, where these are not to
+        outlive it; None where they stay."""
+        if self.checkpoints is None:
+            return None
+        well = self.status is JobStatus.FINISHED and not crashed
+        fenced = self.cause is not None and self.cause.kind is FailureKind.FENCED  # who has taken over starts from them
+        return self.checkpoints.give_up_all() if self.checkpoints.settings.given_up(well) and not fenced else None
+
     def tick(self, now: int) -> None:
         """The clock moved: does what is due, in the order of `_deadlines`, which sees what was done before."""
         for at, act in self._deadlines():

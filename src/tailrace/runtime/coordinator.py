@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import secrets
-import selectors
 import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, assert_never
 
 from tailrace.coordinator.actions import (
+    Action,
     CheckpointEnded,
     Claim,
     CloseLink,
@@ -32,24 +31,21 @@ from tailrace.coordinator.actions import (
     Sweep,
     WasPublished,
 )
-from tailrace.coordinator.failures import storage_failure
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.progress import ProgressMaker
 from tailrace.coordinator.stats import CheckpointStats
-from tailrace.errors import CheckpointError, ProtocolViolation
+from tailrace.errors import CheckpointError
 from tailrace.graph.plan import Plan
-from tailrace.protocol import deployment, wire
-from tailrace.protocol.deployment import FailureKind, Heartbeat, Hello
+from tailrace.protocol import deployment
 from tailrace.runtime.announcing import Announcer
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.control import ControlDoor, Reply
-from tailrace.runtime.link import CONTROL, Link, LinkError, TooLarge
-from tailrace.runtime.listener import Listener
+from tailrace.runtime.doors import WorkerDoor
+from tailrace.runtime.jobstore import JobStore, Kept
+from tailrace.runtime.link import TooLarge
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.slots import SlotProvider
-from tailrace.runtime.storing import StorageThread
-from tailrace.storage.reading import read_placed
 from tailrace.storage.scratch import remove_abandoned
 
 PROGRESS_SECONDS = 1.0
@@ -83,10 +79,6 @@ class JobRunner(threading.Thread):
         self.job_name = name
         self.job_id = job_id
         self.run_id = machine.run_id
-        self.retain = "on-cancellation"
-        """Whether checkpoints outlive the job: "never", "on-cancellation" (and after a failure) or "always"."""
-        self.origin_marked: Callable[[], bool] | None = None
-        """Whether the checkpoint that the job started from is marked as published, looked up in its folder."""
         self.machine = machine
         machine.clock_offset = _micros() - _now()
         self.status = JobStatus.CREATED
@@ -98,21 +90,13 @@ class JobRunner(threading.Thread):
         self._on_end = on_end
         self._announcer = Announcer(name, on_published)
         self._provider = provider
-        self._store = store
-        """Where checkpoints are, or None for a job that takes none."""
         self._token = secrets.token_bytes(32)
         self._loop = Loop()
-        self._listener = Listener(self._token, provider.listen_host(), self._loop, self._incoming)
-        self._storage = StorageThread(self._loop, f"tailrace-storage-{name}") if store is not None else None
+        self._workers = WorkerDoor(self._token, provider.listen_host(), self._loop, machine)
+        self.store = None if store is None else JobStore(store, self._loop, name, machine, self._carry_out)
+        """Where checkpoints are, or None for a job that takes none."""
         self._door = ControlDoor(self._loop, self._asked)
-        self._links: dict[tuple[int, int], Link] = {}
-        self._pids: dict[tuple[int, int], int] = {}
-        """The process of each start of a slot."""
-        self._hearts: dict[Link, int] = {}
-        self._strangers: set[Link] = set()
         self._waiting: set[CheckpointFuture] = set()
-        self._no_workers = 0
-        """Connections that knew the token and were of no worker that is wanted."""
         self._maker = ProgressMaker(job_id, run_id, name, plan, _micros())
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
 
@@ -160,9 +144,9 @@ class JobRunner(threading.Thread):
 
     def refused(self) -> dict[str, int]:
         """Connections refused at the coordinator's and the workers' ports, by reason."""
-        found = {reason.value: count for reason, count in self._listener.refused.items() if count}
-        if self._no_workers:
-            found["no worker of this job"] = self._no_workers
+        found = {reason.value: count for reason, count in self._workers.listener.refused.items() if count}
+        if self._workers.no_workers:
+            found["no worker of this job"] = self._workers.no_workers
         for slot in self.machine.roster.slots:
             for reason, count in slot.refused.items():
                 found[reason] = found.get(reason, 0) + count
@@ -191,7 +175,7 @@ class JobRunner(threading.Thread):
 
     def _turn(self) -> None:
         self._loop.poll(self._timeout())
-        self._listener.expire(time.monotonic())
+        self._workers.listener.expire(time.monotonic())
         self.machine.tick(_now())
         if time.monotonic() >= self._next_progress:
             self._next_progress = time.monotonic() + PROGRESS_SECONDS
@@ -202,21 +186,21 @@ class JobRunner(threading.Thread):
         """A Spark job that was cancelled ends at once, its Python process up to four seconds later, and until then it may
         still write. It is gone when its link is."""
         deadline = time.monotonic() + OUTLIVE_SECONDS
-        while self._links and (left := deadline - time.monotonic()) > 0:
+        while self._workers.links and (left := deadline - time.monotonic()) > 0:
             self._loop.poll(left)
 
     def _kill_all(self) -> None:
         for slot in self.machine.roster.slots:
             for launch in slot.running:
-                self._provider.kill(slot.index, launch, self._pids.get((slot.index, launch)))
+                self._provider.kill(slot.index, launch, self._workers.pids.get((slot.index, launch)))
 
     def _timeout(self) -> float:
         waits = [self._next_progress - time.monotonic()]
         tick = self.machine.next_tick(_now())
         if tick is not None:
             waits.append((tick - _now()) / 1e6)
-        if self._listener.next_deadline is not None:
-            waits.append(self._listener.next_deadline - time.monotonic())
+        if self._workers.listener.next_deadline is not None:
+            waits.append(self._workers.listener.next_deadline - time.monotonic())
         return max(0.0, min(waits))
 
     def _report(self) -> None:
@@ -234,9 +218,7 @@ class JobRunner(threading.Thread):
     def _finish(self) -> None:
         if self.machine.roster.slots[0].reports:
             self.progress.append(self._make_report())
-        for link in [*self._links.values(), *self._hearts, *self._strangers]:
-            self._close(link)
-        self._listener.close()
+        self._workers.close()
         self._door.close()
         self._provider.close(timeout=5.0)
         remove_abandoned()  # of workers that were killed on this machine
@@ -253,66 +235,9 @@ class JobRunner(threading.Thread):
             with contextlib.suppress(Exception):
                 self._on_progress(self.progress[-1], self.status)
 
-    def _end_storage(self) -> dict[str, list[bytes]] | None:
-        """Checkpoints that are not to outlive the job go. What those that stay have prepared and nobody may have published,
-        by the uid of the sink; None where that is not known."""
-        if self._storage is None:
-            return {}
-        checkpoints = self.machine.checkpoints
-        kept: list[dict[str, list[bytes]] | None] = [None]
-        assert checkpoints is not None
-        ended_well = self.crash is None and self.machine.status is JobStatus.FINISHED
-        fenced = self.machine.cause is not None and self.machine.cause.kind is FailureKind.FENCED
-        over = (self.retain == "never" or (self.retain == "on-cancellation" and ended_well)) and not fenced
-        names = checkpoints.give_up_all() if over else []
-
-        def tidy() -> None:
-            kept[0] = {} if over and self._remove_all(names) else self._prepared()
-
-        self._storage.do(tidy)
-        self._storage.do(self._release)
-        self._storage.close(timeout=30.0)
-        return kept[0]
-
-    def _remove_all(self, names: list[str]) -> bool:
-        """In the thread of the storage: nothing of this run is to stay. False where something has to: another start may
-        have taken the job over without our having noticed, and what it starts from is ours."""
-        try:
-            newest = max(self._store.incarnations(), default=0)
-            owner = self._store.owner(newest)
-        except Exception:
-            _log.warning("job %r: its checkpoints could not be removed", self.job_name, exc_info=True)
-            return False
-        if owner is not None and owner.run_id != self.run_id:
-            return False
-        self._remove(names)
-        self._sweep(Sweep(newest + 1, []))
-        return True
-
-    def _prepared(self) -> dict[str, list[bytes]] | None:
-        """In the thread of the storage, when no commit is on its way any more: what the checkpoints that stay have prepared.
-        Whoever starts from one of them publishes it, or needs to know that it was. None where that cannot be read, or where
-        another run has taken over: it may have read our checkpoint before it was marked as published."""
-        checkpoints = self.machine.checkpoints
-        assert checkpoints is not None
-        try:
-            owner = self._store.owner(max(self._store.incarnations(), default=0))
-            if owner is not None and owner.run_id != self.run_id:
-                return None
-            newest = self._store.latest()
-            stay = [self._store.manifest(path) for path in checkpoints.kept_paths]
-            kept: dict[str, dict[bytes, None]] = {}  # the newest one is among those that stay, as a rule
-            for one in [one for each in [*stay, *([] if newest is None else newest[1:])] for one in each.prepared]:
-                data = one.data if isinstance(one.data, bytes) else read_placed(self._store, one.data)
-                kept.setdefault(one.uid, {})[data] = None
-        except Exception:
-            _log.warning("job %r: its last checkpoint cannot be read; nothing is removed", self.job_name, exc_info=True)
-            return None
-        return {uid: list(prepared) for uid, prepared in kept.items()}
-
-    def _release(self) -> None:
-        with contextlib.suppress(Exception):  # the next start finds that our process is gone
-            self._store.release(self.machine.incarnation)
+    def _end_storage(self) -> Kept | None:
+        """What checkpoints that stay have prepared and nobody may have published; None where that is not known."""
+        return {} if self.store is None else self.store.end(self.machine.give_up(crashed=self.crash is not None))
 
     # Actions.
 
@@ -321,26 +246,31 @@ class JobRunner(threading.Thread):
         while machine.actions:
             actions, machine.actions = machine.actions, []
             for action in actions:
-                if isinstance(action, Launch):
-                    self._launch(action)
-                elif isinstance(action, Send):
-                    self._send(action)
-                elif isinstance(action, CloseLink):
-                    link = self._links.pop((action.slot, action.epoch), None)
-                    if link is not None:
-                        self._close(link)
-                elif isinstance(action, Kill):
-                    self._provider.kill(action.slot, action.launch, self._pids.get((action.slot, action.launch)))
-                elif isinstance(action, StatusChanged):
-                    self._status(action.status)
-                elif isinstance(action, CheckpointEnded):
-                    self._checkpoint_ended(action)
-                elif isinstance(action, WasPublished):
-                    self._announcer.announce()
-                elif isinstance(action, Restarting):
-                    self._restarting(action)
-                else:
-                    self._store_action(action)
+                self._carry_out_one(action)
+
+    def _carry_out_one(self, action: Action) -> None:
+        match action:
+            case Launch():
+                self._launch(action)
+            case Send():
+                self._send(action)
+            case CloseLink():
+                self._workers.close_link(action.slot, action.epoch)
+            case Kill():
+                self._provider.kill(action.slot, action.launch, self._workers.pids.get((action.slot, action.launch)))
+            case StatusChanged():
+                self._status(action.status)
+            case CheckpointEnded():
+                self._checkpoint_ended(action)
+            case WasPublished():
+                self._announcer.announce()
+            case Restarting():
+                self._restarting(action)
+            case Claim() | Commit() | Delete() | Sweep() | MarkPublished() | MarkSwept():
+                assert self.store is not None
+                self.store.act(action)
+            case _:
+                assert_never(action)
 
     def _status(self, status: JobStatus) -> None:
         if not status.final:  # a final status is told once everything is cleaned up
@@ -348,7 +278,7 @@ class JobRunner(threading.Thread):
 
     def _launch(self, action: Launch) -> None:
         slot, launch = action.slot, action.launch
-        address = self._listener.address
+        address = self._workers.listener.address
         config = WorkerConfig(slot, self.job_name, self.machine.incarnation, address, self._token, launch)
         loop, machine, provider = self._loop, self.machine, self._provider
 
@@ -374,191 +304,13 @@ class JobRunner(threading.Thread):
         where = f" in operator {cause.operator!r}" if cause.operator is not None else ""
         _log.warning("job %r restarts (restart %d)%s: %s", self.job_name, action.attempt, where, cause.message)
 
-    # Storage. Each is one call in the thread for it, which tells the machine how it went.
-
-    def _store_action(self, action: Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept) -> None:
-        assert self._storage is not None
-        if isinstance(action, Claim):
-            self._storage.do(self._claim)
-        elif isinstance(action, Commit):
-            self._storage.do(lambda: self._commit(action))
-        elif isinstance(action, Delete):
-            self._storage.do(lambda: self._remove(action.names))
-        elif isinstance(action, MarkPublished):
-            self._storage.do(lambda: self._mark(action.path))
-        elif isinstance(action, MarkSwept):
-            self._storage.do(self._mark_swept)
-        else:
-            self._storage.do(lambda: self._sweep(action))
-
-    def _claim(self) -> None:
-        machine, tell = self.machine, self._tell
-        try:
-            incarnation = self._store.claim(self.run_id)
-            found = self._store.latest()
-            published = self.origin_marked is not None and self.origin_marked()
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            kind = storage_failure(error)
-            tell(lambda: machine.claim_failed(reason, _now(), kind))
-            return
-        path, manifest = found if found is not None else ("", None)
-        if published:
-            tell(machine.origin_published)
-        tell(lambda: machine.claimed(incarnation, manifest, path, _now()))
-
-    def _commit(self, action: Commit) -> None:
-        machine, number = self.machine, action.checkpoint
-        try:
-            path = self._store.commit(action.incarnation, action.after, action.checkpoint, action.data, action.needs)
-            url = self._store.url_of(path)
-        except Exception as error:
-            reason, kind = f"{type(error).__name__}: {error}", storage_failure(error)
-            self._tell(lambda: machine.not_committed(number, reason, kind, _now()))
-            return
-        self._tell(lambda: machine.committed(number, path, url, _now()))
-
-    def _remove(self, names: list[str]) -> None:
-        try:
-            self._store.delete(names)
-        except Exception:
-            _log.warning(
-                "job %r: could not delete %d old files of checkpoints", self.job_name, len(names), exc_info=True
-            )
-
-    def _mark(self, path: str) -> None:
-        machine = self.machine
-        try:
-            self._store.mark_published(path)
-        except Exception:
-            _log.warning("job %r: could not mark what was published", self.job_name, exc_info=True)
-            self._tell(lambda: machine.not_marked(path, _now()))
-            return
-        self._tell(lambda: machine.marked(path, _now()))
-
-    def _sweep(self, action: Sweep) -> None:
-        try:
-            self._store.sweep(action.incarnation, action.needed)
-        except Exception:
-            _log.warning("job %r: could not remove what an attempt left behind", self.job_name, exc_info=True)
-
-    def _mark_swept(self) -> None:
-        try:
-            self._store.mark_swept()
-        except Exception:
-            _log.warning("job %r: could not mark what was removed", self.job_name, exc_info=True)
-
-    def _tell(self, event: Callable[[], object]) -> None:
-        assert self._storage is not None
-
-        def act() -> None:
-            event()
-            self._carry_out()
-
-        self._storage.tell(act)
-
     def _send(self, action: Send) -> None:
-        link = self._links.get((action.slot, action.epoch))
-        if link is None:
-            return
         try:
-            link.send(CONTROL, wire.encode(action.message))
-            link.flush()
-            self._watch(link)
-        except LinkError as error:
-            self._lost(action.slot, action.epoch, error.reason)
+            self._workers.send(action.slot, action.epoch, action.message)
         except TooLarge as error:
             self.machine.fail(f"{type(action.message).__name__} for worker {action.slot} is too large: {error}", _now())
         if isinstance(action.message, deployment.Leave) and self.machine.status is not JobStatus.FINISHING:
-            # The worker's other thread learns from this that the job is over, even while user code blocks. After a good
-            # end users' `close` may take its time.
-            for heart in [heart for heart, slot in self._hearts.items() if slot == action.slot]:
-                self._close(heart)
-
-    # Links.
-
-    def _incoming(self, link: Link) -> None:
-        """Somebody knows the token; the first message says who it is."""
-        self._strangers.add(link)
-        self._loop.register(link, selectors.EVENT_READ, functools.partial(self._first_message, link))
-
-    def _first_message(self, link: Link, mask: int) -> None:
-        try:
-            messages = link.readable()
-            if not messages:
-                return
-            first, *rest = [wire.decode(payload) for _, payload in messages]
-        except (LinkError, ProtocolViolation):
-            self._refuse(link)
-            return
-        if isinstance(first, Hello) and not rest:  # until it is welcome a worker says nothing else
-            self._hello(link, first)
-        elif isinstance(first, Heartbeat):
-            self._strangers.discard(link)
-            self._hearts[link] = first.slot
-            self._loop.modify(link, selectors.EVENT_READ, functools.partial(self._heart_ready, link))
-        else:
-            self._refuse(link)
-
-    def _hello(self, link: Link, hello: Hello) -> None:
-        epoch = self.machine.hello(hello, _now())
-        if epoch is None:
-            self._refuse(link)
-            return
-        self._strangers.discard(link)
-        self._pids[hello.slot, hello.launch] = hello.pid
-        link.peer = f"worker {hello.slot}"
-        self._links[hello.slot, epoch] = link
-        ready = functools.partial(self._worker_ready, hello.slot, epoch, link)
-        self._loop.modify(link, selectors.EVENT_READ, ready)
-        link.ready = ready
-
-    def _refuse(self, link: Link) -> None:
-        self._no_workers += 1
-        self._close(link)
-
-    def _worker_ready(self, slot: int, epoch: int, link: Link, mask: int) -> None:
-        try:
-            if mask & selectors.EVENT_WRITE:
-                link.flush()
-                self._watch(link)
-            if mask & selectors.EVENT_READ:
-                for _, payload in link.readable():
-                    self.machine.message(slot, epoch, wire.decode(payload), _now())
-        except LinkError as error:
-            self._lost(slot, epoch, error.reason)
-        except ProtocolViolation as error:
-            self._lost(slot, epoch, f"it broke the protocol: {error}")
-
-    def _heart_ready(self, link: Link, mask: int) -> None:
-        try:
-            for _, payload in link.readable():
-                beat = wire.decode(payload)
-                if isinstance(beat, Heartbeat):
-                    self.machine.heartbeat(beat.slot, beat.pid, _now())
-        except (LinkError, ProtocolViolation):
-            self._close(link)
-
-    def _watch(self, link: Link) -> None:
-        """Asks for writability exactly while something is queued."""
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_write else 0)
-        if link.watched != wanted:
-            self._loop.modify(link, wanted, link.ready)
-            link.watched = wanted
-
-    def _lost(self, slot: int, epoch: int, reason: str) -> None:
-        link = self._links.pop((slot, epoch), None)
-        if link is not None:
-            self._close(link)
-        self.machine.link_lost(slot, epoch, reason, _now())
-
-    def _close(self, link: Link) -> None:
-        self._strangers.discard(link)
-        self._hearts.pop(link, None)
-        if link.fileno() >= 0:
-            with contextlib.suppress(KeyError):
-                self._loop.unregister(link)
-            link.close()
+            self._workers.stop_hearts(action.slot)  # after a good end users' `close` may take its time
 
 
 def _told(future: CheckpointFuture) -> dict[str, Any]:

@@ -22,6 +22,7 @@ def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSetting
         tolerated_failures=config.tolerated_failures,
         keep=config.keep,
         origin=folder,
+        retain=config.retain,
     )
 
 

@@ -17,11 +17,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, assert_never
 
 from tailrace.errors import ConfigError, ProtocolViolation
 from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Hello
+from tailrace.protocol.wire import AnyMessage
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.dialing import reach
 from tailrace.runtime.heart import Heart
@@ -39,7 +40,17 @@ from tailrace.storage.spill import SpillFiles
 from tailrace.storage.store import Store
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.slice import ToPeer
-from tailrace.task.worker import ClosePeers, ConnectPeers, Exit, JobSpec, ReadPrepared, ReadState, ToCoordinator, Worker
+from tailrace.task.worker import (
+    Action,
+    ClosePeers,
+    ConnectPeers,
+    Exit,
+    JobSpec,
+    ReadPrepared,
+    ReadState,
+    ToCoordinator,
+    Worker,
+)
 
 REPORT_NANOS = 500_000_000
 HELD_UP_SECONDS = 0.1
@@ -151,36 +162,44 @@ class WorkerProcess:
         while machine.actions:
             actions, machine.actions = machine.actions, []
             for action in actions:
-                if isinstance(action, ToPeer):
-                    link = self._peers.by_slot.get(action.slot)
-                    if link is not None:
-                        self._send(link, FRAME, action.data)
-                elif isinstance(action, ToCoordinator):
-                    if isinstance(action.message, deployment.SubtasksFinished):
-                        self._report(time.monotonic_ns())
-                    try:
-                        self._send(self.control, CONTROL, wire.encode(action.message))
-                    except TooLarge as error:
-                        self.machine.cannot_say(action.message, str(error))
-                elif isinstance(action, ConnectPeers):
-                    self._peers.connect(action.peers)
-                elif isinstance(action, ClosePeers):
-                    self._peers.close()
-                    self._stepper.anew()
-                elif isinstance(action, WriteState):
-                    self._storing().write(action)
-                elif isinstance(action, DropState):
-                    self._storing().drop(action)
-                elif isinstance(action, ReadState):
-                    self._storing().read(action)
-                elif isinstance(action, ReadPrepared):
-                    self._storing().read_prepared(action)
-                else:
-                    assert isinstance(action, Exit)
-                    self.exit_reason = action.reason
+                self._carry_out_one(action)
         for link in [self.control, *self._peers.by_slot.values()]:
             if link.queued_bytes:
                 self._links.flush(link)
+
+    def _carry_out_one(self, action: Action) -> None:
+        match action:
+            case ToPeer():
+                link = self._peers.by_slot.get(action.slot)
+                if link is not None:
+                    self._send(link, FRAME, action.data)
+            case ToCoordinator():
+                self._say(action.message)
+            case ConnectPeers():
+                self._peers.connect(action.peers)
+            case ClosePeers():
+                self._peers.close()
+                self._stepper.anew()
+            case WriteState():
+                self._storing().write(action)
+            case DropState():
+                self._storing().drop(action)
+            case ReadState():
+                self._storing().read(action)
+            case ReadPrepared():
+                self._storing().read_prepared(action)
+            case Exit():
+                self.exit_reason = action.reason
+            case _:
+                assert_never(action)
+
+    def _say(self, message: AnyMessage) -> None:
+        if isinstance(message, deployment.SubtasksFinished):
+            self._report(time.monotonic_ns())
+        try:
+            self._send(self.control, CONTROL, wire.encode(message))
+        except TooLarge as error:
+            self.machine.cannot_say(message, str(error))
 
     def _storing(self) -> WorkerStorage:
         """The thread for the storage of checkpoints, started when it is first wanted."""

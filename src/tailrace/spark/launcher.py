@@ -142,8 +142,8 @@ def submit(
         )
         tidy, published = _tidier(plan, spec.run_id), _told(plan)
         runner = JobRunner(name, run_id, run_id, plan, machine, slots, store, line, tidy, published)
-        runner.origin_marked = None if origin is None else origin.marked
-        runner.retain = "never" if config is None else config.retain
+        if runner.store is not None and origin is not None:
+            runner.store.origin_marked = origin.marked
     except BaseException:
         slots.close(0)
         if store is not None and incarnation:

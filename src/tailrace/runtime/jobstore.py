@@ -1,0 +1,177 @@
+"""What a job does in its checkpoint folder. Each piece is one call in the thread for it, and tells the coordinator how it
+went."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, MarkSwept, Sweep
+from tailrace.coordinator.failures import storage_failure
+from tailrace.coordinator.machine import Coordinator
+from tailrace.runtime.loop import Loop
+from tailrace.runtime.storing import StorageThread
+from tailrace.storage.reading import read_placed
+
+StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept
+Kept = dict[str, list[bytes]]
+"""What sinks have prepared, by their uids."""
+_log = logging.getLogger("tailrace")
+
+
+class JobStore:
+    """The storage of one job's checkpoints, as its coordinator's driver uses it."""
+
+    def __init__(self, store: Any, loop: Loop, name: str, machine: Coordinator, carry_out: Callable[[], None]) -> None:
+        self._store = store
+        self._name = name
+        self._machine = machine
+        self._carry_out = carry_out
+        """Carries out what the coordinator wants done after an event."""
+        self._thread = StorageThread(loop, f"tailrace-storage-{name}")
+        self.origin_marked: Callable[[], bool] | None = None
+        """Whether the checkpoint that the job started from is marked as published, looked up in its folder."""
+
+    def act(self, action: StoreAction) -> None:
+        """Carries out an action of the coordinator."""
+        match action:
+            case Claim():
+                self._thread.do(self._claim)
+            case Commit():
+                self._thread.do(lambda: self._commit(action))
+            case Delete():
+                self._thread.do(lambda: self._remove(action.names))
+            case MarkPublished():
+                self._thread.do(lambda: self._mark(action.path))
+            case MarkSwept():
+                self._thread.do(self._mark_swept)
+            case Sweep():
+                self._thread.do(lambda: self._sweep(action))
+            case _:
+                assert_never(action)
+
+    def end(self, surplus: list[str] | None) -> Kept | None:
+        """The job is over. `surplus`: the files of its checkpoints, where these are not to outlive it. What those that stay
+        have prepared and nobody may have published; None where that is not known."""
+        kept: list[Kept | None] = [None]
+
+        def tidy() -> None:
+            kept[0] = {} if surplus is not None and self._remove_all(surplus) else self._prepared()
+
+        self._thread.do(tidy)
+        self._thread.do(self._release)
+        self._thread.close(timeout=30.0)
+        return kept[0]
+
+    # In the thread.
+
+    def _tell(self, event: Callable[[], object]) -> None:
+        def act() -> None:
+            event()
+            self._carry_out()
+
+        self._thread.tell(act)
+
+    def _claim(self) -> None:
+        machine = self._machine
+        try:
+            incarnation = self._store.claim(machine.run_id)
+            found = self._store.latest()
+            published = self.origin_marked is not None and self.origin_marked()
+        except Exception as error:
+            reason, kind = f"{type(error).__name__}: {error}", storage_failure(error)
+            self._tell(lambda: machine.claim_failed(reason, _now(), kind))
+            return
+        path, manifest = found if found is not None else ("", None)
+        if published:
+            self._tell(machine.origin_published)
+        self._tell(lambda: machine.claimed(incarnation, manifest, path, _now()))
+
+    def _commit(self, action: Commit) -> None:
+        machine, number = self._machine, action.checkpoint
+        try:
+            path = self._store.commit(action.incarnation, action.after, number, action.data, action.needs)
+            url = self._store.url_of(path)
+        except Exception as error:
+            reason, kind = f"{type(error).__name__}: {error}", storage_failure(error)
+            self._tell(lambda: machine.not_committed(number, reason, kind, _now()))
+            return
+        self._tell(lambda: machine.committed(number, path, url, _now()))
+
+    def _remove(self, names: list[str]) -> None:
+        with self._warning(f"could not delete {len(names)} old files of checkpoints"):
+            self._store.delete(names)
+
+    def _mark(self, path: str) -> None:
+        machine = self._machine
+        try:
+            self._store.mark_published(path)
+        except Exception:
+            _log.warning("job %r: could not mark what was published", self._name, exc_info=True)
+            self._tell(lambda: machine.not_marked(path, _now()))
+            return
+        self._tell(lambda: machine.marked(path, _now()))
+
+    def _sweep(self, action: Sweep) -> None:
+        with self._warning("could not remove what an attempt left behind"):
+            self._store.sweep(action.incarnation, action.needed)
+
+    def _mark_swept(self) -> None:
+        with self._warning("could not mark what was removed"):
+            self._store.mark_swept()
+
+    def _remove_all(self, names: list[str]) -> bool:
+        """Nothing of this run is to stay. False where something has to: another start may have taken the job over without
+        our having noticed, and what it starts from is ours."""
+        try:
+            newest = max(self._store.incarnations(), default=0)
+            owner = self._store.owner(newest)
+        except Exception:
+            _log.warning("job %r: its checkpoints could not be removed", self._name, exc_info=True)
+            return False
+        if owner is not None and owner.run_id != self._machine.run_id:
+            return False
+        self._remove(names)
+        self._sweep(Sweep(newest + 1, []))
+        return True
+
+    def _prepared(self) -> Kept | None:
+        """When no commit is on its way any more: what the checkpoints that stay have prepared. Whoever starts from one of
+        them publishes it, or needs to know that it was. None where that cannot be read, or where another run has taken over:
+        it may have read our checkpoint before it was marked as published."""
+        checkpoints = self._machine.checkpoints
+        assert checkpoints is not None
+        try:
+            owner = self._store.owner(max(self._store.incarnations(), default=0))
+            if owner is not None and owner.run_id != self._machine.run_id:
+                return None
+            newest = self._store.latest()
+            stay = [self._store.manifest(path) for path in checkpoints.kept_paths]
+            kept: dict[str, dict[bytes, None]] = {}  # the newest one is among those that stay, as a rule
+            for one in [one for each in [*stay, *([] if newest is None else newest[1:])] for one in each.prepared]:
+                data = one.data if isinstance(one.data, bytes) else read_placed(self._store, one.data)
+                kept.setdefault(one.uid, {})[data] = None
+        except Exception:
+            _log.warning("job %r: its last checkpoint cannot be read; nothing is removed", self._name, exc_info=True)
+            return None
+        return {uid: list(prepared) for uid, prepared in kept.items()}
+
+    def _release(self) -> None:
+        with contextlib.suppress(Exception):  # the next start finds that our process is gone
+            self._store.release(self._machine.incarnation)
+
+    @contextlib.contextmanager
+    def _warning(self, what: str) -> Any:
+        """For what the next start does where this one could not: a failure is told in the log."""
+        try:
+            yield
+        except Exception:
+            _log.warning("job %r: %s", self._name, what, exc_info=True)
+
+
+def _now() -> int:
+    """The coordinator's clock: int64 microseconds that never go back."""
+    return time.monotonic_ns() // 1000
