@@ -246,7 +246,7 @@ class Job:
         self.committing = None
         for number in list(self.books.pending):
             self.books.abort(number, "why", 0)
-        self.books.commits = 0
+        self.books.last = 0
         for name in [name for name in self.files.contents if name not in self.books.needed]:
             del self.files.contents[name]  # the sweep
         for slot, worker in enumerate(self.workers):
