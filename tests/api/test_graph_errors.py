@@ -572,10 +572,11 @@ SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"slot_timeout": 0}, tr.ConfigError, "slot_timeout is a number of seconds above zero, not 0"),
     (
         {"parallelism": 9, "max_parallelism": 8},
-        tr.GraphError,
-        "operator 'Environment': parallelism 9 is above the maximum",
+        tr.ConfigError,
+        "parallelism is a whole number from 1 to max_parallelism (8), not 9",
     ),
-    ({"parallelism": 1.5}, tr.GraphError, "operator 'Environment': parallelism must be a whole number of at least 1"),
+    ({"parallelism": 0}, tr.ConfigError, "parallelism is a whole number from 1 to max_parallelism (128), not 0"),
+    ({"parallelism": 1.5}, tr.ConfigError, "parallelism is a whole number from 1 to max_parallelism (128), not 1.5"),
 ]
 
 

@@ -305,6 +305,15 @@ def test_the_members_of_a_job_are_those_of_its_handle() -> None:
     assert said == promised | {name for name in vars(Job) if not name.startswith("_")}
 
 
+def test_the_keys_of_metrics_are_those_of_a_job() -> None:
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(tr.sinks.Callback(lambda record: None))
+    figures = tr.testing.run(env).metrics()
+    for heading, real in (("key of `metrics()`", figures), ("key of a subtask", figures["subtasks"][0])):
+        said = [name for row in table(GUIDE / "running.md", heading, "meaning") for name in code(row[0])]
+        assert sorted(said) == sorted(real)
+
+
 def test_the_errors_are_those_there_are() -> None:
     said = {code(row[0])[0].removeprefix("tr.") for row in table(GUIDE / "running.md", "error", "means", "raised")}
     errors = {name for name in tr.__all__ if isinstance(vars(tr)[name], type) and issubclass(vars(tr)[name], Exception)}

@@ -18,7 +18,7 @@ from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError, GraphError
 from tailrace.graph import operators as ops
 from tailrace.graph.explain import as_mermaid, as_text
-from tailrace.graph.graph import MAX_SUBTASKS, GraphBuilder, check_parallelism
+from tailrace.graph.graph import MAX_SUBTASKS, GraphBuilder
 from tailrace.graph.plan import Plan, make_plan
 
 
@@ -69,7 +69,10 @@ class Environment:
         if not isinstance(slot_timeout, int | float) or slot_timeout <= 0:
             raise ConfigError(f"slot_timeout is a number of seconds above zero, not {slot_timeout!r}")
         chosen = parallelism if parallelism is not None else launcher_default(max_parallelism)
-        check_parallelism(chosen, max_parallelism, "Environment")
+        if not isinstance(chosen, int) or isinstance(chosen, bool) or not 1 <= chosen <= max_parallelism:
+            raise ConfigError(
+                f"parallelism is a whole number from 1 to max_parallelism ({max_parallelism}), not {chosen!r}"
+            )
         self._spark = spark
         self.parallelism = chosen
         self.max_parallelism = max_parallelism

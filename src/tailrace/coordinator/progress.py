@@ -169,7 +169,7 @@ def _is_instant(watermark: int | None) -> TypeGuard[int]:
     return watermark is not None and MIN_TIME < watermark < MAX_TIME
 
 
-def job_metrics(plan: Plan, reports: list[SubtaskReport]) -> dict[str, Any]:
+def job_metrics(plan: Plan, reports: list[SubtaskReport], restarts: int) -> dict[str, Any]:
     """Figures of a whole job and of every subtask: records, busy time, queued bytes, users' own counters."""
     watermark = overall_watermark(reports)
     return {
@@ -177,6 +177,7 @@ def job_metrics(plan: Plan, reports: list[SubtaskReport]) -> dict[str, Any]:
         "records_out": sum(r.records_sunk for r in reports),
         "busy_share": 0.0,
         "watermark": None if watermark is None else isoformat(watermark),
+        "restarts": restarts,
         "refused_connections": {},
         "subtasks": [
             {

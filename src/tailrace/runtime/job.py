@@ -123,9 +123,8 @@ class Job:
     def metrics(self) -> dict[str, Any]:
         """Figures of the whole job and of every subtask: records, busy time, queued bytes, users' own counters."""
         reports = [report for slot in self._runner.machine.roster.slots for report in slot.reports]
-        figures = job_metrics(self._plan, reports)
+        figures = job_metrics(self._plan, reports, self.restarts)
         figures["busy_share"] = (self.last_progress or {}).get("tailrace", {}).get("busyShare", 0.0)
-        figures["restarts"] = self.restarts
         figures["refused_connections"] = self._runner.refused()
         return figures
 

@@ -689,4 +689,4 @@ class SimulatedJob:
 
     def metrics(self) -> dict[str, Any]:
         """Figures of the whole job and of every subtask, as at the end; the shape is that of a real job's."""
-        return job_metrics(self.simulation.plan, self.simulation.reports)
+        return job_metrics(self.simulation.plan, self.simulation.reports, self.simulation.coordinator.attempt)
