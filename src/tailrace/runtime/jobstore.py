@@ -14,6 +14,7 @@ from tailrace.coordinator.failures import storage_failure
 from tailrace.coordinator.machine import Coordinator
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.storing import StorageThread
+from tailrace.storage.origins import claim_again
 from tailrace.storage.reading import read_placed
 
 StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept
@@ -78,17 +79,14 @@ class JobStore:
     def _claim(self) -> None:
         machine = self._machine
         try:
-            incarnation = self._store.claim(machine.run_id)
-            found = self._store.latest()
-            published = self.origin_marked is not None and self.origin_marked()
+            found = claim_again(self._store, machine.run_id, self.origin_marked)
         except Exception as error:
             reason, kind = f"{type(error).__name__}: {error}", storage_failure(error)
             self._tell(lambda: machine.claim_failed(reason, _now(), kind))
             return
-        path, manifest = found if found is not None else ("", None)
-        if published:
+        if found.origin_published:
             self._tell(machine.origin_published)
-        self._tell(lambda: machine.claimed(incarnation, manifest, path, _now()))
+        self._tell(lambda: machine.claimed(found.incarnation, found.manifest, found.path, _now()))
 
     def _commit(self, action: Commit) -> None:
         machine, number = self._machine, action.checkpoint

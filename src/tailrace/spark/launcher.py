@@ -9,8 +9,6 @@ import uuid
 import warnings
 from collections import abc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from tailrace.api import connectors
@@ -36,7 +34,7 @@ from tailrace.spark.shipping import check_size, dump_job, load_job
 from tailrace.spark.slots import SparkSlots, check_settings
 from tailrace.spark.tables import prepare_table
 from tailrace.state.compat import check, unpublishable
-from tailrace.state.manifest import Manifest, awaits_output, has_more
+from tailrace.storage.origins import Origin, origin_at
 from tailrace.storage.store import Store, resolve
 from tailrace.task.worker import JobSpec
 
@@ -134,8 +132,8 @@ def submit(
             restarts=strategy_of(env.restart),
             origin=None if origin is None else origin.manifest,
             origin_folder="" if origin is None else origin.folder,
-            origin_path=_own_path(origin, store),
-            origin_before=_before(origin, store),
+            origin_path="" if origin is None else origin.own_path(store),
+            origin_before=[] if origin is None else origin.before(store),
             spare_origin=origin is not None and origin.is_needed,
             abandoned=abandoned,
             nests=nests_of(plan),
@@ -157,31 +155,6 @@ def submit(
     return job
 
 
-@dataclass(frozen=True)
-class Origin:
-    """The checkpoint that a job starts from."""
-
-    manifest: Manifest
-    folder: str
-    """The URL of the job's folder that it lies in."""
-    path: str
-    """Its name there."""
-    later: tuple[tuple[str, Manifest | None], ...] = ()
-    """The checkpoints after it in that folder, with their names; None for one that cannot be read."""
-    marked: Callable[[], bool] = lambda: False
-    """Looks up whether it is marked as published by now: other starts from it may do that."""
-    earlier: tuple[tuple[str, Manifest | None], ...] = ()
-    """Those of its run before it that may have output which is not published."""
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether what its run has left under cover, and the traces of what it has published, must stay: others of its
-        checkpoints need them."""
-        run_id = self.manifest.run_id
-        later, earlier = [one for _, one in self.later], [one for _, one in self.earlier]
-        return awaits_output(later, run_id) or has_more(earlier, self.manifest)
-
-
 def find_origin(
     env: Environment, plan: Plan, name: str, wanted: str | None, allow: bool | tuple[str, ...]
 ) -> Origin | None:
@@ -198,22 +171,16 @@ def find_origin(
         store, path = resolve("latest", job=name, folder=absolute(config.dir), options=options)
     else:
         store, path = resolve(absolute(wanted), options=options)
-    manifest = store.manifest(path)
+    origin = origin_at(store, path)
+    manifest = origin.manifest
     groups = (manifest.max_parallelism, plan.graph.max_parallelism)
     check(manifest.operators, plan.graph.nodes, allow, max_parallelism=groups, prepared=manifest.prepared)
-    return Origin(
-        manifest,
-        store.url,
-        path,
-        tuple(store.later(path)),
-        partial(store.is_published, path),
-        tuple(store.earlier(path, manifest.run_id)),
-    )
+    return origin
 
 
 def _warn_of_later(origin: Origin | None, store: Store | None) -> None:
     """Going back is the user's choice; what it costs is said."""
-    if origin is None or not origin.later or not _own_path(origin, store):
+    if origin is None or not origin.later or not origin.own_path(store):
         return
     warnings.warn(
         f"checkpoint {origin.manifest.checkpoint} ({origin.path}) is not the newest of this job, which is "
@@ -221,17 +188,6 @@ def _warn_of_later(origin: Origin | None, store: Store | None) -> None:
         f"remove it, if it is to be there once. They stay, with what they have prepared: you can still start from them",
         stacklevel=level_of_user(),
     )
-
-
-def _own_path(origin: Origin | None, store: Store | None) -> str:
-    """The name of the checkpoint that a job starts from, where it lies in the job's own folder."""
-    return origin.path if origin is not None and store is not None and origin.folder == store.url else ""
-
-
-def _before(origin: Origin | None, store: Store | None) -> list[str]:
-    """The checkpoints whose output is visible when that of the origin is, where they are ours to mark."""
-    own = origin is not None and _own_path(origin, store)
-    return [name for name, one in origin.earlier if one is not None] if origin is not None and own else []
 
 
 def _warn_of_lost_output(origin: Origin | None, plan: Plan) -> None:
