@@ -62,7 +62,7 @@ def test_the_worker_is_told_once_what_is_settled() -> None:
 
 def test_a_file_with_prepared_output_stays_as_long_as_that_may_be_asked_for() -> None:
     """The first checkpoint's file holds what a sink prepared; it is not visible when the second manifest is made, which
-    therefore names that file. With keep=1 the first manifest goes, and the file stays until a manifest does without."""
+    therefore names that file. With keep=1 both manifests go once they are marked, and so does the file."""
     books = Checkpoints(CheckpointSettings(keep=1), "job", "run", 1, 128)
     file = "1/chk-1/w0-1.state"
 
@@ -78,5 +78,30 @@ def test_a_file_with_prepared_output_stays_as_long_as_that_may_be_asked_for() ->
 
     assert complete(Transaction("sink", placed(70_000), 1)) == ["1/0.manifest"], "a pointer"
     assert file not in complete()
-    books.published(2)
+    for path in books.published(2):
+        books.marked(path)
     assert file in complete()
+
+
+def test_a_manifest_that_is_not_marked_is_not_given_up() -> None:
+    """Whoever starts from it asks for its output, and a manifest that is to be deleted may be there for long: as long as a
+    checkpoint under way builds on it, or where the storage does not delete it. If it counted as deleted, sinks would forget
+    that its output was visible, and a start from it would take files that readers have taken away for lost."""
+    books = Checkpoints(CheckpointSettings(keep=1), "job", "run", 1, 128)
+
+    def complete(number: int) -> list[str]:
+        books.trigger(0, 0, False)
+        books.ack(0, Ack(number, f"1/chk-{number}/w0-1.state", 10, prepared=[Transaction("sink", b"x", number)]))
+        ready = books.ready()
+        assert ready is not None
+        books.committed(number, books.manifest(ready, 1), f"1/{number - 1}.manifest", "url", 0)
+        return books.surplus()
+
+    assert complete(1) == [] and complete(2) == []
+    assert books.published(2) == ["1/0.manifest", "1/1.manifest"]
+    books.marked("1/1.manifest")
+    books.not_marked("1/0.manifest")
+    assert complete(3) == [] and books.settled(2) == 0
+    assert books.published(3) == ["1/0.manifest", "1/2.manifest"]
+    books.marked("1/0.manifest")
+    assert {"1/0.manifest", "1/1.manifest"} <= set(complete(4)) and books.settled(2) == 2

@@ -341,9 +341,15 @@ def test_what_the_restored_checkpoint_had_is_forgotten_when_that_one_is_marked()
 
 
 def test_a_checkpoint_of_another_run_is_marked_when_its_output_is_visible() -> None:
-    origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")])
-    for path in ("7/4.manifest", ""):  # in the job's own folder, and elsewhere
-        job = Job(start_from=origin, path=path)
+    """It is forgotten then, but not by a start in a copy of the folder: who goes on in the original knows nothing of marks
+    in the copy, and asks for all of it again."""
+    for folder, path, root in (
+        ("here", "7/4.manifest", "here"),
+        ("there", "", "there"),
+        ("here", "7/4.manifest", "there"),
+    ):
+        origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")], root=root)
+        job = Job(start_from=origin, folder=folder, path=path)
         job.machine.start(job.now)
         job.hello(0)
         job.hello(1)
@@ -353,15 +359,15 @@ def test_a_checkpoint_of_another_run_is_marked_when_its_output_is_visible() -> N
         assert marks == ([MarkPublished(path)] if path else [])
         job.machine.marked(path, job.now)
         job.complete()
-        assert job.sent(Settled) == ([(0, Settled(0, True))] if path else [])
+        assert job.sent(Settled) == ([(0, Settled(0, True))] if root == "here" else [])
 
 
 def test_checkpoints_before_the_one_to_start_from_are_marked_with_it_and_nothing_is_forgotten_before() -> None:
     """A run was killed while its output was on its way: two of its checkpoints have the same output, and neither is marked.
     A start from the newer one publishes all of it. The older one can still be started from: its output is visible as well,
     and until that is written down nobody may forget that it was published."""
-    origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")])
-    job = Job(start_from=origin, path="7/2.manifest", before=["7/1.manifest"])
+    origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")], root="here")
+    job = Job(start_from=origin, folder="here", path="7/2.manifest", before=["7/1.manifest"])
     job.machine.start(job.now)
     job.hello(0)
     job.hello(1)

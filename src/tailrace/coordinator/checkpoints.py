@@ -386,8 +386,10 @@ class Checkpoints:
     # Files.
 
     def surplus(self) -> list[str]:
-        """Names (relative to the checkpoint folder of the job) that no checkpoint needs any more; forgets them."""
-        while len(self._kept) > self.settings.keep:
+        """Names (relative to the checkpoint folder of the job) that no checkpoint needs any more; forgets them. One that is
+        not marked stays, however many there are: nobody knows when it is really deleted, and until then it can be started
+        from, and asks for its output."""
+        while len(self._kept) > self.settings.keep and not (self._kept[0].prepared and not self._kept[0].marked):
             self._kept.pop(0)
         return self._unneeded()
 

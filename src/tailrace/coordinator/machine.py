@@ -504,9 +504,15 @@ class Coordinator:
         """Whether the run that wrote a manifest cannot commit any more because of us: it is ours, or one of this job in
         this folder. Another job may live on; what it has not published is not ours to remove. Nor is what a later checkpoint
         of that run needs: the user may have gone back too far, and start from it after all."""
+        if manifest.run_id == self.run_id:
+            return not self._traces_needed
+        return self._is_here(manifest) and not self._origin.spare
+
+    def _is_here(self, manifest: Manifest) -> bool:
+        """Whether another run of this job has written a manifest in this very folder: it cannot live any more, as it may
+        where this is a copy of its folder."""
         folder = self.checkpoints.settings.origin if self.checkpoints is not None else ""
-        here = manifest.job == self.job and self._origin.folder == manifest.root == folder  # else it is a copy
-        return (here and not self._origin.spare) if manifest.run_id != self.run_id else not self._traces_needed
+        return manifest.job == self.job and self._origin.folder == manifest.root == folder
 
     def _maybe_start(self, now: int) -> None:
         if self._beginning and self._filling and not self._publications.open:  # it may be ending meanwhile
@@ -617,7 +623,7 @@ class Coordinator:
             return False
         if restored.run_id == self.run_id:
             return self.checkpoints.all_marked(restored.checkpoint)
-        return self._origin.settled
+        return self._is_here(restored) and self._origin.settled
 
     def _settle(self) -> None:
         """A commit has succeeded: sinks may forget what was marked as published before it was asked for. No other driver

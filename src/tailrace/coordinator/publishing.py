@@ -17,8 +17,8 @@ class Publications:
     """The bookkeeping of one attempt; what follows from it is for the coordinator to do.
 
     Invariant U1: in an attempt nothing that a sink prepared is told to be published twice.
-    Invariant U2: `Settled` is said of a publication when every manifest that has something of it was marked as published, or
-    deleted, before a commit that has succeeded.
+    Invariant U2: `Settled` is said of a publication when every manifest that has something of it was marked as published
+    before a commit that has succeeded. None is deleted before it is marked.
     """
 
     def __init__(self) -> None:
