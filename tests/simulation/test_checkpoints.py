@@ -361,7 +361,7 @@ def test_who_went_back_too_far_finds_the_later_checkpoints_whole(ledger: Ledger)
         files,
         run_id="back",
         settings=replace(EVERY_MS, keep=5),
-        origin=(older, store.manifest(older)),
+        origin=(files, older),
     )
     assert back.run_until("RUNNING") and back.coordinator.status is JobStatus.RUNNING
     assert hidden <= {*ledger.book.prepared, *ledger.book.published}, "nothing of the first run was removed"
@@ -372,7 +372,7 @@ def test_who_went_back_too_far_finds_the_later_checkpoints_whole(ledger: Ledger)
         files,
         run_id="after all",
         settings=replace(EVERY_MS, keep=5),
-        origin=(newest, store.manifest(newest)),
+        origin=(files, newest),
     )
     assert after_all.run() is JobStatus.FINISHED
     after_all.drain()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.api.connectors import Sink, SinkContext, SinkWriter
+from tailrace.connectors.publishing import Finished, make_visible, settle
 from tailrace.errors import TailraceError
 from tailrace.state.manifest import Manifest, Prepared, decode_manifest
 from tailrace.storage.leftovers import SEAL, holds_manifest
@@ -31,8 +32,10 @@ class Book:
     removed: set[bytes] = field(default_factory=set)
     recovered: set[str] = field(default_factory=set)
     """Runs whose leftovers a sink was told to remove."""
-    settled: set[bytes] = field(default_factory=set)
-    """Transactions that nobody is to ask for again."""
+    traces: set[bytes] = field(default_factory=set)
+    """Transactions of which it is known that they were published, also when nobody sees them any more."""
+    taken: set[bytes] = field(default_factory=set)
+    """Published ones that a reader has taken away."""
     incarnation: int = 0
     """The newest one under which somebody writes."""
     committed: set[bytes] | None = None
@@ -59,6 +62,8 @@ class Ledger(Sink):
         self._incarnation = 0
         self._published: set[bytes] = set()
         """What this copy has published: that of one worker, in one attempt."""
+        self._unsettled: set[bytes] = set()
+        """Of that, what may be asked for again: its traces stay."""
 
     @property
     def book(self) -> Book:
@@ -77,35 +82,65 @@ class Ledger(Sink):
                 book.wrong.append(f"{token!r} was published, and no committed checkpoint has it")
             if token in self._published:
                 book.wrong.append(f"{token!r} was published twice, and nothing had failed")
-            if token in book.settled and self._incarnation == book.incarnation:  # who was overtaken may ask
-                book.wrong.append(f"{token!r} is to be published, and was to be forgotten before")
             self._published.add(token)
             if token in book.published:
                 book.counts["published again"] += 1
-            elif token in book.prepared:
-                book.published[token] = book.prepared.pop(token)
-                book.counts["published"] += 1
-            else:
+                if token not in book.traces and self._incarnation == book.incarnation:  # who was overtaken may ask
+                    book.wrong.append(f"{token!r} is to be published, and was to be forgotten before")
+            elif token not in book.prepared:
                 what = "was removed as a leftover before" if token in book.removed else "was never prepared"
                 book.wrong.append(f"{token!r} is to be published, and {what}")
+        self._unsettled.update(prepared)
+        make_visible([_Entry(book, token) for token in prepared])
 
     def settled(self, prepared: Sequence[bytes]) -> None:
         book = self.book
         for token in prepared:
             if token not in book.published:
                 book.wrong.append(f"{token!r} is to be forgotten, and was not published")
-            book.settled.add(token)
             book.counts["settled"] += 1
+        self._unsettled.difference_update(prepared)
+        settle([_Entry(book, token) for token in prepared])
 
     def recover(self, run_ids: Sequence[str], incarnation: int, uid: str) -> None:
         book = self.book
         book.recovered.update(run_ids)
-        for token in list(book.prepared):
+        for token in [*book.prepared, *book.traces]:
             whose, run_id, made_in, _, _ = token.decode().split("|")
-            if whose == uid and run_id in run_ids and int(made_in) < incarnation:
+            if whose != uid or run_id not in run_ids or int(made_in) >= incarnation or token in self._unsettled:
+                continue
+            if token in book.prepared:
                 del book.prepared[token]
                 book.removed.add(token)
                 book.counts["leftovers removed"] += 1
+            book.traces.discard(token)
+
+
+class _Entry(Finished):
+    """A transaction on its way to be seen, as a file sink has it."""
+
+    def __init__(self, book: Book, token: bytes) -> None:
+        self.book, self.token = book, token
+        self.name = self.trace = token.decode()
+
+    def covered(self) -> bool:
+        return self.token in self.book.prepared
+
+    def visible(self) -> bool:
+        return self.token in self.book.published and self.token not in self.book.taken
+
+    def traced(self) -> bool:
+        return self.token in self.book.traces
+
+    def leave_trace(self) -> None:
+        self.book.traces.add(self.token)
+
+    def uncover(self) -> None:
+        self.book.published[self.token] = self.book.prepared.pop(self.token)
+        self.book.counts["published"] += 1
+
+    def remove_trace(self) -> None:
+        self.book.traces.discard(self.token)
 
 
 class _Writer(SinkWriter):
@@ -134,11 +169,11 @@ class _Writer(SinkWriter):
 class WatchedFiles(MemoryFiles):
     """The storage of checkpoints of one job, under watch."""
 
-    def __init__(self, books: Iterable[Book] = ()) -> None:
-        super().__init__()
+    def __init__(self, books: Iterable[Book] = (), url: str = "memory:") -> None:
+        super().__init__(url=url)
         self.books = list(books)
         for book in self.books:
-            book.committed = set()
+            book.committed = set() if book.committed is None else book.committed
         self.wrong: list[str] = []
         self.commits = 0
         self.ended_early = 0
@@ -147,6 +182,15 @@ class WatchedFiles(MemoryFiles):
         """Checkpoints that refer to files of earlier ones."""
         self.newest: tuple[tuple[int, int], Manifest] | None = None
         """The manifest that a driver would restore now, and its place."""
+        self.lineage: dict[str, frozenset[bytes]] = {}
+        """Manifest -> all that was prepared up to it, by its run and by those that it goes on from."""
+        self._of_run: dict[str, frozenset[bytes]] = {}
+        """Run -> the same, up to the newest of its manifests."""
+
+    def begun(self, run_id: str, origin: tuple[MemoryFiles, str] | None) -> None:
+        folder, path = origin if origin is not None else (self, "")
+        assert isinstance(folder, WatchedFiles)
+        self._of_run[run_id] = folder.lineage.get(path, frozenset())
 
     def create(self, name: str, data: bytes) -> None:
         super().create(name, data)
@@ -167,9 +211,12 @@ class WatchedFiles(MemoryFiles):
         self.ended_early += ended and not manifest.final
         self.incremental += bool(manifest.older)
         self._all_there(name, manifest)
+        prepared = {self._bytes(one) for one in manifest.prepared}
+        held = self._of_run.get(manifest.run_id, frozenset()) | prepared
+        self.lineage[name] = self._of_run[manifest.run_id] = held
         for book in self.books:
             assert book.committed is not None
-            book.committed.update(self._bytes(one) for one in manifest.prepared)
+            book.committed |= prepared
 
     def _bytes(self, one: Prepared) -> bytes:
         if isinstance(one.data, bytes):

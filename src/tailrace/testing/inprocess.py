@@ -119,6 +119,7 @@ def prepared_simulation(
         env.copy_records,
         env.debug,
         checkpointing=options["checkpoints"] is not None,
+        allow_dropped_state=options.get("allow_dropped_state", False),
     )
     load = _pickling(spec) if pickled else lambda: replace(spec, plan=with_own_functions(plan, keep_first=False))
     return Simulation(plan, load, seed=seed, name=name, conditions=conditions, **options)

@@ -30,13 +30,16 @@ class MemoryFiles(Folder):
     """The folder of a job, in a dictionary; several drivers share it. What is written is there at once, as on a local
     disk: a writer that is lost leaves half a file."""
 
-    def __init__(self, fail: Fail | None = None) -> None:
-        self.url = "memory:"
+    def __init__(self, fail: Fail | None = None, url: str = "memory:") -> None:
+        self.url = url
         self.contents: dict[str, bytes | bytearray] = {}
         self.claims = 0
         """How often somebody has tried to claim: a number for each try."""
         self.fail = fail
         """Counts for whoever has none of its own."""
+
+    def begun(self, run_id: str, origin: tuple[MemoryFiles, str] | None) -> None:
+        """A run of a job begins here, from a manifest of some folder, or from nothing."""
 
     def create(self, name: str, data: bytes) -> None:
         if name in self.contents:

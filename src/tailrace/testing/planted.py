@@ -29,6 +29,7 @@ from tailrace.task.worker import Worker
 from tailrace.testing.faults import Fault
 from tailrace.testing.planted_flows import FLOW_BUGS
 from tailrace.testing.planted_loops import LOOP_BUGS
+from tailrace.testing.planted_output import OUTPUT_BUGS
 from tailrace.testing.planting import Bug, Patches, method
 from tailrace.testing.scenarios import Scenario
 
@@ -421,6 +422,7 @@ BUGS: dict[str, Bug] = {
             _acks_are_not_looked_at,
             _words_that_come_after_barriers,
         ),
+        *OUTPUT_BUGS,
         *LOOP_BUGS,
         *FLOW_BUGS,
     )

@@ -1,24 +1,20 @@
 """Whether every checkpoint of a simulated job can be restored, not only the newest.
 
 At each cut the keyed state of each operator is copied. When a manifest is committed, the whole checkpoint is read back from
-its files, and must be what the copies say; as long as it is kept, none of its files may go. And from some of them the job is
-run again: what was published before such a checkpoint, and what is published from there on, is the output.
+its files, and must be what the copies say; as long as it is kept, none of its files may go.
 """
 
 from __future__ import annotations
 
 import contextlib
 import pickle
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import msgspec
 
 from tailrace.coordinator.checkpoints import Checkpoints
-from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.elements.keys import plain_key
 from tailrace.errors import TailraceError
@@ -29,27 +25,11 @@ from tailrace.state.parts import BlockOf, FeedbackOf, MetaOf
 from tailrace.storage.leftovers import holds_manifest
 from tailrace.storage.reading import own_indexes, read_state
 from tailrace.task.snapshot import TaskSnapshot, read_meta
-from tailrace.testing.checker import BOOKS, Book, WatchedFiles
-from tailrace.testing.simulator import Simulation
+from tailrace.testing.checker import Book, WatchedFiles
 
 Entries = dict[Any, Any]
 Place = tuple[str, str]
 """(uid, table)."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """The world when a checkpoint became complete."""
-
-    name: str
-    """Its manifest."""
-    manifest: Manifest
-    contents: dict[str, bytes | bytearray]
-    claims: int
-    published: dict[bytes, list[Any]]
-    prepared: dict[bytes, list[Any]]
-    """Of what the manifest has, what was not published."""
-    settled: set[bytes]
 
 
 class Restorable:
@@ -58,8 +38,6 @@ class Restorable:
     def __init__(self, files: WatchedFiles, book: Book) -> None:
         self.files, self.book = files, book
         self.wrong: list[str] = []
-        self.points: list[Point] = []
-        """Of every checkpoint that was ever complete."""
         self.kept: dict[str, set[str]] = {}
         """Manifest -> the files that it needs, of those that nobody has given up."""
         self._cuts: dict[tuple[int, int], dict[Place, dict[int, bytes]]] = {}
@@ -131,18 +109,6 @@ class Restorable:
 
     def _committed(self, name: str, manifest: Manifest) -> None:
         self.kept[name] = {name, *(file.name for file in manifest.files), *manifest.older}
-        tokens = [self.files._bytes(one) for one in manifest.prepared]
-        self.points.append(
-            Point(
-                name,
-                manifest,
-                dict(self.files.contents),
-                self.files.claims,
-                dict(self.book.published),
-                {token: self.book.prepared[token] for token in tokens if token in self.book.prepared},
-                set(self.book.settled),
-            )
-        )
         try:
             found = content(self.files, manifest)
         except TailraceError as error:
@@ -200,33 +166,3 @@ def differs(held: Entries, found: Entries) -> str:
     other = [key for key in held if key in found and held[key] != found[key] and repr(held[key]) != repr(found[key])]
     said = [("lost", lost), ("too many", more), ("changed", other)]
     return ", ".join(f"{len(keys)} {what}, as {keys[0]!r}" for what, keys in said if keys)
-
-
-def run_again(
-    points: list[Point],
-    build: Callable[[str, WatchedFiles], Simulation],
-    check: Callable[[Book], list[str]],
-    chance: random.Random,
-    most: int = 2,
-) -> list[str]:
-    """Starts the job again from some of these checkpoints, undisturbed, as from the newest of its folder; says what is wrong
-    with the output of both runs together. `build` makes the job, given the name of its book and the folder."""
-    wrong = []
-    for point in chance.sample(points, min(most, len(points))):
-        book = BOOKS["again"] = Book(dict(point.prepared), dict(point.published), settled=set(point.settled))
-        files = WatchedFiles([book])
-        assert book.committed is not None
-        book.committed.update(point.published, point.prepared)
-        files.contents, files.claims = dict(point.contents), point.claims
-        try:
-            world = build("again", files)
-            status = world.run()
-            cause = world.coordinator.cause
-            said = [] if status is JobStatus.FINISHED else [f"it ended as {status}: {cause.message if cause else ''}"]
-            said += check(book) if not said else []
-        except TailraceError as error:
-            said = [f"{type(error).__name__}: {error.args[0]}"]
-        finally:
-            del BOOKS["again"]
-        wrong += [f"the job, run again from {point.name}: {one}" for one in [*said, *files.wrong]]
-    return wrong

@@ -24,8 +24,9 @@ from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.loop_watch import LoopFiles, LoopWatch, counting_feedback
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.programs import LOOPS, PROGRAMS, Program
-from tailrace.testing.restorable import Restorable, run_again
+from tailrace.testing.restorable import Restorable
 from tailrace.testing.simulator import Simulation
+from tailrace.testing.starts import SINK, TURNS, Again, Moments, start_again
 from tailrace.testing.world import Conditions
 
 MS = 1_000
@@ -71,6 +72,8 @@ class Scenario:
     eager: bool = False
     """Whether waves begin at any time, not only where the counts of the workers fit: they alone must find the end."""
     faults: tuple[Fault, ...] = ()
+    started_again: bool = False
+    """Whether it is started again from some of its moments; every fourth seed is, whatever this says."""
     max_turns: int = 150_000
     """After so many it is taken for one that never ends."""
 
@@ -281,21 +284,28 @@ def run_scenario(what: Scenario, *, keep_trace: bool = False) -> Verdict:
             world = build(what, program, Ledger(name), files, keep_trace)
             watch = LoopWatch(world, files)
             restorable = Restorable(files, book)
-            with counting_feedback(world.covered), restorable.watching():
+            moments = Moments(files, book, random.Random(f"tailrace moments {what.seed}"))
+            with counting_feedback(world.covered), restorable.watching(), moments.watching():
                 _run(world, verdict)
             verdict.wrong += watch.wrong + restorable.told()
             _judge(world, program, book, files, verdict)
             if not verdict.wrong:
-                _run_again(what, program, restorable, verdict)
+                _run_again(what, program, moments, verdict)
     finally:
         del BOOKS[name]
     return verdict
 
 
 def build(
-    what: Scenario, program: Program, sink: Ledger, files: MemoryFiles, keep_trace: bool, **options: Any
+    what: Scenario,
+    program: Program,
+    sink: Ledger,
+    files: MemoryFiles,
+    keep_trace: bool,
+    uid: str = SINK,
+    **options: Any,
 ) -> Simulation:
-    """The simulation of a scenario."""
+    """The simulation of a scenario. `uid`: that of its sink."""
     env = tr.Environment(
         parallelism=what.parallelism,
         max_parallelism=what.max_parallelism,
@@ -304,11 +314,13 @@ def build(
         checkpoint=tr.CheckpointConfig(dir="memory") if what.checkpoints is not None else None,
     )
     program.build(env, what.n, what.rate).sink_to(
-        sink, uid="ledger", **({} if program.sinks is None else {"parallelism": min(program.sinks, what.parallelism)})
+        sink, uid=uid, **({} if program.sinks is None else {"parallelism": min(program.sinks, what.parallelism)})
     )
+    if "allow" in options:
+        options["allow_dropped_state"] = options.pop("allow")
     return prepared_simulation(
         env,
-        name="golden",
+        name=options.pop("name", "golden"),
         seed=what.seed,
         conditions=replace(NETWORKS[what.network], max_turns=what.max_turns),
         limits=LIMITS,
@@ -409,18 +421,19 @@ def judge_files(world: Simulation, files: LoopFiles) -> Iterator[str]:
         yield f"the job has left {left[:3]} behind"
 
 
-def _run_again(what: Scenario, program: Program, restorable: Restorable, verdict: Verdict) -> None:
-    """From some checkpoints of every fourth seed, without faults."""
-    if what.seed % 4:
+def _run_again(what: Scenario, program: Program, moments: Moments, verdict: Verdict) -> None:
+    """From some moments of every fourth seed."""
+    if (what.seed % 4 and not what.started_again) or what.checkpoints is None:
         return
-    calm = replace(what, faults=())
-    verdict.wrong += run_again(
-        restorable.points,
-        lambda book, files: build(calm, program, Ledger(book), files, False, origin="latest", run_id="again"),
-        lambda book: check_records(book, program.expected(what.n), program.order),
-        random.Random(f"tailrace again {what.seed}"),
-    )
-    verdict.covered["ran again from a checkpoint"] += min(2, len(restorable.points))
+    settings = what.checkpoints
+
+    def started(book: str, files: MemoryFiles, *, late: bool, faults: tuple[Fault, ...] = (), **options: Any) -> Any:
+        taken = replace(settings, interval=None) if late else settings
+        made = replace(what, faults=faults, checkpoints=taken, max_turns=TURNS)
+        return build(made, program, Ledger(book), files, False, uid=options.pop("sink", SINK), **options)
+
+    again = Again(started, lambda book: check_records(book, program.expected(what.n), program.order))
+    verdict.wrong += start_again(moments.kept, again, random.Random(f"tailrace again {what.seed}"), verdict.covered)
 
 
 def _run_of(store: Any, incarnation: int) -> str | None:

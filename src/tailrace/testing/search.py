@@ -23,7 +23,7 @@ FIGURES = (
     "several checkpoints under way",
     "a checkpoint when some had finished",
     "a checkpoint that refers to others",
-    "ran again from a checkpoint",
+    "went on from some moment",
     "restarted",
     "killed",
     "respawned",

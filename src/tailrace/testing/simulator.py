@@ -45,8 +45,9 @@ from tailrace.protocol.deployment import Hello
 from tailrace.protocol.snapshot import Trigger
 from tailrace.runtime.settings import nests_of
 from tailrace.state.backend import Backend
-from tailrace.state.manifest import Manifest, awaits_output, has_more
+from tailrace.state.compat import check
 from tailrace.state.memory import MemoryBackend
+from tailrace.storage.origins import Origin, origin_at
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.slice import ToPeer
 from tailrace.task.worker import ClosePeers, ConnectPeers, JobSpec, ReadPrepared, ReadState, ToCoordinator, Worker
@@ -66,7 +67,10 @@ from tailrace.testing.world import (
     described,
 )
 
-__all__ = ["EPOCH", "Conditions", "SimulatedJob", "Simulation"]
+__all__ = ["EPOCH", "Conditions", "From", "SimulatedJob", "Simulation"]
+
+From = tuple[MemoryFiles, str] | Literal["latest"]
+"""The checkpoint that a job starts from: a manifest in some folder, or the newest in its own."""
 
 
 class Simulation:
@@ -85,7 +89,8 @@ class Simulation:
         checkpoints: CheckpointSettings | None = None,
         restarts: Callable[[], Strategy] | None = None,
         files: MemoryFiles | None = None,
-        origin: tuple[str, Manifest] | Literal["latest"] | None = None,
+        origin: From | None = None,
+        allow_dropped_state: bool | tuple[str, ...] = False,
         faults: Sequence[Fault] = (),
         run_id: str = "run",
     ) -> None:
@@ -124,6 +129,10 @@ class Simulation:
         """Makes the state backend of an operator's subtask."""
         self.reports: list[Any] = []
         """The last figures of every subtask, taken when its worker left."""
+        self._begun_from = origin
+        self._allowed = allow_dropped_state
+        self._elsewhere: dict[str, MemoryFiles] = {}
+        """Folders of other jobs, by their URLs."""
         self.driver = self._new_driver(origin)
 
     @property
@@ -131,26 +140,21 @@ class Simulation:
         """The coordinator of the newest driver."""
         return self.driver.coordinator
 
-    def _new_driver(self, origin: tuple[str, Manifest] | Literal["latest"] | None) -> Driver:
+    def _new_driver(self, wanted: From | None) -> Driver:
         number = len(self._drivers) + 1
         run_id = self._run_id if number == 1 else f"{self._run_id}-{number}"
-        store, incarnation, found = None, 1, None if origin == "latest" else origin
+        store, incarnation, origin = None, 1, None
         abandoned: list[str] = []
-        earlier: list[tuple[str, Manifest | None]] = []
-        if self.settings is not None:
+        settings = self.settings
+        if settings is not None:
             trouble, self.trouble = self.trouble, (0, 0.0, "error")
             store = MemoryStore(self.name, self.files, fail=self._fail)
+            settings = replace(settings, origin=store.url)
             incarnation = store.claim(run_id, takeover=True)
-            if origin == "latest":
-                found = store.latest()
             abandoned = store.abandoned()
-            if found is not None:
-                earlier = store.earlier(found[0], found[1].run_id)
+            origin = self._origin(store, wanted)
             self.trouble = trouble
-        later = [] if found is None or store is None or origin == "latest" else store.later(found[0])
-        spared = found is not None and (
-            awaits_output([one for _, one in later], found[1].run_id) or has_more([one for _, one in earlier], found[1])
-        )
+        self.files.begun(run_id, None if origin is None else (self._files_in(origin.folder), origin.path))
         coordinator = Coordinator(
             self.name,
             incarnation,
@@ -159,17 +163,18 @@ class Simulation:
             self.limits,
             run_id=run_id,
             max_parallelism=self.plan.graph.max_parallelism,
-            checkpoints=self.settings,
+            checkpoints=settings,
             restarts=self.restarts() if self.restarts is not None else None,
-            origin=None if found is None else found[1],
-            origin_path="" if found is None or store is None else found[0],
-            origin_before=[name for name, one in earlier if one is not None],
-            spare_origin=spared,
+            origin=None if origin is None else origin.manifest,
+            origin_folder="" if origin is None else origin.folder,
+            origin_path="" if origin is None else origin.own_path(store),
+            origin_before=[] if origin is None else origin.before(store),
+            spare_origin=origin is not None and origin.is_needed,
             abandoned=abandoned,
             nests=nests_of(self.plan),
         )
         self._parties += 1
-        self.driver = Driver(-self._parties, run_id, coordinator, store)
+        self.driver = Driver(-self._parties, run_id, coordinator, store, origin)
         self._drivers[self.driver.party] = self.driver
         return self.driver
 
@@ -177,6 +182,32 @@ class Simulation:
         """Another driver takes the job over, from the newest checkpoint."""
         self._new_driver("latest")
         self.start()
+
+    def _origin(self, store: MemoryStore, wanted: From | None) -> Origin | None:
+        """The checkpoint to start from, held against the dataflow as before any start. Raises `IncompatibleState`."""
+        if wanted is None:
+            return None
+        if wanted == "latest":
+            newest = store.latest()
+            if newest is None:  # nothing of its own yet: whoever starts it again begins where it began
+                begun = self._begun_from
+                return None if begun is None or begun == "latest" else self._origin(store, begun)
+            found = origin_at(store, newest[0])
+        else:
+            files, path = wanted
+            self._elsewhere[files.url] = files
+            found = origin_at(store if files is self.files else self.store_in(files.url), path)
+        manifest, graph = found.manifest, self.plan.graph
+        groups = (manifest.max_parallelism, graph.max_parallelism)
+        check(manifest.operators, graph.nodes, self._allowed, max_parallelism=groups, prepared=manifest.prepared)
+        return found
+
+    def _files_in(self, folder: str) -> MemoryFiles:
+        return self._elsewhere.get(folder, self.files)
+
+    def store_in(self, folder: str) -> MemoryStore:
+        """A folder of another job, to read from."""
+        return MemoryStore(self.name, self._files_in(folder), fail=self._fail)
 
     # Running.
 
@@ -545,7 +576,8 @@ class Simulation:
                 elif isinstance(action, CheckpointEnded):
                     self._checkpoint_ended(action)
                 elif isinstance(action, Restarting):
-                    self.causes.append(action.cause)
+                    if driver is self.driver or action.cause.kind != "user":  # who was overtaken may ask too late
+                        self.causes.append(action.cause)
                     self.count("restarted")
                     self._note(f"restart {action.attempt}: {action.cause.message}")
                 elif isinstance(action, Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept):

@@ -11,9 +11,11 @@ from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, M
 from tailrace.coordinator.failures import storage_failure
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, Fenced
 from tailrace.state.manifest import decode_manifest
+from tailrace.storage.origins import claim_again
 from tailrace.storage.reading import read_placed, read_state
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.worker import ReadPrepared, ReadState
+from tailrace.testing.memorystore import MemoryStore
 from tailrace.testing.world import Driver, Event, Process, StoreWork
 
 if TYPE_CHECKING:
@@ -110,10 +112,16 @@ def drop(world: Simulation, process: Process, action: DropState) -> None:
     ask(world, process.party, f"drop {action.name}", work)
 
 
+def _store(world: Simulation, process: Process, folder: str) -> MemoryStore:
+    """The job's own folder, or another one."""
+    own = process.driver.store
+    assert own is not None
+    return world.store_in(folder) if folder not in ("", own.url) else own
+
+
 def read(world: Simulation, process: Process, action: ReadState) -> None:
     """Reads parts of a checkpoint."""
-    store, machine = process.driver.store, process.machine
-    assert store is not None
+    store, machine = _store(world, process, action.folder), process.machine
     manifest = decode_manifest(action.manifest, "manifest")
 
     def then(parts: Any, error: Exception | None) -> None:
@@ -129,8 +137,7 @@ def read(world: Simulation, process: Process, action: ReadState) -> None:
 
 def read_prepared(world: Simulation, process: Process, action: ReadPrepared) -> None:
     """Reads what sinks have prepared."""
-    store, machine = process.driver.store, process.machine
-    assert store is not None
+    store, machine = _store(world, process, action.folder), process.machine
 
     def then(data: Any, error: Exception | None) -> None:
         if error is not None:
@@ -156,11 +163,12 @@ def of_driver(
                 kind = storage_failure(error)
                 coordinator.claim_failed(f"{type(error).__name__}: {error}", world.now, kind)
                 return
-            incarnation, found = result
-            path, manifest = found if found is not None else ("", None)
-            coordinator.claimed(incarnation, manifest, path, world.now)
+            if result.origin_published:
+                coordinator.origin_published()
+            coordinator.claimed(result.incarnation, result.manifest, result.path, world.now)
 
-        ask(world, party, "claim", lambda: (store.claim(driver.run_id), store.latest()), claimed)
+        marked_by_now = None if driver.origin is None else driver.origin.marked
+        ask(world, party, "claim", lambda: claim_again(store, driver.run_id, marked_by_now), claimed)
     elif isinstance(action, Commit):
 
         def committed(path: Any, error: Exception | None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tailrace.coordinator.machine import Coordinator
 from tailrace.elements.frames import decode as decode_frame
+from tailrace.storage.origins import Origin
 from tailrace.task.worker import Worker
 from tailrace.testing.memorystore import MemoryStore
 
@@ -73,6 +74,8 @@ class Driver:
     run_id: str
     coordinator: Coordinator
     store: MemoryStore | None
+    origin: Origin | None = None
+    """The checkpoint that it has started from."""
     alive: bool = True
     frozen_until: int = 0
     tick_at: int | None = None

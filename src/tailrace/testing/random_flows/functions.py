@@ -297,15 +297,18 @@ class Later(tr.KeyedProcessFunction):
 
 
 class Held(tr.KeyedProcessFunction):
-    """Holds what comes for some seconds of event time."""
+    """Holds what comes for some seconds of event time, but for what comes at the end of it."""
 
     waiting = tr.MapState(float, list)
 
     def __init__(self, number: int, events: Events) -> None:
         self.number, self.events = number, events
 
-    def process(self, record: Record, ctx: tr.Context) -> None:
+    def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
         due = (ctx.timestamp or 0) + HOLD
+        if due > THE_END.total_seconds():
+            yield record
+            return
         self.waiting.put(due, [*self.waiting.get(due, []), record])
         ctx.set_timer(event_time=due)
 

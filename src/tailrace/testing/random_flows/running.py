@@ -27,7 +27,7 @@ from tailrace.testing.random_flows.building import Building
 from tailrace.testing.random_flows.description import told
 from tailrace.testing.random_flows.drawing import Phase, Run
 from tailrace.testing.random_flows.interpreter import Result, expected, gathered
-from tailrace.testing.restorable import Restorable, run_again
+from tailrace.testing.restorable import Restorable
 from tailrace.testing.scenarios import (
     BROKE,
     EXPECTED_CAUSES,
@@ -38,6 +38,7 @@ from tailrace.testing.scenarios import (
     switches,
 )
 from tailrace.testing.simulator import Simulation
+from tailrace.testing.starts import SINK, Again, Moments, start_again
 from tailrace.testing.world import EPOCH
 
 LEAST, EACH = 20_000, 30
@@ -126,6 +127,7 @@ class _Phases:
         self.partly = False
         """Whether not everything need be published: the job has ended for what its merges return."""
         self.restorable = Restorable(self.files, self.book)
+        self.moments = Moments(self.files, self.book, random.Random(f"tailrace moments {self.run.seed}"))
 
     def go(self) -> None:
         """Runs them, and judges the last one; then every complete checkpoint."""
@@ -145,7 +147,7 @@ class _Phases:
             if self.now is not None:
                 world.now = self.now
             try:
-                with counting_feedback(world.covered), self.restorable.watching():
+                with counting_feedback(world.covered), self.restorable.watching(), self.moments.watching():
                     self.through(world, phase)
             except TailraceError as error:
                 wrong.append(f"{type(error).__name__}: {error.args[0]}")
@@ -162,18 +164,26 @@ class _Phases:
         return world
 
     def again(self) -> None:
-        """From some checkpoints the job is run again as it was in the last phase, without faults."""
-        last = len(self.run.phases) - 1
+        """From some moments the job is started again as it was in the last phase."""
+        if self.run.world.checkpoints is None:
+            return
+        last, settings = len(self.run.phases) - 1, self.run.world.checkpoints
         calm = replace(NETWORKS["fast"], max_turns=LEAST + EACH * self.run.flow.size)
-        self.outcome.wrong += run_again(
-            self.restorable.points,
-            lambda book, files: self._later(
-                self.world(last, self.run.phases[last], book, files, (), origin="latest", conditions=calm)
-            ),
-            lambda book: [*book.wrong, *self.expected.differences(gathered(book.records()))],
-            random.Random(f"tailrace again {self.run.seed}"),
+
+        def started(
+            book: str, files: MemoryFiles, *, late: bool, faults: tuple[Fault, ...] = (), **options: Any
+        ) -> Any:
+            taken = replace(settings, interval=None) if late else settings
+            chosen = {"conditions": calm, "checkpoints": taken} | options
+            return self._later(self.world(last, self.run.phases[last], book, files, faults, **chosen))
+
+        again = Again(
+            started,
+            lambda book: list(self.expected.differences(gathered(book.records()))),
+            lambda said: self._may_be_refused(self.run.phases[last], said),
         )
-        self.outcome.covered["ran again from a checkpoint"] += min(2, len(self.restorable.points))
+        chance = random.Random(f"tailrace again {self.run.seed}")
+        self.outcome.wrong += start_again(self.moments.kept, again, chance, self.outcome.covered)
 
     def _later(self, world: Simulation) -> Simulation:
         """Behind all that has happened so far."""
@@ -194,15 +204,16 @@ class _Phases:
         )
         counting = len({one.parallelism for one in self.run.phases}) == 1
         stream = Building(self.run.flow, env, number, counting).everything()
-        stream.sink_to(Ledger(name), uid="ledger", parallelism=self.run.flow.sink)
+        stream.sink_to(Ledger(name), uid=options.pop("sink", SINK), parallelism=self.run.flow.sink)
+        gone = tuple(f"op{step.number}" for step in self.run.flow.operators() if step.kind == "extra")
         chosen: dict[str, Any] = {
             "conditions": NETWORKS[made.network],
             "origin": "latest" if number else None,
-            "run_id": f"run{self.starts}" if name == self.name else "again",
+            "run_id": f"run{self.starts}",
         }
         world = prepared_simulation(
             env,
-            name="random",
+            name=options.pop("name", "random"),
             seed=made.seed * 8 + number,
             limits=LIMITS,
             keep_trace=self.keep_trace,
@@ -210,6 +221,7 @@ class _Phases:
             restarts=lambda: strategy(made.restarts),
             files=files,
             faults=faults,
+            allow_dropped_state=(*gone, *options.pop("allow", ())),
             **(chosen | options),
         )
         if self.folder is not None:
@@ -255,8 +267,13 @@ class _Phases:
         if self.run.flow.astray and ASTRAY in said:
             self.partly = True
             return True
-        self.size = other_size(said, phase.parallelism)
-        return self.size is not None and any(loop.feedback in ("broadcast", "mixed") for loop in self.run.flow.loops())
+        self.size = other_size(said, phase.parallelism) if self._may_be_refused(phase, said) else None
+        return self.size is not None
+
+    def _may_be_refused(self, phase: Phase, said: str) -> bool:
+        """Whether feedback need not be dealt out at the parallelism of a phase."""
+        several = any(loop.feedback in ("broadcast", "mixed") for loop in self.run.flow.loops())
+        return several and other_size(said, phase.parallelism) is not None
 
     def _all_there(self) -> Callable[[], bool]:
         """Whether everything that is to come has been published."""

@@ -1,0 +1,135 @@
+"""Bugs of output to be planted: what is published of which checkpoint, who may forget that it was, and what may go. They
+show where a job is started again, from one checkpoint or another, and readers have taken away what was visible."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from msgspec.structs import replace as replaced
+
+from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
+from tailrace.coordinator.machine import Coordinator
+from tailrace.protocol.deployment import Published
+from tailrace.state.manifest import awaits_output, has_more
+from tailrace.storage.origins import Origin
+from tailrace.task.publishing import Publisher
+from tailrace.testing.faults import Fault
+from tailrace.testing.planting import Bug, Patches, method
+from tailrace.testing.scenarios import Scenario
+
+MS = 1_000
+
+
+def _started_again(made: Scenario) -> Scenario:
+    """Several checkpoints are kept and under way, what they have is published late, and the job is started again from some
+    of its moments."""
+    settings = CheckpointSettings(
+        interval=1 * MS, tolerated_failures=10_000, max_concurrent=3, keep=(1, 3, 5)[made.seed % 3]
+    )
+    faults = [Fault(turn, "delay", turn // 7, duration=(1 + turn % 4) * MS) for turn in range(40, 900, 60)]
+    if made.seed % 2:
+        faults.append(Fault(0, "storage", duration=25, chance=0.6, outcome="any", after="Published"))
+    return replace(
+        made,
+        network=("slow", "fast")[made.seed // 2 % 2],
+        parallelism=2,
+        rate=12_000,
+        n=80,
+        checkpoints=settings,
+        faults=tuple(faults),
+        started_again=True,
+    )
+
+
+def _settled_by_number() -> Patches:
+    """What is settled goes by the number of an unmarked manifest, not by the oldest output that it carries along."""
+
+    def settled(self: Checkpoints, number: int) -> int:
+        return min([number, *(kept.checkpoint - 1 for kept in self._unmarked())])
+
+    return [method(Checkpoints, "settled", lambda _: settled)]
+
+
+def _given_up_unmarked() -> Patches:
+    """A manifest that is not kept any more counts as deleted, marked or not."""
+
+    def surplus(self: Checkpoints) -> list[str]:
+        while len(self._kept) > self.settings.keep:
+            self._kept.pop(0)
+        return self._unneeded()
+
+    return [method(Checkpoints, "surplus", lambda _: surplus)]
+
+
+def _only_the_origin_is_marked() -> Patches:
+    """Checkpoints before the one to start from, of its run, are not marked with it, and nobody waits for that."""
+    needed = property(lambda self: awaits_output([one for _, one in self.later], self.manifest.run_id))
+    return [method(Origin, "before", lambda _: lambda self, store: []), mock.patch.object(Origin, "is_needed", needed)]
+
+
+def _later_ones_forgotten() -> Patches:
+    """A start from an older checkpoint knows nothing of the later ones."""
+    needed = property(lambda self: has_more([one for _, one in self.earlier], self.manifest))
+    return [mock.patch.object(Origin, "is_needed", needed)]
+
+
+def _marked_though_given_up() -> Patches:
+    """A start that gives output up has the checkpoint marked as published all the same."""
+
+    def make(was_published: Any) -> Any:
+        def whole(self: Coordinator, said: Published, now: int) -> None:
+            was_published(self, replaced(said, skipped=False), now)
+
+        return whole
+
+    return [method(Coordinator, "_was_published", make)]
+
+
+def _marks_of_others_not_read() -> Patches:
+    """A restart does not look whether another start has published the origin."""
+    return [method(Coordinator, "origin_published", lambda _: lambda self: None)]
+
+
+def _copies_settle() -> Patches:
+    """A start in a copy of the folder has sinks forget what they have published of the original."""
+
+    def make(settled: Any) -> Any:
+        def anywhere(self: Coordinator) -> bool:
+            others = bool(self._origin_unmarked or self._spare_origin)
+            foreign = self._restore is not None and self._restore.run_id != self.run_id
+            return bool(settled(self)) or (foreign and bool(self._origin_path) and not others)
+
+        return anywhere
+
+    return [method(Coordinator, "_restored_settled", make)]
+
+
+def _lost_with_its_sink() -> Patches:
+    """What a sink has prepared that is not in the dataflow any more is passed over."""
+
+    def make(publish: Any) -> Any:
+        def passing(self: Publisher, number: int, uid: str, prepared: list[bytes]) -> None:
+            if uid in self._sinks:
+                publish(self, number, uid, prepared)
+
+        return passing
+
+    nothing: Any = mock.patch("tailrace.state.compat.unpublishable", lambda prepared, nodes: {})
+    return [nothing, method(Publisher, "_publish", make)]
+
+
+OUTPUT_BUGS = tuple(
+    Bug(name, "counted", patches, _started_again)
+    for name, patches in (
+        ("sinks forget what a later manifest carries along", _settled_by_number),
+        ("checkpoints are given up before they are marked", _given_up_unmarked),
+        ("checkpoints before the origin are not marked with it", _only_the_origin_is_marked),
+        ("a start from an older checkpoint takes what later ones need", _later_ones_forgotten),
+        ("a checkpoint is marked of which some output was given up", _marked_though_given_up),
+        ("a restart asks for what another start has published", _marks_of_others_not_read),
+        ("a start in a copy forgets what the original will ask for", _copies_settle),
+        ("output of a sink that is gone is passed over", _lost_with_its_sink),
+    )
+)
