@@ -97,9 +97,8 @@ def _copies_settle() -> Patches:
 
     def make(settled: Any) -> Any:
         def anywhere(self: Coordinator) -> bool:
-            others = bool(self._origin_unmarked or self._spare_origin)
             foreign = self._restore is not None and self._restore.run_id != self.run_id
-            return bool(settled(self)) or (foreign and bool(self._origin_path) and not others)
+            return bool(settled(self)) or (foreign and self._origin.settled)
 
         return anywhere
 

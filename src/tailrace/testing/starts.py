@@ -20,11 +20,11 @@ from unittest import mock
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import IncompatibleState, TailraceError
 from tailrace.state.manifest import published_mark
+from tailrace.storage.leftovers import holds_manifest
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.testing.faults import Fault, strike
 from tailrace.testing.simulator import Simulation
 
-_SEAL = b"tailrace-seal "
 KEPT = 16
 """So many moments of a run are kept, chosen by chance from all at which anything has changed."""
 SINK = "ledger"
@@ -334,5 +334,5 @@ class _History:
 
 def manifests(contents: Mapping[str, bytes | bytearray]) -> list[str]:
     """The checkpoints in a folder, the oldest first."""
-    found = [n for n, data in contents.items() if n.endswith(".manifest") and not bytes(data).startswith(_SEAL)]
+    found = [name for name, data in contents.items() if name.endswith(".manifest") and holds_manifest(bytes(data))]
     return sorted(found, key=lambda name: tuple(map(int, name.removesuffix(".manifest").split("/"))))
