@@ -214,6 +214,16 @@ def test_after_the_last_commit_a_crash_loses_nothing_and_repeats_nothing(ledger:
     is_right(ledger, files, counted.expected(240))
 
 
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_state_of_objects_and_members_of_enums_is_found_at_any_parallelism(ledger: Ledger, parallelism: int) -> None:
+    program, files = PROGRAMS["by_classes"], WatchedFiles([ledger.book])
+    world = simulation(program.build, ledger, files)
+    assert world.run_until("commit 4 done")
+    again = {"parallelism": parallelism, "origin": "latest", "run_id": "again", "seed": parallelism}
+    finished(simulation(program.build, ledger, files, **again))
+    is_right(ledger, files, program.expected(240), program.order)
+
+
 # Two drivers.
 
 

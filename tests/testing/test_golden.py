@@ -7,6 +7,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
@@ -150,6 +151,45 @@ def reduced(env: tr.Environment) -> tr.DataStream:
     return letters.key_by(lambda r: r[0]).reduce(lambda a, b: (a[0], f"{a[1]}-{b[1]}"[-40:]))
 
 
+class Kind(Enum):
+    INSIDE = 0
+    OUTSIDE = 1
+
+
+@dataclass(frozen=True)
+class Seat:
+    kind: Kind
+    row: Any
+
+
+class Met(tr.CoProcessFunction):
+    """Sums what came from both sides, and tells the sum when event time has passed the last of it."""
+
+    total = tr.ValueState(int, default=0)
+
+    def process1(self, value: Any, ctx: tr.Context) -> None:
+        self.total.value += value[1]
+        ctx.set_timer(event_time=1000)
+
+    def process2(self, value: Any, ctx: tr.Context) -> None:
+        self.process1((None, value.at), ctx)
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        yield ctx.key, self.total.value
+
+
+def objects(env: tr.Environment) -> tr.DataStream:
+    """Keys are objects of a dataclass, made from rows and from columns, in state, timers, windows and aggregates."""
+    numbers = env.from_source(tr.sources.Sequence(0, N))
+    rows = numbers.map(lambda i: (Seat(Kind(i % 2), i % 5), i)).assign_timestamps(lambda r: r[1], 311)
+    table = numbers.map(lambda i: (i % 2, i % 5, i)).to_columns("kind long, row long, at long")
+    table = table.assign_timestamps("at", 311)
+    met = rows.connect(table).key_by(lambda r: r[0], lambda r: Seat(Kind(r.kind), float(r.row))).process(Met())
+    windows = rows.key_by(lambda r: r[0]).window(tr.Tumbling(50)).aggregate(n=tr.Count(), last=tr.Max(lambda r: r[1]))
+    counts = table.key_by(lambda r: (Kind(r.kind), Seat(Kind.INSIDE, None))).count()
+    return met.union(windows.map(tuple), counts)
+
+
 def nothing(env: tr.Environment) -> tr.DataStream:
     """No record ever reaches the end."""
     numbers = env.from_source(tr.sources.Sequence(0, N)).filter(lambda x: False)
@@ -165,6 +205,7 @@ PROGRAMS: list[Callable[[tr.Environment], tr.DataStream]] = [
     awaited,
     heavy,
     reduced,
+    objects,
     nothing,
 ]
 

@@ -23,7 +23,7 @@ def run(**options: Any) -> Verdict:
     return run_scenario(scenario(**options))
 
 
-@pytest.mark.parametrize("program", ["sparse", "windowed", "in_columns", "visited", "nested"])
+@pytest.mark.parametrize("program", ["sparse", "by_classes", "windowed", "in_columns", "visited", "nested"])
 def test_without_faults_every_checkpoint_is_what_was_there_at_its_cut(program: str) -> None:
     verdict = run(program=program)
     assert verdict.wrong == []

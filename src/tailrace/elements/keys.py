@@ -23,6 +23,7 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest
 
 from tailrace.elements.intkeys import hashes
+from tailrace.elements.keyclasses import MemberClass, RecordClass, Refusal, key_class
 from tailrace.elements.timestamps import steady
 from tailrace.errors import TailraceError, shortened
 
@@ -71,9 +72,13 @@ def canonical_bytes(key: object) -> bytes:
     z    aware datetime                 int: microseconds from 1970-01-01 00:00 UTC
     e    timedelta (elapsed)            int: microseconds
     u    UUID                           its 16 bytes, most significant first
+    r    object of a frozen dataclass   u64 length of the name of its class, that name; then for each field what a
+                                        tuple has for each item
+    o    member of an Enum              u64 length of the name of its class, that name, the name of the member
     ===  =============================  =====================================================================
 
-    All u64 are big-endian. A numpy scalar is the Python value it stands for, a member of IntEnum or StrEnum its value,
+    All u64 are big-endian. The name of a class is `module:qualname` in UTF-8, and so is that of a member. A numpy scalar is
+    the Python value it stands for, a member of an Enum that is another of these types as well (IntEnum, StrEnum) its value,
     a pandas Timestamp or Timedelta with whole microseconds the datetime or timedelta it equals. An aware datetime is the
     instant that its fold says, whatever its zone: Python calls both passes of a repeated hour equal within one zone, and
     neither equal to the instant in another. Raises `UnsupportedKey` for everything else.
@@ -166,6 +171,35 @@ def _encode_tuple(key: tuple[object, ...]) -> bytes:
     return b"".join(parts)
 
 
+def _encode_record(key: Any) -> bytes:
+    known = key_class(type(key))
+    assert isinstance(known, RecordClass)
+    try:
+        items = known.parts(key)
+    except AttributeError as error:
+        raise _unsupported(key, f"a field has no value ({error})", "set every field when it is made") from error
+    parts = [b"r", known.prefix]
+    for field, item in zip(known.fields, items, strict=True):
+        encoded = canonical_bytes(item)
+        if encoded == b"x":
+            raise _nan_in(key, field)
+        parts += (_LENGTH.pack(len(encoded)), encoded)
+    return b"".join(parts)
+
+
+def _nan_in(key: object, field: str) -> UnsupportedKey:
+    # Within a tuple NaNs are found by identity. A dataclass compares its fields one by one, in newer versions of Python.
+    return _unsupported(key, f"its field {field!r} is a NaN, which equals nothing", "put None there, or use a tuple")
+
+
+def _encode_member(key: Enum) -> bytes:
+    known = key_class(type(key))
+    assert isinstance(known, MemberClass)
+    if not known.known(key):
+        raise _unsupported(key, "it is no member with a name of its own", "use key.value")
+    return b"o" + known.prefix + str.encode(key._name_, "utf-8", "surrogatepass")
+
+
 def _encode_date(key: date) -> bytes:
     return b"d" + _int_bytes(date.toordinal(key))
 
@@ -220,12 +254,19 @@ def _inherited_encoder(key: object) -> Callable[[Any], bytes]:
     if isinstance(key, np.generic):
         return _scalar_encoder(key)
     kind: Any = type(key)
+    known = key_class(kind)
+    if isinstance(known, RecordClass):
+        return _encode_record
+    if isinstance(known, MemberClass):
+        return _encode_member
     for base, encode in _ENCODERS.items():
         if isinstance(key, base):
             if kind.__eq__ is base.__eq__ or _is_plain_pandas_time(key):
                 return encode
             name = base.__name__
             raise _unsupported(key, f"it redefines the == of {name}", f"convert it to a plain {name}, or use a tuple")
+    if isinstance(known, Refusal):
+        raise _unsupported(key, known.why, known.advice)
     raise _unsupported(key, "it has no canonical form", _advice(key))
 
 
@@ -250,7 +291,10 @@ def _is_plain_pandas_time(key: object) -> bool:
     return isinstance(key, timedelta) and bool(getattr(key, "nanoseconds", None) == 0)
 
 
-_ANYTHING = "key by a str, bytes, int, float, Decimal, date, datetime, timedelta, UUID, None, or a tuple of these"
+_ANYTHING = (
+    "key by a str, bytes, int, float, Decimal, date, datetime, timedelta, UUID, None, a member of an Enum, or a tuple or a "
+    "frozen dataclass of these"
+)
 
 
 def _advice(key: object) -> str:
@@ -262,7 +306,7 @@ def _advice(key: object) -> str:
     if isinstance(key, dict):
         return "use a tuple: tuple(sorted(key.items()))"
     if isinstance(key, Enum):
-        return "use key.value or key.name, or make the class an IntEnum or a StrEnum"
+        return "use key.value or key.name"
     if isinstance(key, complex | np.complexfloating):
         return "use a tuple: (key.real, key.imag)"
     if isinstance(key, Fraction):
@@ -273,8 +317,6 @@ def _advice(key: object) -> str:
         return "use float(key)"
     if isinstance(key, np.ndarray):
         return "use a tuple: tuple(key.tolist())"
-    if hasattr(type(key), "__dataclass_fields__"):
-        return "use dataclasses.astuple(key), or make the class a NamedTuple"
     return _ANYTHING
 
 
@@ -330,6 +372,8 @@ def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
 #   is never stored, and it equals none that is: within its zone they have other wall clocks.
 # - NaN equals nothing, so it is never stored: each new NaN object would only take up room.
 # - tuples are equal item by item, or by identity of an item: the same holds for the bytes.
+# - An object of a frozen dataclass equals only one of the very same class with equal fields, a member of a plain Enum only
+#   itself. One that is stored has fields that may be stored.
 #
 # numpy is the exception: its numbers round the other side, or themselves, before they compare, so that
 # np.int64(-2**61 - 1) == -2.0**61. Nothing of numpy is stored, only plain twins; so let q be of numpy and k plain, with
@@ -347,9 +391,9 @@ _MISTAKABLE_HASHES = frozenset((hash(-2), hash(float("inf")), hash(float("-inf")
 _NEVER = object()
 _STORED_AS_THEY_ARE = frozenset((str, bytes, type(None), bool, date, timedelta, UUID))
 
-_LOOKUP_ERRORS = (TypeError, ValueError, ArithmeticError)
+_LOOKUP_ERRORS = (TypeError, ValueError, ArithmeticError, AttributeError)
 # What the hash or the == of a key may raise: a list, a generic timedelta64, a signalling NaN, an integer of numpy
-# against a Decimal.
+# against a Decimal, a dataclass with a field that was never set.
 
 
 class KeyGroups(dict[object, int]):
@@ -439,6 +483,9 @@ def _stored_form(key: object) -> object:
                 return _NEVER
         # The very same tuple where it will do: a lookup compares by identity first.
         return key if type(key) is tuple and all(map(is_, items, key)) else tuple(items)
+    known = key_class(type(key))
+    if isinstance(known, RecordClass):
+        return _with_parts(known, key, _stored_form)
     if isinstance(key, np.generic) and not isinstance(key, str | bytes):
         key = key.item()
     if isinstance(key, int):
@@ -586,12 +633,12 @@ _PLAIN = frozenset((int, str, bytes, type(None), bool, date, timedelta, UUID))
 
 
 def plain_key(key: Any) -> Any:
-    """The key in a form in which a dictionary finds it again, and takes no other for it; also inside tuples, and the same
-    object where nothing is to be done.
+    """The key in a form in which a dictionary finds it again, and takes no other for it; also inside tuples and
+    dataclasses, and the same object where nothing is to be done.
 
     A NaN is `NAN`, because dictionaries compare by identity first. A scalar of numpy is the Python value that it stands
     for: numpy rounds when it compares. A datetime in an hour that is repeated or skipped has a fixed offset, so that it is
-    compared as the instant it is. Named tuples keep their class.
+    compared as the instant it is. Named tuples and dataclasses keep their class.
     """
     if type(key) in _PLAIN:
         return key
@@ -603,7 +650,34 @@ def plain_key(key: Any) -> Any:
         key = key.item()
     if isinstance(key, float):
         return key if key == key else NAN
-    return NAN if isinstance(key, Decimal) and Decimal.is_nan(key) else key
+    if isinstance(key, Decimal):
+        return NAN if Decimal.is_nan(key) else key
+    return _plain_object(key)
+
+
+def _plain_object(key: Any) -> Any:
+    known = key_class(type(key))
+    if not isinstance(known, RecordClass) or _PLAIN.issuperset(map(type, known.parts(key))):
+        return key
+    return _with_parts(known, key, plain_key)
+
+
+def _with_parts(known: RecordClass, key: Any, form: Callable[[Any], Any]) -> Any:
+    """An object of a dataclass with each field in this form: the very same one where that will do, `_NEVER` where a field
+    has none."""
+    parts = known.parts(key)
+    items = tuple(map(form, parts))
+    if all(map(is_, items, parts)):
+        return key
+    return _NEVER if any(item is _NEVER for item in items) else known.made(items, known.more(key))
+
+
+def parts_of(key: Any) -> tuple[Any, ...]:
+    """What a key is compared by: the items of a tuple, the fields of a dataclass. Nothing for any other key."""
+    if isinstance(key, tuple):
+        return tuple(tuple.__iter__(key))
+    known = key_class(type(key))
+    return known.parts(key) if isinstance(known, RecordClass) else ()
 
 
 def _plain_tuple(key: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,7 +1,8 @@
 """How a value of state becomes bytes and comes back, and the layout of a block of entries.
 
 A value is pickled (protocol 5), or encoded by msgspec where its declaration asks for it: by `encoding="msgspec"`, or by
-a declared type that is a `msgspec.Struct`. Keys are always pickled: they are few kinds of immutable things.
+a declared type that is a `msgspec.Struct`. Keys are always pickled, those of classes in a way of their own
+(`elements.keypickling`).
 
 A block: version (u8), 3 zero bytes, length of the head (u32), number of single values (u32), all little-endian; the
 head, a pickle of (keys, values, keys of single values, deleted keys); a u32 length for each single value; the single
@@ -21,10 +22,13 @@ from uuid import UUID
 
 import msgspec
 
+from tailrace.elements.keypickling import dump_keys, has_classes
 from tailrace.errors import CheckpointCorrupt, ConfigError
 from tailrace.state.roundtrip import check_came_back
 
-VERSION = 1
+VERSION = 2
+_WITHOUT_CLASSES = 1
+"""The version of blocks without keys of classes. In version 1 of old such keys may be all the same, pickled as any value."""
 _HEAD = struct.Struct("<BxxxII")
 _PLAIN: frozenset[type] = frozenset(
     (type(None), bool, int, float, complex, str, bytes, Decimal, datetime, date, timedelta, UUID)
@@ -54,6 +58,11 @@ class Codec(NamedTuple):
 def pickled(value: Any) -> bytes:
     """A value by itself, pickled."""
     return pickle.dumps(value, 5)
+
+
+def pickled_key(key: Any) -> bytes:
+    """A key by itself."""
+    return dump_keys(key)
 
 
 PICKLE = Codec("pickle", pickled, pickle.loads)
@@ -169,9 +178,10 @@ class Entries(NamedTuple):
 def pack(entries: Entries) -> bytes:
     """A block."""
     keys, values, single_keys, singles, deleted = entries
-    head = pickle.dumps((keys, values, single_keys, deleted), 5)
+    head = dump_keys((keys, values, single_keys, deleted))
+    version = VERSION if has_classes(head) else _WITHOUT_CLASSES
     lengths = struct.pack(f"<{len(singles)}I", *map(len, singles))
-    return b"".join((_HEAD.pack(VERSION, len(head), len(singles)), head, lengths, *singles))
+    return b"".join((_HEAD.pack(version, len(head), len(singles)), head, lengths, *singles))
 
 
 def unpack(data: bytes | memoryview) -> Entries:
@@ -180,8 +190,10 @@ def unpack(data: bytes | memoryview) -> Entries:
     if len(view) < _HEAD.size:
         raise CheckpointCorrupt(f"a block of state is cut short: it has {len(view)} bytes")
     version, length, count = _HEAD.unpack(view[: _HEAD.size])
-    if version != VERSION:
-        raise CheckpointCorrupt(f"a block of state is of version {version}; this tailrace reads version {VERSION}")
+    if version not in (_WITHOUT_CLASSES, VERSION):
+        raise CheckpointCorrupt(
+            f"a block of state is of version {version}; this tailrace reads up to version {VERSION}"
+        )
     at = _HEAD.size + length
     keys, values, single_keys, deleted = pickle.loads(view[_HEAD.size : at])
     lengths = struct.unpack(f"<{count}I", view[at : at + 4 * count])
@@ -191,3 +203,8 @@ def unpack(data: bytes | memoryview) -> Entries:
         singles.append(view[at : at + size])
         at += size
     return Entries(keys, values, single_keys, singles, deleted)
+
+
+def checks_classes(data: bytes | memoryview) -> bool:
+    """Whether the keys of classes in a block that could be read are compared with the classes of today by that."""
+    return bool(_HEAD.unpack(memoryview(data)[: _HEAD.size])[0] == VERSION)

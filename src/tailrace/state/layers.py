@@ -18,11 +18,25 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import chain, islice
 from typing import Any
 
+from tailrace.elements.keyclasses import key_class
+from tailrace.elements.keypickling import ChangedKeyClass
 from tailrace.elements.keys import KeyGroups, UnsupportedKey, plain_key
 from tailrace.elements.pickling import advice
 from tailrace.errors import IncompatibleState, InternalError, TailraceError, UserCodeError, shortened
 from tailrace.state.backend import Block
-from tailrace.state.codecs import Codec, Entries, codec_for, decoder, immutable, pack, pickled, type_name, unpack
+from tailrace.state.codecs import (
+    Codec,
+    Entries,
+    checks_classes,
+    codec_for,
+    decoder,
+    immutable,
+    pack,
+    pickled,
+    pickled_key,
+    type_name,
+    unpack,
+)
 from tailrace.state.format import TableInfo
 from tailrace.state.tables import Base, MemoryBase, Table
 
@@ -444,7 +458,7 @@ class LayeredBackend:
 
     def _check_key(self, table: Table, key: Any) -> None:
         try:
-            pickled(key)
+            pickled_key(key)
         except Exception as error:
             what = f"the key {shortened(key, 80)} of state {table.name!r} cannot be saved"
             raise self._user_error(f"{what} ({type(error).__name__}: {error}); {advice(error)}") from error
@@ -509,7 +523,11 @@ class LayeredBackend:
         decode = decoder(table.encoding, mine.kind, mine.type, mine.name)
         try:
             found = unpack(data)
+            if not checks_classes(data):
+                self._check_groups(mine, group, found)
             self._load(mine, group, found, decode, table.encoding == mine.codec.name)
+        except ChangedKeyClass as error:
+            raise self._changed(table, str(error)) from error
         except TailraceError:
             raise
         except Exception as error:
@@ -518,6 +536,21 @@ class LayeredBackend:
                 f"({table.type or 'of no declared type'}, {table.encoding}) cannot be read as {type_name(mine.type)}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+
+    def _check_groups(self, table: Table, group: int, found: Entries) -> None:
+        """Keys of classes that were written before classes were compared. What the class makes of them now may be another
+        key, and that is nearly always of another key group."""
+        for key in chain(found.keys, found.single_keys, found.deleted):
+            inner = key if table.group_by is None else table.group_by(key)
+            if key_class(type(inner)) is not None and self._group_of(table, key) != group:
+                raise self._changed(table.info, f"{shortened(key, 80)} is another key now: its class was changed")
+
+    def _changed(self, table: TableInfo, what: str) -> IncompatibleState:
+        return IncompatibleState(
+            f"operator {self.operator!r} (uid {self.uid!r}): the keys of state {table.name!r} in the checkpoint cannot be "
+            f"read: {what}; a key is found again by the name of its class and of its fields, or by the name of an Enum's "
+            f"member: take the old class for the key again, or give the operator another uid to begin without its state"
+        )
 
     def _declared(self, table: TableInfo) -> Table | None:
         mine = self.tables.get(table.name)

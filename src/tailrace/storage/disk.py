@@ -22,7 +22,7 @@ from typing import Any
 
 from tailrace.elements.keys import canonical_bytes, plain_key
 from tailrace.errors import ConfigError
-from tailrace.state.codecs import Codec, immutable, pickled
+from tailrace.state.codecs import Codec, immutable, pickled_key
 from tailrace.state.layers import Generation, LayeredBackend
 from tailrace.state.tables import MISSING, Base, Entry, Table
 
@@ -95,7 +95,7 @@ class DiskBase:
         if self.cache.pop(key, MISSING) is MISSING and self._db.get(place) is None:
             self.count += 1
             self.alive[group] = self.alive.get(group, 0) + 1
-        named = pickled(key)
+        named = pickled_key(key)
         self._writing().put(place, b"".join((_LENGTH.pack(len(named)), named, data)))
         return data
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from tailrace.elements.keys import NAN, key_group
@@ -18,6 +19,21 @@ from tailrace.task.chains import GroupChains
 
 Make = Callable[[], Backend]
 GROUPS = 128
+
+
+class Kind(Enum):
+    """Keys of a class, in checks."""
+
+    SMALL = 1
+    LARGE = 2
+
+
+@dataclass(frozen=True)
+class Box:
+    """The same, with fields."""
+
+    kind: Kind
+    content: Any
 
 
 @dataclass
@@ -251,8 +267,10 @@ def check_mixed_life(make: Make) -> None:
 
 
 def check_keys(make: Make) -> None:
-    """Keys that are equal are one key, whatever their types; None, NaN and tuples are keys; all survive a restore."""
+    """Keys that are equal are one key, whatever their types; None, NaN, tuples, members of Enums and objects of frozen
+    dataclasses are keys; all survive a restore."""
     keys: list[Any] = [None, NAN, 1, "1", b"1", (1, "a"), ("a", NAN), 2.5, -1, ""]
+    keys += [Kind.SMALL, Kind.LARGE, Box(Kind.SMALL, 1), Box(Kind.LARGE, (1, NAN)), (Kind.SMALL, Box(Kind.SMALL, None))]
     backend, files = make(), Files()
     table = backend.table("t")
     for key in keys:
@@ -260,6 +278,7 @@ def check_keys(make: Make) -> None:
     files.take(backend, 1)
     files.confirm(backend, 1)
     assert table[1.0] == table[True] == table[1]
+    assert table[Box(Kind.SMALL, True)] == table[Box(Kind.SMALL, 1)]
     other = make()
     restored = other.table("t")
     files.restore(other, 1, True)

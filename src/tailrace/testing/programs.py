@@ -7,6 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
@@ -68,6 +69,34 @@ def sparse(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
 
 def _scattered_key(i: int) -> int:
     return i * 7919 % 83
+
+
+class Side(Enum):
+    PORT = 0
+    STARBOARD = 1
+
+
+@dataclass(frozen=True)
+class Berth:
+    side: Side
+    row: int
+
+
+def by_classes(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """Keys are objects of a dataclass, and members of an Enum."""
+    berths = env.from_source(tr.sources.Sequence(0, n, rate=rate)).map(_berth)
+    counted = berths.key_by(lambda berth: berth).process(Running())
+    sides = counted.key_by(lambda r: r[0].side).aggregate(n=tr.Count())
+    return counted.map(lambda r: (str(r[0]), r[1])).union(sides.map(lambda r: (r[0].name, r[1])))
+
+
+def _berth(i: int) -> Berth:
+    return Berth(Side(i % 2), i % 7)
+
+
+def _by_classes(n: int) -> Records:
+    berths = list(map(_berth, range(n)))
+    return _numbered(map(str, berths)) + _numbered(berth.side.name for berth in berths)
 
 
 class Toggled(tr.KeyedProcessFunction):
@@ -379,6 +408,7 @@ PROGRAMS: dict[str, Program] = {
     for program in (
         Program(counted, lambda n: _numbered(i % 13 for i in range(n)), order=lambda record: record),
         Program(sparse, lambda n: _numbered(_scattered_key(i) for i in range(n)), order=lambda record: record),
+        Program(by_classes, _by_classes, order=lambda record: record),
         Program(toggled, _toggled),
         Program(aggregated, _aggregated),
         Program(windowed, _windowed),

@@ -22,7 +22,7 @@ from tailrace.api.functions import Function, as_callable
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.columns.exact import EXACT
 from tailrace.elements.columns.schemas import OneSchema
-from tailrace.elements.keys import storable
+from tailrace.elements.keys import parts_of, storable
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, Reduce
@@ -196,7 +196,7 @@ class AggregateTask(StatefulTask):
         """A key that numpy may take for another one came in the midst of a batch: raises where numpy has a say in it."""
         for value in values:
             key = self.keys.getter(values)(value)
-            if any(isinstance(item, np.generic) for item in (key if isinstance(key, tuple) else (key,))):
+            if any(isinstance(item, np.generic) for item in (key, *parts_of(key))):
                 what = "numpy may take this key for another one, because it rounds to compare; make it Python's: key.item()"
                 raise self.user_error(ValueError(what), value, what=what)
 
@@ -318,11 +318,11 @@ def compiled_merge(aggregates: list[Any]) -> Callable[..., list[list[Any]]]:
 
 def _mistakable(key: Any) -> bool:
     """Whether a number of numpy may be taken for this key, or this is one (see `elements.keys`)."""
-    if isinstance(key, tuple):
-        return any(map(_mistakable, tuple.__iter__(key)))
     if isinstance(key, np.generic):
         return True
-    return isinstance(key, int | float | Decimal) and not storable(key)
+    if isinstance(key, int | float | Decimal):
+        return not storable(key)
+    return any(map(_mistakable, parts_of(key)))
 
 
 def _flat(items: tuple[Any, ...]) -> Iterator[Any]:

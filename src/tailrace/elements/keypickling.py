@@ -1,0 +1,185 @@
+"""How keys are written into checkpoints, and how they come back in the next version of a program.
+
+Keys are pickled. Pickle by itself writes down an object of a class as whatever the class says of it today, and takes what
+the class of the same name makes of that later: an Enum whose values were given out anew is another member then, and so is
+a dataclass with slots whose fields changed places another key, without any error. So a key of a class is written as the name
+of the class, what its fields were called, and its fields; a member of an Enum by its name. Where the class of that name is
+another one now, reading raises `ChangedKeyClass`, which says what is different.
+
+In pickle's words a class is a call of `found_class`, once for all keys of a block, and a key a call of `found_key` with it.
+Both names are a part of the format.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from io import BytesIO
+from typing import Any
+
+from tailrace.elements.keyclasses import (
+    KeyClass,
+    MemberClass,
+    RecordClass,
+    Refusal,
+    TupleClass,
+    ValueClass,
+    any_seen,
+    key_class,
+)
+from tailrace.elements.keys import UnsupportedKey, canonical_bytes
+from tailrace.errors import TailraceError
+
+_MARK = b"tailrace.elements.keypickling"
+
+
+class ChangedKeyClass(TailraceError, TypeError):
+    """The class of a key that was written is gone, or is another one now."""
+
+
+# Writing.
+
+
+def dump_keys(keys: Any) -> bytes:
+    """A key, or something plain that holds keys, pickled."""
+    if not any_seen():  # most programs have none, and looking at each object takes time
+        return pickle.dumps(keys, 5)
+    buffer = BytesIO()
+    _Pickler(buffer).dump(keys)
+    return buffer.getvalue()
+
+
+def has_classes(pickled: bytes) -> bool:
+    """Whether there may be keys of classes in what `dump_keys` made. It may also be a text that says so."""
+    return _MARK in pickled
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: BytesIO) -> None:
+        super().__init__(file, 5)
+        self._written: dict[type, _Written | None] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        try:
+            written = self._written[kind]
+        except KeyError:
+            known = key_class(kind)
+            written = None if known is None or isinstance(known, Refusal) else _Written(known)
+            self._written[kind] = written
+        if written is None or not _is_key(written.known, obj):
+            return NotImplemented
+        return found_key, (written, *_said_of(written.known, obj))
+
+
+class _Written:
+    """A class in a pickle; the same object for all keys of the class, so that pickle writes it once."""
+
+    __slots__ = ("known",)
+
+    def __init__(self, known: KeyClass) -> None:
+        self.known = known
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return found_class, (_LETTERS[type(self.known)], self.known.name, getattr(self.known, "fields", ()))
+
+
+_LETTERS: dict[type, str] = {RecordClass: "record", MemberClass: "member", ValueClass: "value", TupleClass: "tuple"}
+_CALLED = {
+    "record": "a frozen dataclass",
+    "member": "an Enum",
+    "value": "an Enum that is its value",
+    "tuple": "a named tuple",
+}
+
+
+def _is_key(known: KeyClass, obj: Any) -> bool:
+    """Whether an object of this class can be a key. What cannot is an attribute of one."""
+    if isinstance(known, MemberClass):
+        return known.known(obj)
+    try:
+        return not isinstance(known, ValueClass) or bool(canonical_bytes(obj))
+    except UnsupportedKey:
+        return False
+
+
+def _said_of(known: KeyClass, key: Any) -> tuple[Any, ...]:
+    """What is written of a key besides its class."""
+    if isinstance(known, RecordClass):
+        return known.parts(key), known.more(key)
+    if isinstance(known, TupleClass):
+        return tuple(tuple.__iter__(key)), dict(getattr(key, "__dict__", ())) or None
+    return key._name_, canonical_bytes(key) if isinstance(known, ValueClass) else None
+
+
+# Reading.
+
+
+def found_class(called: str, name: str, fields: tuple[str, ...]) -> KeyClass:
+    """The class of keys that were written. Raises `ChangedKeyClass`."""
+    known = key_class(_named(name))
+    if known is None or isinstance(known, Refusal) or _LETTERS[type(known)] != called or known.name != name:
+        raise ChangedKeyClass(f"class {_dotted(name)} was {_CALLED[called]} there, and is {_now(known, name)}")
+    now = getattr(known, "fields", ())
+    if now != fields:
+        raise ChangedKeyClass(
+            f"class {_dotted(name)} had the fields {_listed(fields)} there, and has {_listed(now)} now"
+        )
+    return known
+
+
+def found_key(known: KeyClass, said: Any, more: Any) -> Any:
+    """A key of this class. Raises `ChangedKeyClass`."""
+    if isinstance(known, RecordClass):
+        return known.made(said, more)
+    if isinstance(known, TupleClass):
+        key: Any = tuple.__new__(known.kind, said)
+        if more:
+            key.__dict__.update(more)
+        return key
+    return _member(known, said, more)
+
+
+def _member(known: MemberClass | ValueClass, name: str, canonical: bytes | None) -> Any:
+    """A member by its name; of an Enum that is its value, by that."""
+    member: Any = known.kind.__members__.get(name)
+    if canonical is None:
+        if member is not None and member._name_ == name:
+            return member
+        now = f"; {name} is another name of {member._name_} now" if member is not None else ""
+        raise ChangedKeyClass(f"class {_dotted(known.name)} had a member {name} there, and has none now{now}")
+    for one in (member, *known.kind):
+        if one is not None and canonical_bytes(one) == canonical:
+            return one
+    raise ChangedKeyClass(f"class {_dotted(known.name)} had a member {name} there, and no member has its value now")
+
+
+def _named(name: str) -> type:
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ChangedKeyClass(
+            f"class {_dotted(name)} is gone, or nothing in the dataflow refers to it ({error})"
+        ) from error
+    if not isinstance(found, type):
+        raise ChangedKeyClass(f"class {_dotted(name)} is gone: that name is a {type(found).__name__} now")
+    return found
+
+
+def _now(known: KeyClass | Refusal | None, name: str) -> str:
+    if isinstance(known, Refusal):
+        return f"no key now: {known.why}; {known.advice}"
+    if known is None:
+        return "neither a dataclass nor an Enum nor a named tuple now"
+    return f"now {_CALLED[_LETTERS[type(known)]]}" if known.name == name else f"now the class {_dotted(known.name)}"
+
+
+def _listed(fields: tuple[str, ...]) -> str:
+    return f"({', '.join(fields)})"
+
+
+def _dotted(name: str) -> str:
+    return name.replace(":", ".")

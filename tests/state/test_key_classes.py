@@ -1,0 +1,160 @@
+"""State under keys of classes: frozen dataclasses, Enums, named tuples, in both backends and in both versions of a block."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.elements.keys import plain_key
+from tailrace.errors import IncompatibleState
+from tailrace.state import codecs
+from tailrace.state.layers import LayeredBackend
+from tailrace.state.memory import MemoryBackend
+from tailrace.testing.backends import Files
+
+HEAD = "from dataclasses import dataclass\nfrom enum import Enum\nfrom typing import Any, NamedTuple\n"
+PLACE = "@dataclass(frozen=True)\nclass Place:\n    zone: Any\n    row: Any\n"
+PAIR = "class Pair(NamedTuple):\n    x: Any\n    y: Any\n"
+COLOUR = "class Colour(Enum):\n    RED = 1\n    BLUE = 2\n"
+Program = Callable[[str], Any]
+Make = Callable[[], LayeredBackend]
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def program() -> Iterator[Program]:
+    """Runs a version of the program `shop_of_state`: its classes are those of that module from now on."""
+
+    def run(text: str) -> Any:
+        module = types.ModuleType("shop_of_state")
+        sys.modules["shop_of_state"] = module
+        exec(HEAD + text, vars(module))
+        return module
+
+    yield run
+    del sys.modules["shop_of_state"]
+
+
+@pytest.fixture(params=["memory", "disk"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+    made: list[LayeredBackend] = []
+
+    def one() -> LayeredBackend:
+        if request.param == "memory":
+            made.append(MemoryBackend(uid="u", operator="op"))
+        else:
+            pytest.importorskip("rocksdict")
+            from tailrace.storage.disk import DiskBackend
+
+            folder = tmp_path / str(next(_numbers))
+            made.append(DiskBackend(folder, uid="u", operator="op", top_entries=20, cache_entries=7))
+        made[-1].table("held")
+        made[-1].table("timers:event", kind="timers", group_by=lambda entry: entry[0], in_memory=True)
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.close()
+
+
+def keys_of(module: Any, n: int = 60) -> list[Any]:
+    return [module.Place(i, module.Colour.RED if i % 2 else (module.Colour.BLUE, i)) for i in range(n)]
+
+
+def test_they_are_found_again_in_state_timers_and_restored_state(make: Make, program: Program) -> None:
+    """Also those that were deleted, and in another version of the program with the same classes."""
+    module, files, backend = program(PLACE + COLOUR), Files(), make()
+    table, timers = backend.tables["held"], backend.tables["timers:event"]
+    for i, key in enumerate(keys_of(module)):
+        table[plain_key(key)] = [i]
+        timers[plain_key(key), i] = i
+        backend.relieve()
+    files.take(backend, 1)
+    files.confirm(backend, 1)
+    for key in keys_of(module)[:20]:  # equal ones
+        assert table.pop(plain_key(key)) is not None
+        backend.relieve()
+    table[plain_key(module.Colour.RED)] = "red"
+    files.take(backend, 2)
+    module, other = program("# the next version\n" + PLACE + COLOUR), make()
+    files.restore(other, 2, True)
+    wanted = {key: [i] for i, key in enumerate(keys_of(module)) if i >= 20} | {module.Colour.RED: "red"}
+    assert dict(other.tables["held"].items()) == wanted
+    assert dict(other.tables["timers:event"].items()) == {(key, i): i for i, key in enumerate(keys_of(module))}
+    for key, value in wanted.items():
+        assert other.tables["held"][plain_key(key)] == value
+        assert type(next(one for one in other.tables["held"] if one == key)) is type(key)
+
+
+@pytest.mark.parametrize("table", ["held", "timers:event"])
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (PLACE + "    more: Any = 0\n" + COLOUR, r"class shop_of_state\.Place had the fields \(zone, row\) there"),
+        (PLACE + COLOUR.replace("BLUE", "GREEN"), r"class shop_of_state\.Colour had a member BLUE there"),
+        (COLOUR, r"class shop_of_state\.Place is gone"),
+    ],
+)
+def test_a_class_that_was_changed_is_an_error_that_names_it(
+    make: Make, program: Program, changed: str, told: str, table: str
+) -> None:
+    module, files, backend = program(PLACE + COLOUR), Files(), make()
+    for i, key in enumerate(keys_of(module)):
+        backend.tables[table][(key, i) if table != "held" else key] = i
+    files.take(backend, 1)
+    program(changed)
+    with pytest.raises(IncompatibleState, match=rf"operator 'op' \(uid 'u'\): the keys of state '{table}' .*{told}"):
+        files.restore(make(), 1, True)
+
+
+def as_before(entries: codecs.Entries) -> bytes:
+    """A block as it was written before keys of classes had a way of their own."""
+    keys, values, single_keys, singles, deleted = entries
+    head = pickle.dumps((keys, values, single_keys, deleted), 5)
+    lengths = b"".join(len(one).to_bytes(4, "little") for one in singles)
+    start = bytes([1, 0, 0, 0]) + len(head).to_bytes(4, "little") + len(singles).to_bytes(4, "little")
+    return b"".join((start, head, lengths, *singles))
+
+
+def test_named_tuples_of_older_checkpoints_are_read(
+    make: Make, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.state.layers.pack", as_before)
+    module, files, backend = program(PAIR), Files(), make()
+    for i in range(50):
+        backend.tables["held"][module.Pair(i, "x")] = i
+    files.take(backend, 1)
+    other = make()
+    files.restore(other, 1, True)
+    assert dict(other.tables["held"].items()) == {(i, "x"): i for i in range(50)}
+
+
+def test_named_tuples_of_older_checkpoints_that_are_longer_now_are_refused(
+    make: Make, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pickle makes `Pair(1, "x", 0)` of them, which is another key and belongs to another key group."""
+    monkeypatch.setattr("tailrace.state.layers.pack", as_before)
+    module, files, backend = program(PAIR), Files(), make()
+    for i in range(50):
+        backend.tables["held"][module.Pair(i, "x")] = i
+    files.take(backend, 1)
+    program(PAIR + "    z: Any = 0\n")
+    with pytest.raises(IncompatibleState, match=r"another key now: its class was changed"):
+        files.restore(make(), 1, True)
+
+
+def test_only_blocks_with_keys_of_classes_are_of_the_newer_version(program: Program) -> None:
+    """So that an older tailrace reads what it can read."""
+    module = program(PLACE + COLOUR)
+    plain = codecs.pack(codecs.Entries([1, ("a", 2)], [1, 2], [], [], []))
+    classes = codecs.pack(codecs.Entries([plain_key((1, module.Colour.RED))], [1], [], [], []))
+    assert (plain[0], classes[0]) == (1, 2)
+    assert codecs.unpack(classes).keys == [(1, module.Colour.RED)]
+    assert codecs.unpack(plain).keys == [1, ("a", 2)]
