@@ -6,8 +6,12 @@ noticed ourselves and that carries its own story.
 
 from __future__ import annotations
 
+import linecache
+import re
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
 
 OWN_FOLDER = __file__.rpartition("errors.py")[0]
 """The folder of the package in this process, with the separator at its end. What runs from a file below it is ours, all
@@ -46,7 +50,8 @@ class UserCodeError(TailraceError):
     """The user's own function raised, or returned what it must not.
 
     Attributes: `operator`, `subtask`, `record` (a shortened repr, or None), `user_traceback` (text), `permanent` (whether
-    the program itself must change: the same would happen after every restart, so there is none).
+    the program itself must change: the same would happen after every restart, so there is none), `written` (which verb it
+    is about, and the line of the program that it is written in; empty where that is not known).
     """
 
     def __init__(
@@ -58,9 +63,11 @@ class UserCodeError(TailraceError):
         record: str | None = None,
         user_traceback: str = "",
         permanent: bool = False,
+        written: str = "",
     ) -> None:
         super().__init__(message)
         self.permanent = permanent
+        self.written = written
         self.operator = operator
         self.subtask = subtask
         self.record = record
@@ -69,21 +76,28 @@ class UserCodeError(TailraceError):
     def __str__(self) -> str:
         where = f"operator {self.operator!r}, subtask {self.subtask}"
         record = f", record {self.record}" if self.record is not None else ""
+        written = f"\n{self.written}" if self.written else ""
         trace = f"\n{self.user_traceback.rstrip()}" if self.user_traceback else ""
-        return f"{where}{record}: {self.args[0]}{trace}"
+        return f"{where}{record}: {self.args[0]}{written}{trace}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return (
             _user_code_error,
-            (*self.args, self.operator, self.subtask, self.record, self.user_traceback, self.permanent),
+            (*self.args, self.operator, self.subtask, self.record, self.user_traceback, self.permanent, self.written),
         )
 
 
 def _user_code_error(
-    message: str, operator: str, subtask: int, record: str | None, trace: str, permanent: bool
+    message: str, operator: str, subtask: int, record: str | None, trace: str, permanent: bool, written: str
 ) -> UserCodeError:
     return UserCodeError(
-        message, operator=operator, subtask=subtask, record=record, user_traceback=trace, permanent=permanent
+        message,
+        operator=operator,
+        subtask=subtask,
+        record=record,
+        user_traceback=trace,
+        permanent=permanent,
+        written=written,
     )
 
 
@@ -156,6 +170,29 @@ def level_of_user() -> int:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN_FOLDER):
         level, frame = level + 1, frame.f_back
     return level + 1
+
+
+def written_here(verb: str) -> str:
+    """A verb with the line of the user's program that calls it now, for errors that come later: where it is, and what it
+    says."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN_FOLDER):
+        frame = frame.f_back
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    linecache.checkcache(file)
+    text = " ".join(linecache.getline(file, line, frame.f_globals).split())
+    shown = f": {text if len(text) <= 100 else text[:99] + '…'}" if text else ""
+    return f"{verb} is written at {_named(file, line)}{shown}"
+
+
+def _named(file: str, line: int) -> str:
+    """A line of a file; of a notebook, the cell that its user sees a number of."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    with suppress(Exception):  # of IPython, which has it in some versions only
+        kind, name = shell.compile.format_code_name(file)
+        return f"{kind.lower()} {name}, line {line}"
+    cell = re.match(r"<ipython-input-(\d+)-", file)
+    return f"cell In[{cell[1]}], line {line}" if cell else f"{file}:{line}"
 
 
 def shortened(value: object, limit: int = 200) -> str:

@@ -1,10 +1,13 @@
 """When a user's function raises, the error says which operator, which subtask, which record, and shows the user's own
 traceback."""
 
+import linecache
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -391,6 +394,129 @@ def test_within_a_worker_a_record_need_not_be_pickled() -> None:
 def test_a_record_that_cannot_be_kept_as_a_result_is_named() -> None:
     error = failure(lambda env: env.from_collection([1, 2]).map(lambda x: threading.Lock() if x == 2 else x))
     assert error.operator == "sink: collect" and "lock" in str(error.record)
+
+
+# Where the verb is written that an error is about.
+
+SHOP = """
+def orders(env):
+    return env.from_collection([{"country": "NL", "price": 1}])
+
+def key(env):
+    return (
+        orders(env)
+        .map(dict)
+        .key_by("cuntry")
+        .count()
+    )
+
+def no_key(env):
+    return orders(env).key_by(lambda order: [order["country"]]).count()
+
+def field(env):
+    return orders(env).key_by("country").sum("prce")
+
+def connected(env):
+    both = orders(env).connect(orders(env))
+    return both.key_by("country", "cuntry").process(Both())
+
+def windowed(env):
+    keyed = orders(env).assign_timestamps(lambda order: 1).key_by("country", "cuntry")
+    return keyed.window(tr.Tumbling(10)).count()
+
+def column(env):
+    table = orders(env).to_columns("country string, price long").map_batches(lambda b: b.rename_columns(["land", "p"]))
+    return table.key_by("country").count()
+
+def time(env):
+    return orders(env).assign_timestamps(lambda order: "noon")
+
+def no_time(env):
+    return orders(env).key_by("country").window(tr.Tumbling(10)).count()
+
+def schema(env):
+    return orders(env).to_columns("country long, price long")
+
+def result(env):
+    return orders(env).flat_map(len)
+
+def looped(env):
+    def body(stream):
+        return stream.key_by("cuntry").process(lambda order, ctx: []), stream
+    return orders(env).iterate(body)
+
+def helped(env):
+    return per_country(orders(env))
+
+def per_country(stream):
+    return stream.key_by("cuntry").count()
+"""
+LINES = {
+    "key": ("key_by", '.key_by("cuntry")'),
+    "no_key": ("key_by", 'return orders(env).key_by(lambda order: [order["country"]]).count()'),
+    "field": ("sum", 'return orders(env).key_by("country").sum("prce")'),
+    "connected": ("key_by", 'return both.key_by("country", "cuntry").process(Both())'),
+    "windowed": ("key_by", 'keyed = orders(env).assign_timestamps(lambda order: 1).key_by("country", "cuntry")'),
+    "column": ("key_by", 'return table.key_by("country").count()'),
+    "time": ("assign_timestamps", 'return orders(env).assign_timestamps(lambda order: "noon")'),
+    "no_time": ("window.count", 'return orders(env).key_by("country").window(tr.Tumbling(10)).count()'),
+    "schema": ("to_columns", 'return orders(env).to_columns("country long, price long")'),
+    "result": ("flat_map", "return orders(env).flat_map(len)"),
+    "looped": ("key_by", 'return stream.key_by("cuntry").process(lambda order, ctx: []), stream'),
+    "helped": ("key_by", 'return stream.key_by("cuntry").count()'),
+}
+
+
+def names_of(file: str, text: str = SHOP) -> dict[str, Any]:
+    names: dict[str, Any] = {"tr": tr, "Both": Both}
+    exec(compile(text, file, "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_an_error_of_ours_names_the_line_of_the_verb_that_it_is_about(case: str, tmp_path: Path) -> None:
+    """No frame of the user's is under way then: the verb was called long before. A key is about the line of its `key_by`,
+    not about that of the operator behind it."""
+    file = tmp_path / "shop.py"
+    file.write_text(SHOP)
+    verb, line = LINES[case]
+    number = SHOP.splitlines().index(next(one for one in SHOP.splitlines() if one.strip() == line)) + 1
+    text = str(failure(names_of(str(file))[case], parallelism=2))
+    assert f"\n{verb} is written at {file}:{number}: {line}" in text, text
+    assert text.count("is written at") == 1
+
+
+def test_a_cell_of_a_notebook_is_named_as_its_user_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = "/tmp/ipykernel_4711/3141592653.py"
+    compiler = SimpleNamespace(format_code_name=lambda name: ("Cell", "In[3]") if name == file else None)
+    ipython = SimpleNamespace(get_ipython=lambda: SimpleNamespace(compile=compiler))
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(linecache.cache, file, (len(SHOP), None, SHOP.splitlines(True), file))
+    assert 'key_by is written at cell In[3], line 9: .key_by("cuntry")' in str(failure(names_of(file)["key"]))
+
+
+@pytest.mark.parametrize(
+    ("file", "place"), [("<ipython-input-7-0123abcd>", "cell In[7], line 9"), ("<stdin>", "<stdin>:9")]
+)
+def test_a_line_that_is_in_no_file_is_named_as_well_as_can_be(file: str, place: str) -> None:
+    assert f"\nkey_by is written at {place}\n" in str(failure(names_of(file)["key"]))
+
+
+def test_where_a_verb_is_written_is_no_part_of_the_dataflow() -> None:
+    """The same program with a line more is the same dataflow: for checkpoints, and where partitionings are compared."""
+
+    def graph(text: str) -> Any:
+        env = tr.Environment(parallelism=2)
+        names = names_of("<shop>", text)
+        names["orders"](env).union(names["orders"](env)).key_by("country").union(
+            names["orders"](env).key_by("country")
+        ).count().sink_to(tr.sinks.Collect())
+        return env._graph.nodes
+
+    one, other = graph(SHOP), graph("\n" + SHOP)
+    assert [node.written for node in one] != [node.written for node in other]
+    assert [(node.uid, node.inputs) for node in one] == [(node.uid, node.inputs) for node in other]
+    assert "written" not in repr(one)
 
 
 # What an error looks like.

@@ -33,7 +33,7 @@ from tailrace.api.sides import warn_of_tag
 from tailrace.api.windows import WindowSpec
 from tailrace.elements.batches import Form
 from tailrace.elements.timestamps import micros
-from tailrace.errors import GraphError, TypeMismatch
+from tailrace.errors import GraphError, TypeMismatch, written_here
 from tailrace.graph import operators as ops
 from tailrace.graph.graph import Edge, Node
 from tailrace.graph.operators import AtEnd, Operator, Partitioning, Priority, Selector
@@ -144,7 +144,7 @@ class DataStream(Stream):
         if not key:
             raise GraphError(f"{verb}: give a function, a column, or several columns")
         selector = check_selector(key if len(key) > 1 else key[0], self.columns, verb)
-        return KeyedStream(self.env, self._upstreams, self.form, self.columns, selector)
+        return KeyedStream(self.env, self._upstreams, self.form, self.columns, selector, written_here("key_by"))
 
     def rebalance(self) -> DataStream:
         """Round robin over all subtasks of the next operator."""
@@ -328,9 +328,12 @@ class KeyedStream(DataStream):
         form: Form,
         columns: tuple[str, ...] | None,
         key: Selector,
+        written: str,
     ) -> None:
-        super().__init__(env, upstreams, form, columns, ops.Hash(key))
+        super().__init__(env, upstreams, form, columns, ops.Hash(key, written))
         self.key = key
+        self._written = written
+        """Where `key_by` was called."""
 
     def union(self, *others: DataStream) -> DataStream:
         """The records of several streams that are keyed by the same columns or the same function, by that key."""
@@ -340,7 +343,7 @@ class KeyedStream(DataStream):
                     "union: the streams are keyed differently; key the union instead: a.union(b).key_by(...)"
                 )
         both = super().union(*others)
-        return KeyedStream(self.env, both._upstreams, both.form, both.columns, self.key)
+        return KeyedStream(self.env, both._upstreams, both.form, both.columns, self.key, self._written)
 
     def process(self, fn: Any, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
         """Works record by record with state and timers: a `KeyedProcessFunction`, or a plain `f(value, ctx)`. At the end
@@ -380,7 +383,7 @@ class KeyedStream(DataStream):
         inside = entered(stream, scope)
         if inside is stream:
             return self
-        return KeyedStream(self.env, inside._upstreams, self.form, self.columns, self.key)
+        return KeyedStream(self.env, inside._upstreams, self.form, self.columns, self.key, self._written)
 
     def reduce(self, f: Callable[[Any, Any], Any] | ReduceFunction, **options: Any) -> DataStream:
         """Merges each record into the value of its key and emits the merged value."""
@@ -569,7 +572,7 @@ def vectorisable(
     if by_name and aggregates and not needs_value:
         return stream, "columns"
     rows = DataStream(stream.env, stream._upstreams, stream.form, stream.columns)._as_rows()
-    return KeyedStream(stream.env, rows._upstreams, "rows", stream.columns, stream.key), "rows"
+    return KeyedStream(stream.env, rows._upstreams, "rows", stream.columns, stream.key, stream._written), "rows"
 
 
 def key_columns(key: Selector) -> tuple[str, ...]:

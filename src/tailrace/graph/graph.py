@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tailrace.elements.batches import Form
-from tailrace.errors import GraphError, UidError
+from tailrace.errors import GraphError, UidError, written_here
 from tailrace.graph.operators import Head, Judge, Operator, Partitioning, Sink, Source, Tail
 from tailrace.graph.scope import NO_LOOP, StreamScope
 
@@ -44,6 +44,8 @@ class Node:
     """The column names of what it emits, where they are known when the graph is written."""
     scope: StreamScope = NO_LOOP
     """The loops that it is in."""
+    written: str = field(default="", compare=False, repr=False)
+    """The verb, and the line of the user's program that calls it. For errors only: no part of what the graph is."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ class GraphBuilder:
         if uid is not None:
             self._check_uid(uid, name)
         chosen = uid if uid is not None else self._derived_uid(verb, inputs if shape is None else shape)
-        node = Node(ident, operator, name, chosen, uid is not None, parallelism, form, inputs, columns, scope)
+        written = written_here(verb)
+        node = Node(ident, operator, name, chosen, uid is not None, parallelism, form, inputs, columns, scope, written)
         self.nodes.append(node)
         if isinstance(operator, Head):
             self.heads[scope] = node

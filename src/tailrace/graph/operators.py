@@ -6,7 +6,7 @@ User functions are held as given (`fn`); the runtime unwraps rich functions. Tim
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tailrace.graph.scope import StreamScope
@@ -213,6 +213,8 @@ class Hash(Partitioning):
     """By key group of the key."""
 
     key: Selector
+    written: str = field(default="", compare=False, repr=False)
+    """The line of the user's program that says the key, for errors."""
 
     def __str__(self) -> str:
         return f"hash({describe_selector(self.key)})"

@@ -12,17 +12,20 @@ from tailrace.elements.batches import Columns, Groups, Rows
 from tailrace.elements.convert import field_getter
 from tailrace.elements.keys import KeyGroups, UnsupportedKey, groups_of_arrow, plain_key
 from tailrace.errors import UserCodeError
-from tailrace.graph.operators import Selector, describe_selector
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import Hash, Selector, describe_selector
 from tailrace.task.usercode import user_error
 
 
 class FieldReader:
     """Reads one value per record, by function or by column name."""
 
-    def __init__(self, selector: Selector | None, who: str, subtask: int) -> None:
+    def __init__(self, selector: Selector | None, who: str, subtask: int, written: str = "") -> None:
         self.selector = selector
         self.who = who
         self.subtask = subtask
+        self.written = written
+        """Where the user says this, if that is not where the operator is written."""
         self._for_type: type | None = None
         self._getter: Callable[[Any], Any] = selector if callable(selector) else _itself
 
@@ -64,15 +67,16 @@ class FieldReader:
                 getter(value)
             except Exception as again:
                 what = f"reading {describe_selector(self.selector)!r} from a record raised {_said(again)}"
-                return user_error(again, self.who, self.subtask, value, what=what)
-        return user_error(error, self.who, self.subtask, what=f"reading a field raised {_said(error)}")
+                return user_error(again, self.who, self.subtask, value, what=what, written=self.written)
+        what = f"reading a field raised {_said(error)}"
+        return user_error(error, self.who, self.subtask, what=what, written=self.written)
 
 
 class KeyReader(FieldReader):
     """Reads keys and finds their key groups."""
 
-    def __init__(self, selector: Selector, who: str, subtask: int, max_parallelism: int) -> None:
-        super().__init__(selector, who, subtask)
+    def __init__(self, selector: Selector, who: str, subtask: int, max_parallelism: int, written: str = "") -> None:
+        super().__init__(selector, who, subtask, written)
         self.cache = KeyGroups(max_parallelism)
 
     def groups(self, batch: Rows | Columns) -> Groups:
@@ -89,26 +93,33 @@ class KeyReader(FieldReader):
         """The key columns: one array, or a list of arrays for a key of several columns."""
         assert self.selector is not None and not callable(self.selector)
         if isinstance(self.selector, str):
-            return column_of(batch, self.selector, self.who, self.subtask)
-        return [column_of(batch, name, self.who, self.subtask) for name in self.selector]
+            return column_of(batch, self.selector, self.who, self.subtask, self.written)
+        return [column_of(batch, name, self.who, self.subtask, self.written) for name in self.selector]
 
     def _unsupported(self, error: UnsupportedKey, rows: Rows) -> UserCodeError:
         for key, value in zip(self.values(rows), rows.values, strict=True):
             try:
                 self.cache.groups_of([key])
             except UnsupportedKey as again:
-                return user_error(again, self.who, self.subtask, value, what=str(again))
-        return user_error(error, self.who, self.subtask, what=str(error))
+                return user_error(again, self.who, self.subtask, value, what=str(again), written=self.written)
+        return user_error(error, self.who, self.subtask, what=str(error), written=self.written)
 
 
-def column_of(batch: Columns, name: str, who: str, subtask: int) -> pa.Array:
+def column_of(batch: Columns, name: str, who: str, subtask: int, written: str = "") -> pa.Array:
     """A column by its name. Raises `UserCodeError` where there is none, or more than one."""
     names = batch.data.schema.names
     if names.count(name) != 1:
         how_many = f"are {names.count(name)} columns" if name in names else "is no column"
         what = f"there {how_many} {name!r}; the batch has {', '.join(names)}"
-        raise UserCodeError(what, operator=who, subtask=subtask)
+        raise UserCodeError(what, operator=who, subtask=subtask, written=written)
     return batch.data.column(name)
+
+
+def key_reader(node: Node, selector: Selector | None, subtask: int, port: int = 0) -> FieldReader:
+    """Reads the keys of what comes to an operator on one of its inputs. Its errors are about the `key_by` of that input."""
+    edges = (edge.partitioning for edge in node.inputs if edge.port == port)
+    written = next((kind.written for kind in edges if isinstance(kind, Hash)), "")
+    return FieldReader(selector, node.name, subtask, written)
 
 
 def settled(key: Any) -> Any:

@@ -100,7 +100,7 @@ class ByFunction:
 def make_partitioner(kind: Partitioning, who: str, subtask: int, count: int, services: Services) -> Partitioner:
     """The partitioner of an edge for one sender with `count` targets; `who` names the operator in errors."""
     if isinstance(kind, Hash):
-        reader = KeyReader(kind.key, who, subtask, services.max_parallelism)
+        reader = KeyReader(kind.key, who, subtask, services.max_parallelism, kind.written)
         return ByKey(reader, count, services.max_parallelism)
     if isinstance(kind, Broadcast):
         return ToAll(count)

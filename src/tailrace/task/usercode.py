@@ -21,8 +21,10 @@ def user_error(
     *,
     what: str | None = None,
     permanent: bool = False,
+    written: str = "",
 ) -> UserCodeError:
-    """A `UserCodeError` for `error`; `record` is the record at hand, where there was one. It is permanent where the caller
+    """A `UserCodeError` for `error`; `record` is the record at hand, where there was one; `written` is where
+    the verb is that it is about, if it is not that of the operator. It is permanent where the caller
     says so, and where we have refused something ourselves, say state that was used outside of a keyed call: we would refuse
     it after every restart."""
     message = what if what is not None else f"{type(error).__name__}: {error}"
@@ -35,6 +37,7 @@ def user_error(
         record=shown,
         user_traceback=user_traceback(error),
         permanent=permanent or refused,
+        written=written,
     )
 
 

@@ -527,6 +527,7 @@ class Worker:
     def _fail_by(self, error: BaseException, operator: str | None = None) -> None:
         """Sorts what was raised by whose fault it is. `operator` is what ran, where an error does not say it itself."""
         if isinstance(error, UserCodeError):
+            error.written = error.written or self._written(error.operator)
             where = {"operator": error.operator, "subtask": error.subtask, "record": error.record}
             self._fail(FailureKind.PROGRAM if error.permanent else FailureKind.USER, str(error), **where)
         elif isinstance(error, CheckpointError):
@@ -545,6 +546,12 @@ class Worker:
             place = operator if operator is not None else "opening or publishing"
             trace = user_traceback(error)
             self._fail_by(UserCodeError(what, operator=place, subtask=self.slot, user_traceback=trace))
+
+    def _written(self, operator: str) -> str:
+        """Where an operator of this name is written; nothing where there are several."""
+        nodes = () if self.spec is None else self.spec.plan.graph.nodes
+        found = {node.written for node in nodes if node.name == operator}
+        return found.pop() if len(found) == 1 else ""
 
     def _fail(self, kind: FailureKind, message: str, **where: Any) -> None:
         if not self.failed and self.phase is not Phase.LEFT:

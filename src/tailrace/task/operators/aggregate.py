@@ -30,7 +30,7 @@ from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.tables import MISSING
 from tailrace.task.context import OperatorContext
 from tailrace.task.copying import own_copy
-from tailrace.task.keys import FieldReader, settled
+from tailrace.task.keys import FieldReader, key_reader, settled
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.base import OperatorTask, close_functions
 from tailrace.task.operators.columns import fitted
@@ -45,7 +45,7 @@ class StatefulTask(OperatorTask):
 
     def __init__(self, node: Node, ctx: OperatorContext, key: Any, kind: str) -> None:
         super().__init__(node, ctx)
-        self.keys = FieldReader(key, node.name, ctx.subtask)
+        self.keys = key_reader(node, key, ctx.subtask)
         self.backend: Backend = backend_of(ctx)
         self.table = self.backend.table("aggregate", kind=kind)
         self.functions = []
@@ -118,7 +118,9 @@ class AggregateTask(StatefulTask):
         self.functions = [aggregate for _, aggregate in node.operator.aggregates]
         self.builtin = self.table.replaced = all(map(is_builtin, self.functions))
         self.zero = tuple(f.create_accumulator() for f in self.functions) if self.builtin else ()
-        self.inputs = [FieldReader(getattr(f, "of", None), node.name, ctx.subtask) for f in self.functions]
+        self.inputs = [
+            FieldReader(getattr(f, "of", None), node.name, ctx.subtask, node.written) for f in self.functions
+        ]
         self._loop = compiled_loop(self.functions) if self.builtin else None
         self._read = [i for i, f in enumerate(self.functions) if self.builtin and "x" in f.step]
         self._sums = [i for i in self._read if isinstance(self.functions[i], Sum | Mean)]

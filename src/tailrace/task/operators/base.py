@@ -163,7 +163,7 @@ class OperatorTask:
 
     def user_error(self, error: BaseException, *record: Any, what: str | None = None) -> UserCodeError:
         """`error` as an error of the user's code in this operator."""
-        return user_error(error, self.node.name, self.ctx.subtask, *record, what=what)
+        return user_error(error, self.node.name, self.ctx.subtask, *record, what=what, written=self.node.written)
 
     def call_user(self, function: Callable[..., Any], *args: Any, what: str) -> Any:
         """Calls user code that has no record at hand (open, close, a sink's prepare)."""

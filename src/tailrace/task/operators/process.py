@@ -21,7 +21,7 @@ from tailrace.state.operator_state import OperatorStates
 from tailrace.state.tables import Table
 from tailrace.task.context import OperatorContext, Stamped
 from tailrace.task.copying import own_copy
-from tailrace.task.keys import FieldReader, settled
+from tailrace.task.keys import FieldReader, key_reader, settled
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.timers import Timers
 
@@ -268,7 +268,7 @@ class KeyedProcessTask(TimedTask):
         assert isinstance(node.operator, KeyedProcess)
         fn = node.operator.fn
         super().__init__(node, ctx, fn if isinstance(fn, ProcessFunction) else _Plain(fn), node.operator.at_end)
-        self.keys = FieldReader(node.operator.key, node.name, ctx.subtask)
+        self.keys = key_reader(node, node.operator.key, ctx.subtask)
         if not hasattr(self.fn, "on_timer"):
             ctx.event_timers = ctx.processing_timers = None  # told when a timer is set, not when nobody takes it
 
@@ -285,13 +285,13 @@ class CoProcessTask(TimedTask):
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         assert isinstance(node.operator, CoProcess)
         super().__init__(node, ctx, node.operator.fn, node.operator.at_end)
-        self.keys = [self._reader(selector) for selector in node.operator.keys]
+        self.keys = [self._reader(port, selector) for port, selector in enumerate(node.operator.keys)]
         self.keyed = self.keys[0] is not None and self.keys[1] is not None
         if not self.keyed:
             ctx.event_timers = ctx.processing_timers = None
 
-    def _reader(self, selector: Selector | None) -> FieldReader | None:
-        return None if selector is None else FieldReader(selector, self.node.name, self.ctx.subtask)
+    def _reader(self, port: int, selector: Selector | None) -> FieldReader | None:
+        return None if selector is None else key_reader(self.node, selector, self.ctx.subtask, port)
 
     def process(self, batch: Any, port: int) -> None:
         rows, reader = batch.to_rows(), self.keys[port]

@@ -79,7 +79,8 @@ class FusedRows(OperatorTask):
         what = None
         if isinstance(self.nodes[index].operator, FlatMap) and at.tb_next is None and "not iterable" in str(error):
             what = f"flat_map must return an iterable or None ({error})"
-        return user_error(error, self.nodes[index].name, self.ctx.subtask, record, what=what)
+        node = self.nodes[index]
+        return user_error(error, node.name, self.ctx.subtask, record, what=what, written=node.written)
 
     def close(self) -> None:
         close_functions(self.functions)

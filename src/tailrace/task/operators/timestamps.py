@@ -37,7 +37,7 @@ class TimestampsTask(OperatorTask):
         super().__init__(node, ctx)
         assert isinstance(node.operator, AssignTimestamps)
         self.spec = node.operator
-        self.reader = FieldReader(self.spec.fn, node.name, ctx.subtask)
+        self.reader = FieldReader(self.spec.fn, node.name, ctx.subtask, node.written)
         self.largest: dict[int, int] = {-1: MIN_TIME}
         self.heard: dict[int, int] = {}
         """When each split gave its last record, or was first looked at (int64 microseconds)."""

@@ -54,7 +54,9 @@ class WindowTask(StatefulTask):
         self.spec = spec = node.operator
         self.reduce = as_callable(spec.reduce) if spec.reduce is not None else None
         self.functions = [spec.reduce] if spec.reduce is not None else [f for _, f in spec.aggregates]
-        self.inputs = [FieldReader(getattr(f, "of", None), node.name, ctx.subtask) for f in self.functions]
+        self.inputs = [
+            FieldReader(getattr(f, "of", None), node.name, ctx.subtask, node.written) for f in self.functions
+        ]
         names = ("value",) if self.reduce else tuple(name for name, _ in spec.aggregates)
         self.names = names
         self.in_loop = node.scope.level > 0
