@@ -8,8 +8,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tailrace.testing.outages import look
 from tailrace.testing.planted import BUGS, planted
-from tailrace.testing.planting import RANDOM, Bug
+from tailrace.testing.planting import OUTAGES, RANDOM, Bug
 from tailrace.testing.random_flows.hunting import hunt
 from tailrace.testing.scenarios import Scenario
 from tailrace.testing.search import search
@@ -24,7 +25,7 @@ class Found:
 
     bug: str
     search: str
-    """The golden program, or "random"."""
+    """The golden program, "random", or "outages"."""
     seed: int
     wrong: tuple[str, ...]
     seconds: float
@@ -40,7 +41,7 @@ def find(name: str, seeds: int = 60, *, known: bool = True, anywhere: bool = Fal
     program = RANDOM if anywhere else bug.program
     with planted(name):
         for tried in starts:
-            found = _random(bug, tried) if program == RANDOM else _golden(bug, tried)
+            found = SEARCHES.get(program, _golden)(bug, tried)
             if found is not None:
                 return Found(name, program, found[0], tuple(found[1]), time.monotonic() - begun)
     return None
@@ -61,6 +62,15 @@ def _random(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
 
     failed = hunt(seeds, tune=tuned).failed
     return (failed[0].run.seed, failed[0].wrong) if failed else None
+
+
+def _outages(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    _, failed = look(seeds)
+    return (failed[0].seed, failed[0].wrong) if failed else None
+
+
+SEARCHES = {RANDOM: _random, OUTAGES: _outages}
+"""Where a bug is looked for that no golden program shows."""
 
 
 def main(arguments: list[str] | None = None) -> int:

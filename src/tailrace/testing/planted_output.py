@@ -9,6 +9,7 @@ from unittest import mock
 
 from msgspec.structs import replace as replaced
 
+from tailrace.connectors.folders import FinishedRemote
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.machine import Coordinator
 from tailrace.protocol.deployment import Published
@@ -16,7 +17,7 @@ from tailrace.state.manifest import awaits_output, has_more
 from tailrace.storage.origins import Origin
 from tailrace.task.publishing import Publisher
 from tailrace.testing.faults import Fault
-from tailrace.testing.planting import Bug, Patches, method
+from tailrace.testing.planting import OUTAGES, Bug, Patches, method
 from tailrace.testing.scenarios import Scenario
 
 MS = 1_000
@@ -41,6 +42,15 @@ def _started_again(made: Scenario) -> Scenario:
         faults=tuple(faults),
         started_again=True,
     )
+
+
+def _marks_fail(made: Scenario) -> Scenario:
+    """The same, and now and then something cannot be marked as published."""
+    faults = [
+        Fault(20 * i + made.seed % 20, "storage", duration=6, chance=0.5, outcome="error", after="Published")
+        for i in range(16)
+    ]
+    return replace(_started_again(made), network="slow", faults=tuple(faults))
 
 
 def _settled_by_number() -> Patches:
@@ -119,16 +129,34 @@ def _lost_with_its_sink() -> Patches:
     return [nothing, method(Publisher, "_publish", make)]
 
 
-OUTPUT_BUGS = tuple(
-    Bug(name, "counted", patches, _started_again)
-    for name, patches in (
-        ("sinks forget what a later manifest carries along", _settled_by_number),
-        ("checkpoints are given up before they are marked", _given_up_unmarked),
-        ("checkpoints before the origin are not marked with it", _only_the_origin_is_marked),
-        ("a start from an older checkpoint takes what later ones need", _later_ones_forgotten),
-        ("a checkpoint is marked of which some output was given up", _marked_though_given_up),
-        ("a restart asks for what another start has published", _marks_of_others_not_read),
-        ("a start in a copy forgets what the original will ask for", _copies_settle),
-        ("output of a sink that is gone is passed over", _lost_with_its_sink),
-    )
+def _no_answer_is_no() -> Patches:
+    """A store that does not answer is taken for one that says that a file is not there."""
+
+    def make(there: Any) -> Any:
+        def exists(self: FinishedRemote, path: str) -> bool:
+            try:
+                return bool(there(self, path))
+            except OSError:
+                return False
+
+        return exists
+
+    return [method(FinishedRemote, "_there", make)]
+
+
+OUTPUT_BUGS = (
+    Bug("a store that does not answer counts as one without the file", OUTAGES, _no_answer_is_no),
+    *(
+        Bug(name, "counted", patches, _marks_fail if patches is _settled_by_number else _started_again, seed)
+        for name, patches, seed in (
+            ("sinks forget what a later manifest carries along", _settled_by_number, 70),
+            ("checkpoints are given up before they are marked", _given_up_unmarked, 9),
+            ("checkpoints before the origin are not marked with it", _only_the_origin_is_marked, 83),
+            ("a start from an older checkpoint takes what later ones need", _later_ones_forgotten, 6),
+            ("a checkpoint is marked of which some output was given up", _marked_though_given_up, 8),
+            ("a restart asks for what another start has published", _marks_of_others_not_read, 19),
+            ("a start in a copy forgets what the original will ask for", _copies_settle, 32),
+            ("output of a sink that is gone is passed over", _lost_with_its_sink, 6),
+        )
+    ),
 )

@@ -12,11 +12,13 @@ from tailrace.testing.scenarios import Scenario
 Patches = list[Any]
 RANDOM = "random"
 """Stands for the search through random flows, where a bug has no golden program that shows it."""
+OUTAGES = "outages"
+"""Stands for the search with a store of files that goes out of reach."""
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug: what it is called, and the program that shows it soonest; or `RANDOM`."""
+    """A bug: what it is called, and the program that shows it soonest; or `RANDOM`, or `OUTAGES`."""
 
     name: str
     program: str

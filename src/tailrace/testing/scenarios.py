@@ -316,6 +316,7 @@ def build(
     program.build(env, what.n, what.rate).sink_to(
         sink, uid=uid, **({} if program.sinks is None else {"parallelism": min(program.sinks, what.parallelism)})
     )
+    options.setdefault("run_id", "run")
     if "allow" in options:
         options["allow_dropped_state"] = options.pop("allow")
     return prepared_simulation(

@@ -1,5 +1,5 @@
 """Searches for a seed under which a job is not exactly once: `python -m tailrace.testing.search --seeds 0:2000` goes through
-the golden programs, with `--random` through random dataflows."""
+the golden programs, with `--random` through random dataflows, with `--outages` through stores that come and go."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from tailrace.testing.outages import look
 from tailrace.testing.programs import PROGRAMS
 from tailrace.testing.random_flows.drawing import Run, drawn
 from tailrace.testing.random_flows.hunting import Hunt, hunt
@@ -99,6 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0:200", help="first:last, the last one not included")
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="only this one")
     parser.add_argument("--random", action="store_true", help="random dataflows in place of the golden programs")
+    parser.add_argument("--outages", action="store_true", help="a store of files that goes out of reach instead")
     parser.add_argument("--seconds", type=float, help="begins no other seed after so long")
     parser.add_argument(
         "--shrink", action="store_true", help="cuts a random dataflow that fails down as far as it goes"
@@ -112,6 +114,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--program is a golden one, and --random takes none")
     if not options.random and options.shrink:
         parser.error("--shrink goes with --random: a golden program is as small as it is")
+    if options.outages:
+        return _outages(seeds, options)
     if options.random:
         return _random_traced(seeds) if options.trace else _random(seeds, options)
     if options.trace:
@@ -123,6 +127,16 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{covered['runs']} runs, {covered['turns']} turns, {time.monotonic() - started:.0f} s")
     for what in FIGURES:
         print(f"{covered[what]:>9}  {what}")
+    return 1 if failed else 0
+
+
+def _outages(seeds: Iterable[int], options: argparse.Namespace) -> int:
+    covered, failed = look(seeds, stop=not options.all, seconds=options.seconds)
+    for outcome in failed:
+        print(outcome.told, file=sys.stderr)
+    print(
+        f"{covered['runs']} runs, {covered['refused by the store of a sink']} refusals, {covered['restarted']} restarts"
+    )
     return 1 if failed else 0
 
 
