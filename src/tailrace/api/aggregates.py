@@ -44,6 +44,11 @@ class BuiltinAggregate(AggregateFunction):
         """The partial accumulator of a batch from the results of `arrow`."""
         return results[0]
 
+    def partials(self, answers: list[list[Any]], types: list[Any], nulls: bool) -> list[Any]:
+        """The partial accumulators of all groups of a batch, from Arrow's answers to each question, by group; their types,
+        and whether some are null. It is `from_arrow` for each group, and where that changes nothing, none."""
+        return list(map(self.from_arrow, *answers))
+
     def result_type(self, types: list[Any], of: Any) -> Any:
         """The Arrow type of the result, given the types of the results of `arrow`, and that of the column `of`."""
         return types[0]
@@ -65,6 +70,9 @@ class Count(BuiltinAggregate):
     def merge(self, a: int, b: int) -> int:
         return a + b
 
+    def partials(self, answers: list[list[Any]], types: list[Any], nulls: bool) -> list[Any]:
+        return answers[0]
+
 
 def plus(a: Any, b: Any) -> Any:
     """The sum; of decimals without rounding."""
@@ -85,6 +93,9 @@ class Sum(BuiltinAggregate):
 
     def from_arrow(self, *results: Any) -> Any:
         return 0 if results[0] is None else results[0]
+
+    def partials(self, answers: list[list[Any]], types: list[Any], nulls: bool) -> list[Any]:
+        return super().partials(answers, types, nulls) if nulls else answers[0]
 
     def add(self, value: Any, accumulator: Any) -> Any:
         return accumulator if value is None else plus(accumulator, value)
@@ -108,6 +119,9 @@ class Min(BuiltinAggregate):
     def from_arrow(self, *results: Any) -> Any:
         return held(results[0])
 
+    def partials(self, answers: list[list[Any]], types: list[Any], nulls: bool) -> list[Any]:
+        return super().partials(answers, types, nulls) if pa.types.is_timestamp(types[0]) else answers[0]
+
     def merge(self, a: Any, b: Any) -> Any:
         return self.add(b, a)
 
@@ -126,6 +140,9 @@ class Max(BuiltinAggregate):
     def from_arrow(self, *results: Any) -> Any:
         return held(results[0])
 
+    def partials(self, answers: list[list[Any]], types: list[Any], nulls: bool) -> list[Any]:
+        return super().partials(answers, types, nulls) if pa.types.is_timestamp(types[0]) else answers[0]
+
     def merge(self, a: Any, b: Any) -> Any:
         return self.add(b, a)
 
@@ -141,6 +158,9 @@ class Mean(BuiltinAggregate):
 
     def from_arrow(self, *results: Any) -> Any:
         return (results[0], 0 if results[1] is None else results[1])
+
+    def partials(self, answers: list[list[Any]], types: list[Any], nulls: bool) -> list[Any]:
+        return super().partials(answers, types, nulls) if nulls else list(zip(*answers, strict=True))
 
     def result_type(self, types: list[Any], of: Any) -> Any:
         if not pa.types.is_decimal(of):

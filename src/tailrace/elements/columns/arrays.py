@@ -184,9 +184,11 @@ def _zones_fit(values: Sequence[Any], kind: pa.DataType) -> bool:
 # Nested types.
 
 
-def _mask(values: Sequence[Any]) -> pa.Array | None:
-    nulls = [value is None for value in values]
-    return pa.array(nulls, pa.bool_()) if True in nulls else None
+def _mask(values: Sequence[Any], kinds: set[type] | None = None) -> pa.Array | None:
+    """Where values are None; None where none is. `kinds` are their types, where these are known."""
+    if _NONE not in (set(map(type, values)) if kinds is None else kinds):
+        return None
+    return pa.array([value is None for value in values], pa.bool_())
 
 
 def lists_from(lengths: np.ndarray[Any, Any], mask: pa.Array | None, child: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -232,15 +234,15 @@ def _sequences(values: Sequence[Any], kind: pa.DataType, path: str) -> list[Sequ
 
 
 def _lengths(parts: Sequence[Any]) -> np.ndarray[Any, Any]:
-    return np.array(list(map(len, parts)), np.int64)
+    return np.fromiter(map(len, parts), np.int64, len(parts))
 
 
 def _list(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
-    whole = set(map(type, values)) == {list}
-    parts = values if whole else _sequences(values, kind, path)
+    kinds = set(map(type, values))
+    parts = values if kinds == {list} else _sequences(values, kind, path)
     child = array_of(list(chain.from_iterable(parts)), kind.value_type, f"{path}[]")
     check_field(child, kind.value_field, f"{path}[]")
-    return lists_from(_lengths(parts), None if whole else _mask(values), child, kind)
+    return lists_from(_lengths(parts), _mask(values, kinds), child, kind)
 
 
 def _fixed_list(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
@@ -264,13 +266,19 @@ def fixed_list_from(child: pa.Array, mask: pa.Array | None, kind: pa.DataType, c
 
 
 def _map(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
-    parts = [[] if value is None else _pairs(value, kind, path) for value in values]
-    pairs = list(chain.from_iterable(parts))
-    keys = array_of([key for key, _ in pairs], kind.key_type, f"{path}.key")
-    items = array_of([item for _, item in pairs], kind.item_type, f"{path}.value")
+    kinds = set(map(type, values))
+    if kinds <= {dict, _NONE}:
+        parts: Sequence[Any] = [value or () for value in values] if _NONE in kinds else values
+        names = list(chain.from_iterable(parts))
+        held = list(chain.from_iterable(value.values() for value in values if value))
+    else:
+        parts = [[] if value is None else _pairs(value, kind, path) for value in values]
+        names = [key for key, _ in chain.from_iterable(parts)]
+        held = [item for _, item in chain.from_iterable(parts)]
+    keys, items = array_of(names, kind.key_type, f"{path}.key"), array_of(held, kind.item_type, f"{path}.value")
     check_field(keys, kind.key_field, f"{path}.key")
     check_field(items, kind.item_field, f"{path}.value")
-    return map_from(_lengths(parts), _mask(values), keys, items, kind)
+    return map_from(_lengths(parts), _mask(values, kinds), keys, items, kind)
 
 
 def _pairs(value: Any, kind: pa.DataType, path: str) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from tailrace.api.aggregates import BuiltinAggregate
 from tailrace.elements.batches import Columns, Times
-from tailrace.elements.columns.arrays import column_of_values
+from tailrace.elements.columns.arrays import REFUSALS, column_of_values
 from tailrace.elements.columns.exact import EXACT
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.convert import plain_values
@@ -31,8 +32,8 @@ class GroupedBatch:
     key_columns: list[pa.Array]
     windows: list[int] | None
     times: Times | None
-    columns: list[list[list[Any]]]
-    """For each aggregate, what Arrow answered to each of its questions, by group."""
+    columns: list[tuple[list[list[Any]], list[pa.DataType], bool]]
+    """For each aggregate, what Arrow answered to each of its questions, by group, the types, and whether some are null."""
     aggregates: list[BuiltinAggregate]
     result_types: list[pa.DataType]
 
@@ -103,8 +104,11 @@ class GroupedBatch:
             answers = [column(f"{prefix}{one}") for one in aggregate.arrow]
             lists = list(map(plain_values, answers))
             narrow = wide.get(i)
-            columns.append(list(map(_whole, lists)) if narrow is not None and pa.types.is_integer(narrow) else lists)
-            types.append(aggregate.result_type([narrow or answer.type for answer in answers], inputs.get(i)))
+            if narrow is not None and pa.types.is_integer(narrow):
+                lists = list(map(_whole, lists))
+            kinds_of = [narrow or answer.type for answer in answers]
+            columns.append((lists, kinds_of, any(answer.null_count for answer in answers)))
+            types.append(aggregate.result_type(kinds_of, inputs.get(i)))
         windows = column(_WINDOW).to_pylist() if _WINDOW in by else None
         times = column(f"{_TIME}_max").to_numpy() if timed else None
         keys = [column(name) for name in by if name != _WINDOW]
@@ -118,7 +122,7 @@ class GroupedBatch:
     def partials(self) -> list[list[Any]]:
         """For each aggregate the partial accumulators of the distinct keys."""
         pairs = zip(self.aggregates, self.columns, strict=True)
-        return [list(map(aggregate.from_arrow, *answers)) for aggregate, answers in pairs]
+        return [aggregate.partials(*answers) for aggregate, answers in pairs]
 
 
 def _column(task: OperatorTask, batch: Columns, name: str) -> pa.Array:
@@ -164,12 +168,20 @@ def _whole(values: list[Any]) -> list[Any]:
     return [None if value is None else int(value) for value in values]
 
 
+def _doubles(column: Any, kind: pa.DataType) -> pa.Array | None:
+    """Results that are doubles: of numbers Arrow takes what is exactly one, and refuses the rest. None for others."""
+    with suppress(*REFUSALS):
+        return pa.array(column, kind) if pa.types.is_float64(kind) else None
+    return None
+
+
 def result_arrays(task: OperatorTask, names: Any, columns: list[Any], types: list[pa.DataType]) -> list[pa.Array]:
     """Results as arrays of their types. One that does not fit (a sum above 64 bits) is the user's error."""
     arrays = []
     for name, column, kind in zip(names, columns, types, strict=True):
         try:
-            arrays.append(column_of_values(column, pa.field(name, kind)))
+            array = _doubles(column, kind)
+            arrays.append(column_of_values(column, pa.field(name, kind)) if array is None else array)
         except Misfit as error:
             what = f"a result does not fit its column: {error}; or aggregate in rows (to_rows())"
             raise UserCodeError(what, operator=task.node.name, subtask=task.ctx.subtask) from error
