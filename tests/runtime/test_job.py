@@ -29,8 +29,8 @@ from tailrace.runtime.link import CONTROL
 from tailrace.runtime.listener import DialFailed, dial
 from tailrace.runtime.worker import WorkerProcess
 from tailrace.spark.shipping import dump_job, load_job
+from tailrace.task.jobspec import JobSpec
 from tailrace.task.slice import Slice
-from tailrace.task.worker import JobSpec
 
 
 class Threads:

@@ -22,8 +22,8 @@ from tailrace.runtime.loop import Loop
 from tailrace.runtime.storing import StorageThread, WorkerStorage
 from tailrace.state.manifest import Manifest, encode_manifest
 from tailrace.state.parts import MetaOf
+from tailrace.task.actions import ReadState
 from tailrace.task.checkpoints import DropState, WriteState
-from tailrace.task.worker import ReadState
 
 MANIFEST = encode_manifest(Manifest("job", "run", 1, 5, 0, 128, 1, []))
 

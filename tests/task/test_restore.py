@@ -17,13 +17,15 @@ from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFil
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.parts import ChainsOf, MetaOf
 from tailrace.storage.reading import read_state
+from tailrace.task.actions import ClosePeers, ConnectPeers, ReadState, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.functions import with_own_functions
+from tailrace.task.jobspec import JobSpec
 from tailrace.task.operators.endpoints import SourceTask
 from tailrace.task.restore import Restorer
 from tailrace.task.slice import ToPeer
 from tailrace.task.snapshot import OperatorMeta, _encoder
-from tailrace.task.worker import ClosePeers, ConnectPeers, JobSpec, ReadState, ToCoordinator, Worker
+from tailrace.task.worker import Worker
 
 
 class Disk:

@@ -21,7 +21,8 @@ from tailrace.runtime.loop import Loop
 from tailrace.state.backend import Backend
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.checkpoints import DropState, WriteState
-from tailrace.task.worker import JobSpec, Worker
+from tailrace.task.jobspec import JobSpec
+from tailrace.task.worker import Worker
 
 # State of an attempt that is over.
 

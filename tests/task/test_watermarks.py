@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import tailrace as tr
 from tailrace.protocol.deployment import Deploy, Start, Welcome
-from tailrace.task.worker import JobSpec, Worker
+from tailrace.task.jobspec import JobSpec
+from tailrace.task.worker import Worker
 
 INF = float("inf")
 

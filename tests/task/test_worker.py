@@ -30,10 +30,13 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
 from tailrace.state.memory import MemoryBackend
+from tailrace.task.actions import ClosePeers, ConnectPeers, Exit, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.idle import Idle, Reason
+from tailrace.task.jobspec import JobSpec
+from tailrace.task.publishing import in_parts
 from tailrace.task.slice import ToPeer
-from tailrace.task.worker import ClosePeers, ConnectPeers, Exit, JobSpec, ToCoordinator, Worker, in_parts
+from tailrace.task.worker import Worker
 
 Build = Callable[[tr.Environment], Any]
 
@@ -698,7 +701,7 @@ def test_what_is_too_large_to_be_said_is_told_as_a_failure() -> None:
 
 
 def test_what_sinks_prepared_without_checkpoints_is_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.task.worker.LARGEST_PREPARED", 3)
+    monkeypatch.setattr("tailrace.task.publishing.LARGEST_PREPARED", 3)
     prepared = [("a", b"12"), ("a", b"3"), ("b", b"4"), ("b", b"56789")]
     assert in_parts(prepared) == [prepared[:2], prepared[2:3], prepared[3:]]
     assert in_parts([]) == [[]]

@@ -13,7 +13,7 @@ import tailrace as tr
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan
 from tailrace.task.functions import with_own_functions
-from tailrace.task.worker import JobSpec
+from tailrace.task.jobspec import JobSpec
 from tailrace.testing.simulator import Simulation
 
 PROGRAM = textwrap.dedent(

@@ -687,7 +687,8 @@ class Coordinator:
             self._move(JobStatus.RESTARTING)
         self.actions.append(Restarting(self.attempt, cause))
         self._attempt_over("the job was restarted", now)
-        self._resume_at = self._started_at = now + delay
+        self._started_at = now + delay
+        self._resume_at = self._started_at if delay else None
         self._deployed = self._beginning = False
         self._publications = Publications()
         self._origin.attempt_over()
@@ -704,7 +705,7 @@ class Coordinator:
         else:
             # Who waits for a pause, or for workers to drop what they run, need not wait for this as well. But where the
             # storage is what failed, it gets the pause.
-            self._claims.want(self._resume_at if cause.kind is FailureKind.STORE else now)
+            self._claims.want(now + delay if cause.kind is FailureKind.STORE else now)
             self._claim_due(now)
 
     def _claim_due(self, now: int) -> None:

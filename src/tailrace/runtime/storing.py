@@ -13,8 +13,9 @@ from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError
 from tailrace.runtime.loop import Loop
 from tailrace.state.manifest import decode_manifest
 from tailrace.storage.reading import read_placed, read_state
+from tailrace.task.actions import ReadPrepared, ReadState
 from tailrace.task.checkpoints import DropState, WriteState
-from tailrace.task.worker import ReadPrepared, ReadState, Worker
+from tailrace.task.worker import Worker
 
 _READ_AHEAD = 32
 """Parts of a checkpoint that may wait to be restored, so that state larger than memory can be."""

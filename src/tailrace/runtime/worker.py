@@ -38,19 +38,11 @@ from tailrace.state.memory import MemoryBackend
 from tailrace.storage.scratch import Scratch, remove_abandoned
 from tailrace.storage.spill import SpillFiles
 from tailrace.storage.store import Store
+from tailrace.task.actions import Action, ClosePeers, ConnectPeers, Exit, ReadPrepared, ReadState, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
+from tailrace.task.jobspec import JobSpec
 from tailrace.task.slice import ToPeer
-from tailrace.task.worker import (
-    Action,
-    ClosePeers,
-    ConnectPeers,
-    Exit,
-    JobSpec,
-    ReadPrepared,
-    ReadState,
-    ToCoordinator,
-    Worker,
-)
+from tailrace.task.worker import Worker
 
 REPORT_NANOS = 500_000_000
 HELD_UP_SECONDS = 0.1

@@ -36,7 +36,7 @@ from tailrace.spark.tables import prepare_table
 from tailrace.state.compat import check, unpublishable
 from tailrace.storage.origins import Origin, origin_at
 from tailrace.storage.store import Store, resolve
-from tailrace.task.worker import JobSpec
+from tailrace.task.jobspec import JobSpec
 
 __all__ = [
     "arrow_schema",

@@ -13,7 +13,7 @@ from tailrace.errors import GraphError
 from tailrace.graph.graph import Node
 from tailrace.runtime.link import CONTROL, LIMITS
 from tailrace.spark import program
-from tailrace.task.worker import JobSpec
+from tailrace.task.jobspec import JobSpec
 
 _MARGIN = 1 << 20
 """What the message around a job may take: the addresses of all workers."""

@@ -16,6 +16,7 @@ from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import Publish, Published, Settled
 from tailrace.state.compat import may_be_dropped, publishes
 from tailrace.state.format import Placed
+from tailrace.task.operators.endpoints import LARGEST_PREPARED
 from tailrace.task.usercode import user_traceback
 
 _DOING = {
@@ -122,3 +123,16 @@ class Publisher:
                 subtask=self._slot,
                 user_traceback=user_traceback(error),
             ) from error
+
+
+def in_parts(prepared: list[tuple[str, bytes]]) -> list[list[tuple[str, bytes]]]:
+    """What sinks prepared, parted so that each part fits into a message; at least one part."""
+    parts: list[list[tuple[str, bytes]]] = [[]]
+    size = 0
+    for uid, data in prepared:
+        if parts[-1] and size + len(data) > LARGEST_PREPARED:
+            parts.append([])
+            size = 0
+        parts[-1].append((uid, data))
+        size += len(data)
+    return parts

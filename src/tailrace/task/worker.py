@@ -4,20 +4,10 @@ has sockets and a clock, and the simulator, which has neither.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
-from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.frames import decode as decode_frame
-from tailrace.errors import (
-    CheckpointError,
-    InternalError,
-    ProtocolViolation,
-    TailraceError,
-    UserCodeError,
-)
+from tailrace.errors import ProtocolViolation
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
@@ -49,94 +39,29 @@ from tailrace.protocol.termination import (
 )
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.backend import Backend
-from tailrace.state.format import Placed
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
-from tailrace.task.checkpoints import DropState, WorkerCheckpoints, WriteState
+from tailrace.task.actions import (
+    Action,
+    ClosePeers,
+    ConnectPeers,
+    Exit,
+    ReadPrepared,
+    ReadState,
+    ToCoordinator,
+)
+from tailrace.task.checkpoints import WorkerCheckpoints
+from tailrace.task.faults import failed, fault_of, fault_outside_tasks, internal
 from tailrace.task.functions import with_own_functions
 from tailrace.task.idle import Idle, Reason
+from tailrace.task.jobspec import JobSpec
 from tailrace.task.looping import Command
 from tailrace.task.machine import Task
-from tailrace.task.operators.endpoints import LARGEST_PREPARED
-from tailrace.task.publishing import Awaited, Publisher
+from tailrace.task.publishing import Awaited, Publisher, in_parts
 from tailrace.task.restore import Restorer
 from tailrace.task.services import RandomFactory, Services
-from tailrace.task.slice import Slice, ToPeer
+from tailrace.task.slice import Slice
 from tailrace.task.spilling import Spill
-from tailrace.task.usercode import user_traceback
-
-
-@dataclass(frozen=True)
-class JobSpec:
-    """What a worker needs to know: the content of `Deploy.plan`, once unpickled."""
-
-    job: str
-    incarnation: int
-    plan: Any
-    memory: int
-    run_id: str = ""
-    seed: int = 0
-    copy_records: bool = False
-    debug: bool = False
-    checkpointing: bool = False
-    """Whether checkpoints are taken: sinks then prepare at every cut."""
-    allow_dropped_state: tuple[str, ...] | bool = False
-    """Operators (uids) whose state may be dropped where it does not fit any more, or True for all."""
-    state_backend: str = "memory"
-    checkpoint_dir: str | None = None
-    storage_options: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ToCoordinator:
-    """An action: this message goes to the coordinator."""
-
-    message: AnyMessage
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectPeers:
-    """An action: connect to these workers; then call `peers_connected`."""
-
-    peers: tuple[Peer, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ClosePeers:
-    """An action: close the links to other workers; whatever comes on them does not count any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadState:
-    """An action: read these operators (uid -> key groups [first, last)) of a checkpoint. Each part comes back by
-    `state_part`, the end by `state_read`, a failure by `state_unreadable`, all with the same number."""
-
-    number: int
-    manifest: bytes
-    folder: str
-    """The job's folder that the checkpoint lies in, as a URL; empty for our own."""
-    wanted: dict[str, tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPrepared:
-    """An action: read what sinks have prepared and is in state files. What follows is `prepared_read` with the bytes in this
-    order, or `prepared_unreadable`, both with the same number."""
-
-    number: int
-    folder: str
-    """The job's folder that the files lie in, as a URL; empty for our own."""
-    wanted: tuple[Placed, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """An action: the worker is done. `lost` when nobody told it so."""
-
-    reason: str
-
-
-Action = ToCoordinator | ConnectPeers | ClosePeers | ReadState | ReadPrepared | WriteState | DropState | Exit | ToPeer
 
 
 class Worker:
@@ -389,22 +314,15 @@ class Worker:
 
     def internal_error(self, error: BaseException) -> None:
         """The driver caught what nobody should have raised."""
-        self._fail(FailureKind.INTERNAL, "inside tailrace: " + "".join(traceback.format_exception(error)))
+        self._failed(internal(error))
 
     # Inside.
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
             act()
-        except ImportError as error:
-            what = f"worker {self.slot} cannot import {error.name or error}"
-            self._fail(FailureKind.IMPORT, f"{what}: install it there, or ship it with the job ({error})")
-        except TailraceError as error:
-            self._fail_by(error)
-        except Exception as error:  # unpickling a plan runs users' __setstate__ and module code
-            self._fail(FailureKind.USER, f"{type(error).__name__}: {error}\n{user_traceback(error)}")
         except BaseException as error:
-            self._fail_by(error)
+            self._failed(fault_outside_tasks(error, self.slot, self._written))
 
     def _deploy(self, message: Deploy) -> None:
         spec = self.spec = self._load(message.plan)
@@ -525,27 +443,7 @@ class Worker:
             self.close_errors = self.slice.close()
 
     def _fail_by(self, error: BaseException, operator: str | None = None) -> None:
-        """Sorts what was raised by whose fault it is. `operator` is what ran, where an error does not say it itself."""
-        if isinstance(error, UserCodeError):
-            error.written = error.written or self._written(error.operator)
-            where = {"operator": error.operator, "subtask": error.subtask, "record": error.record}
-            self._fail(FailureKind.PROGRAM if error.permanent else FailureKind.USER, str(error), **where)
-        elif isinstance(error, CheckpointError):
-            self._fail(FailureKind.STATE, str(error))
-        elif isinstance(error, InternalError | ProtocolViolation):
-            self._fail(FailureKind.INTERNAL, str(error))
-        elif isinstance(error, Misfit):
-            place = operator if operator is not None else "opening or publishing"
-            self._fail_by(UserCodeError(str(error), operator=place, subtask=self.slot))
-        elif isinstance(error, TailraceError):
-            self._fail(FailureKind.USER, str(error))
-        elif isinstance(error, Exception):
-            self.internal_error(error)
-        else:  # sys.exit() and the like: user code wants to end a process that is not its own
-            what = f"user code raised {error!r}, which would end the worker's process; let it raise an Exception"
-            place = operator if operator is not None else "opening or publishing"
-            trace = user_traceback(error)
-            self._fail_by(UserCodeError(what, operator=place, subtask=self.slot, user_traceback=trace))
+        self._failed(fault_of(error, self.slot, operator, self._written))
 
     def _written(self, operator: str) -> str:
         """Where an operator of this name is written; nothing where there are several."""
@@ -553,10 +451,14 @@ class Worker:
         found = {node.written for node in nodes if node.name == operator}
         return found.pop() if len(found) == 1 else ""
 
-    def _fail(self, kind: FailureKind, message: str, **where: Any) -> None:
+    def _fail(self, kind: FailureKind, message: str, peer: int | None = None) -> None:
+        self._failed(failed(kind, message, peer))
+
+    def _failed(self, fault: Failed) -> None:
+        """Only the first failure of an attempt is told."""
         if not self.failed and self.phase is not Phase.LEFT:
             self.failed = True
-            self._say(Failed(kind, sendable(message), **where))
+            self._say(fault)
 
     def _say(self, message: AnyMessage) -> None:
         self.actions.append(ToCoordinator(message))
@@ -586,23 +488,3 @@ class Worker:
                 task.declined.clear()
             if task.snapshot is not None and self._checkpoints is not None:
                 self.actions.extend(self._checkpoints.collect(task, now))
-
-
-def in_parts(prepared: list[tuple[str, bytes]]) -> list[list[tuple[str, bytes]]]:
-    """What sinks prepared, parted so that each part fits into a message; at least one part."""
-    parts: list[list[tuple[str, bytes]]] = [[]]
-    size = 0
-    for uid, data in prepared:
-        if parts[-1] and size + len(data) > LARGEST_PREPARED:
-            parts.append([])
-            size = 0
-        parts[-1].append((uid, data))
-        size += len(data)
-    return parts
-
-
-def sendable(text: str, limit: int = 20_000) -> str:
-    """A text as it can be sent: what a user's error says may hold half a surrogate pair, or all of their data."""
-    if len(text) > limit:
-        text = f"{text[: limit // 2]}\n[…]\n{text[-limit // 2 :]}"
-    return text.encode(errors="replace").decode()

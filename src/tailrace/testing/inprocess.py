@@ -17,7 +17,7 @@ from tailrace.errors import GraphError
 from tailrace.graph.operators import Sink, Source
 from tailrace.runtime.settings import settings_of, strategy_of
 from tailrace.task.functions import with_own_functions
-from tailrace.task.worker import JobSpec
+from tailrace.task.jobspec import JobSpec
 from tailrace.testing.faults import Fault
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.simulator import Conditions, SimulatedJob, Simulation

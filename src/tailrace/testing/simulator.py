@@ -48,9 +48,11 @@ from tailrace.state.backend import Backend
 from tailrace.state.compat import check
 from tailrace.state.memory import MemoryBackend
 from tailrace.storage.origins import Origin, origin_at
+from tailrace.task.actions import ClosePeers, ConnectPeers, ReadPrepared, ReadState, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
+from tailrace.task.jobspec import JobSpec
 from tailrace.task.slice import ToPeer
-from tailrace.task.worker import ClosePeers, ConnectPeers, JobSpec, ReadPrepared, ReadState, ToCoordinator, Worker
+from tailrace.task.worker import Worker
 from tailrace.testing import storing
 from tailrace.testing.faults import Fault, strike
 from tailrace.testing.memorystore import Fault as Wrong

@@ -13,6 +13,7 @@ from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, Fenced
 from tailrace.state.manifest import decode_manifest
 from tailrace.storage.origins import claim_again
 from tailrace.storage.reading import read_placed, read_state
+from tailrace.task.actions import ReadPrepared, ReadState
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.worker import ReadPrepared, ReadState
 from tailrace.testing.memorystore import MemoryStore

@@ -1,0 +1,63 @@
+"""What a worker wants done, as data. Its drivers carry it out: `runtime.worker`, and the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.protocol.deployment import Peer
+from tailrace.protocol.wire import AnyMessage
+from tailrace.state.format import Placed
+from tailrace.task.checkpoints import DropState, WriteState
+from tailrace.task.slice import ToPeer
+
+
+@dataclass(frozen=True, slots=True)
+class ToCoordinator:
+    """An action: this message goes to the coordinator."""
+
+    message: AnyMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectPeers:
+    """An action: connect to these workers; then call `peers_connected`."""
+
+    peers: tuple[Peer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClosePeers:
+    """An action: close the links to other workers; whatever comes on them does not count any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadState:
+    """An action: read these operators (uid -> key groups [first, last)) of a checkpoint. Each part comes back by
+    `state_part`, the end by `state_read`, a failure by `state_unreadable`, all with the same number."""
+
+    number: int
+    manifest: bytes
+    folder: str
+    """The job's folder that the checkpoint lies in, as a URL; empty for our own."""
+    wanted: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPrepared:
+    """An action: read what sinks have prepared and is in state files. What follows is `prepared_read` with the bytes in this
+    order, or `prepared_unreadable`, both with the same number."""
+
+    number: int
+    folder: str
+    """The job's folder that the files lie in, as a URL; empty for our own."""
+    wanted: tuple[Placed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """An action: the worker is done. `lost` when nobody told it so."""
+
+    reason: str
+
+
+Action = ToCoordinator | ConnectPeers | ClosePeers | ReadState | ReadPrepared | WriteState | DropState | Exit | ToPeer

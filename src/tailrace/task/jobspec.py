@@ -1,0 +1,27 @@
+"""What a worker needs to know of its job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What a worker needs to know: the content of `Deploy.plan`, once unpickled."""
+
+    job: str
+    incarnation: int
+    plan: Any
+    memory: int
+    run_id: str = ""
+    seed: int = 0
+    copy_records: bool = False
+    debug: bool = False
+    checkpointing: bool = False
+    """Whether checkpoints are taken: sinks then prepare at every cut."""
+    allow_dropped_state: tuple[str, ...] | bool = False
+    """Operators (uids) whose state may be dropped where it does not fit any more, or True for all."""
+    state_backend: str = "memory"
+    checkpoint_dir: str | None = None
+    storage_options: dict[str, Any] | None = None
