@@ -15,7 +15,6 @@ from tailrace.storage.origins import claim_again
 from tailrace.storage.reading import read_placed, read_state
 from tailrace.task.actions import ReadPrepared, ReadState
 from tailrace.task.checkpoints import DropState, WriteState
-from tailrace.task.worker import ReadPrepared, ReadState
 from tailrace.testing.memorystore import MemoryStore
 from tailrace.testing.world import Driver, Event, Process, StoreWork
 
