@@ -361,7 +361,7 @@ def test_who_went_back_too_far_finds_the_later_checkpoints_whole(ledger: Ledger)
         first.turn()
     store = MemoryStore("story", files)
     incarnation = store.incarnations()[-1]
-    older, newest = (f"{incarnation}/{n}.manifest" for n in (1, 3))
+    older, newest = (f"{incarnation}/{n}.manifest" for n in (2, 4))
     hidden = set(ledger.book.prepared)
     assert store.manifest(newest).prepared, "it died before it had published what the newest has"
 
