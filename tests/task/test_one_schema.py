@@ -97,6 +97,33 @@ def test_types_need_not_be_one_where_a_schema_is_declared_behind() -> None:
         given(parts, lambda s: s.union(s.to_columns("x double, k string")).to_rows())
 
 
+class Declaring(tr.Source):
+    """Says which columns it has, and has others."""
+
+    form, schema = "columns", pa.schema({"x": pa.int64()})
+
+    def splits(self, parallelism: int) -> list[int]:
+        return [0]
+
+    def reader(self, split: int, position: Any = None) -> tr.Reader:
+        return DeclaringReader()
+
+
+class DeclaringReader(tr.Reader):
+    position = 0  # type: ignore[assignment]
+
+    def read(self, limit: int, now: float) -> Any:
+        self.position += 1
+        return pa.record_batch({"x": [1], "y": ["lost"]}) if self.position == 1 else None
+
+
+def test_a_source_that_says_its_schema_is_held_to_it_whatever_is_declared_behind() -> None:
+    env = tr.Environment(parallelism=1)
+    env.from_source(Declaring()).to_columns("x double").to_rows().sink_to(tr.sinks.Collect())
+    with pytest.raises(tr.JobFailed, match=r"one schema, declared: .x int64.*there is no column for 'y'"):
+        tr.testing.run(env)
+
+
 def test_a_union_of_doubles_and_whole_numbers_is_of_the_type_that_came_first() -> None:
     env = tr.Environment(parallelism=1)
     longs = env.from_collection([("a", 1), ("a", 2)]).to_columns("k string, x long")

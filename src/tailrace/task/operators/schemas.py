@@ -28,8 +28,9 @@ def learn_schema(operator: OperatorTask, graph: Graph) -> None:
         declared = _declared_before(graph, operator.node.inputs)
         if declared is not None:
             operator.one_schema = OneSchema(declared)
-    elif operator.one_schema_of == "output" and _declared_behind(graph, operator.node.id):
-        operator.one_schema = None  # what comes of it is brought into a schema there, whatever types it has here
+    elif operator.one_schema_of == "output" and not (operator.one_schema is None or operator.one_schema.declared):
+        if _declared_behind(graph, operator.node.id):
+            operator.one_schema = None  # what comes of it is brought into a schema there, whatever types it has here
 
 
 def _declared_before(graph: Graph, inputs: tuple[Edge, ...]) -> pa.Schema | None:
