@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.elements.timestamps import MAX_TIME
 from tailrace.graph.operators import Custom
 from tailrace.protocol.termination import StartWave
+from tailrace.task.combining import Combined
 from tailrace.task.looping import TaskLoop
 from tailrace.task.redistribution import Redistribution
 from tailrace.task.restore import Restorer
 from tailrace.testing.faults import Fault
 from tailrace.testing.planting import RANDOM, Bug, Patches, method
 from tailrace.testing.random_flows.description import Do, Loop, Step, changed
-from tailrace.testing.random_flows.drawing import Phase, Run
+from tailrace.testing.random_flows.drawing import WINDOWS, Phase, Run
 from tailrace.testing.scenarios import MS, Scenario
 
 
@@ -145,6 +148,38 @@ def _functions_not_asked() -> Patches:
     return [method(Redistribution, "__init__", make)]
 
 
+def _merged_astray(run: Run) -> Run:
+    """What waits in loops is merged, and gets another key."""
+
+    def astray(step: Step) -> tuple[Step, ...]:
+        if not isinstance(step, Loop):
+            return (step,)
+        return (replace(step, combine=True, astray=True, feedback="plain", separate=False, laps=2),)
+
+    flow = replace(run.flow, steps=changed(run.flow.steps, astray))
+    return replace(run, flow=replace(flow, source=replace(flow.source, distinct=min(3, flow.source.n))))
+
+
+def _nothing_in_rounds(run: Run) -> bool:
+    """Loops, none of them in rounds, and no windows: what is merged has one of several times."""
+    kinds = {step.kind for step in run.flow.operators()}
+    return _loops_only(run) and not kinds & set(WINDOWS)
+
+
+def _keys_not_checked() -> Patches:
+    """What was merged may have another key than its parts."""
+    return [method(Combined, "_check_keys", lambda _: lambda self, merged: None)]
+
+
+def _at_the_end_in_loops(run: Run) -> bool:
+    return "at the end" in _in_loops(run)
+
+
+def _the_end_is_too_late() -> Patches:
+    """A timer at the very end of time is due when its loop is over."""
+    return [mock.patch("tailrace.task.context.LAST_TIME", MAX_TIME)]
+
+
 FLOW_BUGS = (
     Bug(
         "a loop that had ended stays ended when a new stream enters it",
@@ -167,6 +202,20 @@ FLOW_BUGS = (
         _heads_go_behind_their_cut,
         seed=96,
         wants=_times_in_a_loop,
+    ),
+    Bug(
+        "merged feedback has another key than its parts",
+        RANDOM,
+        _keys_not_checked,
+        shape=_merged_astray,
+        wants=_nothing_in_rounds,
+    ),
+    Bug(
+        "a timer at the end of time is due when its loop is over",
+        RANDOM,
+        _the_end_is_too_late,
+        seed=19,
+        wants=_at_the_end_in_loops,
     ),
     Bug(
         "copies of feedback are dealt out at another parallelism",

@@ -297,6 +297,20 @@ def _time_in_spite_of_inner_loops() -> Patches:
     return [method(TaskLoop, "__init__", make)]
 
 
+def _released_by_entries() -> Patches:
+    """Event time leaves a loop as far as it has come at the entries, wherever the tasks further in are by then."""
+
+    def make(start: Any) -> Any:
+        def started(self: TaskLoop, wave: int) -> None:
+            start(self, wave)
+            if not self.entry:
+                self.times = {}
+
+        return started
+
+    return [method(TaskLoop, "_start", make)]
+
+
 def _one_level_at_a_time() -> Patches:
     """A wave that has let event time go is not followed by another one that lets it go farther."""
 
@@ -423,6 +437,7 @@ LOOP_BUGS = (
     Bug("what an earlier attempt has found counts", "visited", _nothing_is_forgotten, _deaths),
     Bug("event time leaves a loop at once", "windowed_behind", _time_leaves_at_once),
     Bug("event time ends while some is on its way", "held_inside", _not_what_is_moving, _uneven, seed=23),
+    Bug("event time leaves a loop with that of its entries", "held_inside", _released_by_entries, _uneven, seed=20),
     Bug("event time passes what is in a loop's channels", "lingered", _time_in_spite_of_records, _waves),
     Bug("event time passes what is in a loop inside", "lingered_inside", _time_in_spite_of_inner_loops, _waves, seed=9),
     Bug("the end of event time is not said again", "entered_inside", _entries_alone_advance, _between_two_heads),

@@ -191,7 +191,7 @@ class _Phases:
         return world
 
     def world(
-        self, number: int, phase: Phase, name: str, files: MemoryFiles, faults: tuple[Fault, ...], **options: Any
+        self, number: int, phase: Phase, book: str, files: MemoryFiles, faults: tuple[Fault, ...], **options: Any
     ) -> Simulation:
         """The simulation of a phase."""
         made = self.run.world
@@ -204,12 +204,13 @@ class _Phases:
         )
         counting = len({one.parallelism for one in self.run.phases}) == 1
         stream = Building(self.run.flow, env, number, counting).everything()
-        stream.sink_to(Ledger(name), uid=options.pop("sink", SINK), parallelism=self.run.flow.sink)
+        stream.sink_to(Ledger(book), uid=options.pop("sink", SINK), parallelism=self.run.flow.sink)
         gone = tuple(f"op{step.number}" for step in self.run.flow.operators() if step.kind == "extra")
         chosen: dict[str, Any] = {
             "conditions": NETWORKS[made.network],
             "origin": "latest" if number else None,
             "run_id": f"run{self.starts}",
+            "checkpoints": made.checkpoints,
         }
         world = prepared_simulation(
             env,
@@ -217,7 +218,6 @@ class _Phases:
             seed=made.seed * 8 + number,
             limits=LIMITS,
             keep_trace=self.keep_trace,
-            checkpoints=made.checkpoints,
             restarts=lambda: strategy(made.restarts),
             files=files,
             faults=faults,
