@@ -12,15 +12,22 @@ from tailrace.errors import ConfigError
 from tailrace.spark.session import local_session
 
 PROGRAM = """
-import os, sys, threading
+import os, socket, sys, threading, urllib.request
 from tailrace.errors import ConfigError
 from tailrace.spark.session import active_or_local, local_session
 
 before = dict(os.environ)
+first = socket.socket()  # where the web UI would be: it takes another port, and says nothing of it
+try:
+    first.bind(("127.0.0.1", 4040))
+    first.listen()
+except OSError:
+    pass  # somebody else has it
 spark = local_session(2, {"spark.sql.shuffle.partitions": "3"})
 assert spark.sparkContext.master == "local[2]"
 assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
-assert spark.conf.get("spark.ui.enabled") == "false"
+assert spark.sparkContext.uiWebUrl.rpartition(":")[2] != "4040"
+assert urllib.request.urlopen(spark.sparkContext.uiWebUrl, timeout=60).status == 200
 
 def pythons(batches):
     import sys
@@ -46,8 +53,8 @@ else:
     raise AssertionError("a second master was accepted")
 
 spark.stop()
-other = active_or_local(1)
-assert other.sparkContext.master == "local[1]"
+other = active_or_local(1, conf={"spark.ui.enabled": "false"})
+assert other.sparkContext.master == "local[1]" and other.sparkContext.uiWebUrl is None
 assert other.range(3).count() == 3
 other.stop()
 

@@ -24,8 +24,9 @@ _DEFAULTS = {
     "spark.python.worker.faulthandler.enabled": "true",  # a crash in native code tells its Python stack
 }
 
+# Spark's own web UI is on, as everybody expects it, on the loopback address: port 4040, or the next one that is free.
 _LOCAL_DEFAULTS = {
-    "spark.ui.enabled": "false",
+    "spark.port.maxRetries": "100",  # of 16 sessions on a machine, which is Spark's own limit, the next one would not start
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
