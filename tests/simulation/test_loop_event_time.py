@@ -248,3 +248,32 @@ def test_the_end_of_event_time_is_said_again_to_those_that_had_not_heard_of_it(s
     conditions = replace(NETWORKS["fast"], max_turns=20_000)
     tr.testing.simulate(env, seed=seed, faults=faults, conditions=conditions).await_termination()
     assert sorted(out.result()) == [*range(12), *range(100, 106)]
+
+
+class Alarm(tr.KeyedProcessFunction):
+    """Sets a timer, and tells when it fired."""
+
+    def process(self, record: Any, ctx: tr.Context) -> None:
+        ctx.set_timer(event_time=50.0)
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        yield timestamp, ctx.watermark
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_input_that_has_ended_follows_the_others_before_timestamps_are_assigned_anew(seed: int) -> None:
+    """The loop's own input is over, another stream goes on in it, and what leaves gets timestamps of quite another time in
+    the loop. Timers before that are of the time of the inputs: they fire when the stream that goes on has come there."""
+
+    def body(own: tr.DataStream) -> Any:
+        alarms = own.key_by(lambda r: 0).process(Alarm())
+        entered = ticks.enter(own.scope).map(lambda i: (float(i), None))
+        return None, alarms.union(entered).assign_timestamps(lambda r: r[0] + 1_000_000, 0)
+
+    env = tr.Environment(parallelism=1)
+    ticks = env.from_source(tr.sources.Sequence(0, 60, rate=100)).assign_timestamps(lambda i: i, 0)
+    own = env.from_collection([5.0]).assign_timestamps(lambda time: time, 0)
+    told = own.iterate(body).sink_to(tr.sinks.Collect())
+    tr.testing.simulate(env, seed=seed).await_termination()
+    [(due, watermark)] = [record for record in told.result() if record[1] is not None]
+    assert due == 50.0 and 50 <= watermark < 60, "it fires when the ticks have come to it"

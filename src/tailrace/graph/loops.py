@@ -11,6 +11,7 @@ from tailrace.graph.operators import (
     MARKERS,
     AssignTimestamps,
     Broadcast,
+    Enter,
     Forward,
     Hash,
     Head,
@@ -80,6 +81,21 @@ def lead_out(graph: Graph) -> dict[int, frozenset[StreamScope]]:
         if isinstance(leave.operator, Leave):
             _lead_out(graph, leave, leave.operator.loop.scope, tails, found)
     return {node: frozenset(scopes) for node, scopes in found.items()}
+
+
+def time_begins(graph: Graph) -> frozenset[int]:
+    """Where event time begins for a loop: where a stream with timestamps comes in, and at operators that assign the first
+    ones to one without. Those behind them may assign another time, which says nothing of that before."""
+    timed: set[int] = set()
+    """Nodes that event time comes to."""
+    found: set[int] = set()
+    for node in graph.nodes:
+        if any(isinstance(graph.node(e.source).operator, AssignTimestamps) or e.source in timed for e in node.inputs):
+            timed.add(node.id)
+        begins = Head | Enter if node.id in timed else AssignTimestamps
+        if isinstance(node.operator, begins):
+            found.add(node.id)
+    return frozenset(found)
 
 
 def tails_of(graph: Graph) -> dict[StreamScope, list[int]]:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from tailrace.elements.frames import ChannelId
 from tailrace.graph.graph import Graph, Node
-from tailrace.graph.loops import check_rounds, hoisted, lead_out, tails_of
+from tailrace.graph.loops import check_rounds, hoisted, lead_out, tails_of, time_begins
 from tailrace.graph.operators import Forward, Head, Partitioning, Rebalance, Rescale, Rounds
 from tailrace.graph.scope import NO_LOOP, StreamScope
 
@@ -104,6 +104,11 @@ class Plan:
     def leads_out(self) -> dict[str, frozenset[StreamScope]]:
         """For each operator in a loop, by uid, the scopes that wait for its event time: see `graph.loops.lead_out`."""
         return {self.graph.node(node).uid: scopes for node, scopes in lead_out(self.graph).items()}
+
+    @cached_property
+    def time_begins(self) -> frozenset[str]:
+        """The operators at which event time begins for a loop, by uid: see `graph.loops.time_begins`."""
+        return frozenset(self.graph.node(node).uid for node in time_begins(self.graph))
 
     def edges_into(self, vertex: int) -> list[PlanEdge]:
         """The edges whose target is this vertex, in the order of their ids."""

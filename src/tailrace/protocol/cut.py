@@ -103,6 +103,11 @@ class Aligner:
         bring its marker have its turn."""
         return self.current is not None or bool(self._triggered)
 
+    @property
+    def asked(self) -> list[int]:
+        """The cuts that are known of and still to be made here."""
+        return [*self._triggered, *(() if self.current is None else (self.current,))]
+
     def check(self) -> str | None:
         """What is wrong with the invariants, or None."""
         if not set(self.blocked) <= self.live:

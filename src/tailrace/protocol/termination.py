@@ -96,7 +96,8 @@ class Moved(Message, frozen=True):
     watermark: int
     """The smallest of theirs; `MAX_TIME` where all are idle or there are none."""
     live: int | None = None
-    """The same over those whose input has not ended; None where there is none."""
+    """The smallest at which event time begins here, at an entry, or where that has none, at the first operator that assigns
+    timestamps, of those whose input has not ended; None where there is none."""
 
 
 class ScopeFacts(msgspec.Struct, frozen=True, omit_defaults=True):

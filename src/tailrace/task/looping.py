@@ -66,7 +66,13 @@ class TaskLoop:
         """The scope inside the nest that the task is a leave of."""
         self.outermost = str(nest.scope)
         self.brings_time = (self.entry or bool(chain.generators)) and self.outermost in self.leading
-        """Whether event time comes into the nest here."""
+        """Whether event time comes into the nest here, of that which leaves it."""
+        self.beginning = [
+            i
+            for i, op in enumerate(chain.operators)
+            if self.inside and op.ctx.uid in plan.time_begins and (self.entry or isinstance(op, TimestampsTask))
+        ]
+        """The operators at which the nest's event time begins, whether it leaves it or not, as indices of the chain."""
         self.channels = set(channels)
         fed_back = self.head is not None and not self.head.queue.ended  # what has no feedback has no tail either
         self.wave = Wave([*self.channels, FEEDBACK_CHANNEL] if fed_back else self.channels)
@@ -74,8 +80,9 @@ class TaskLoop:
         """Of a leave that leads out of the nest: waves that went by. The next one may begin before they have."""
         self.rest = Gathering(self.channels)
         self.rounds = Gathering(self.channels, -1)
-        self.commands: deque[Command] = deque()
-        self._kept: dict[type[Command], Command] = {}
+        self.commands: deque[tuple[Command, int]] = deque()
+        """What is to be worked off, each with the newest cut that was asked for before it."""
+        self._kept: dict[type[Command], tuple[Command, int]] = {}
         """Commands, the newest of each kind, that markers will bring, unless the channels end without them."""
         self.ending: int | None = None
         """The round whose end is being seen to. Nothing else is done meanwhile, and no cut falls there."""
@@ -97,20 +104,31 @@ class TaskLoop:
 
     # What the coordinator says.
 
-    def command(self, message: Command) -> bool:
-        """Stores a command. True where it concerns this task."""
+    def command(self, message: Command, asked: int = 0) -> bool:
+        """Stores a command; `asked`: the newest cut that the task knows of and has not made. True where it concerns this
+        task."""
+        said = message, 0 if isinstance(message, StartWave) else asked
         if isinstance(message, StartWave | CallFinish | Advance):
             wanted = self.inside and self.commanded
             if self.inside and not wanted:
                 self._kept.pop(type(message), None)  # it takes its place behind the others
-                self._kept[type(message)] = message
+                self._kept[type(message)] = said
         elif isinstance(message, Release):
             wanted = self.leave is not None
         else:
             wanted = self.head is not None
         if wanted:
-            self.commands.append(message)
+            self.commands.append(said)
         return wanted
+
+    def has_work(self, asked: Iterable[int]) -> bool:
+        """Whether a command is to be worked off now, where these cuts are still to be made.
+
+        What the coordinator says to a loop follows from what others have told it, behind their cuts perhaps; it is no
+        channel, and no barrier goes through it. So what came behind the word of a cut is followed behind that cut only, or
+        when it will not be made: else a checkpoint would hold what follows from something, and not that itself. A wave
+        changes nothing, and waits for no cut."""
+        return bool(self.commands) and not any(cut <= self.commands[0][1] for cut in asked)
 
     @property
     def commanded(self) -> bool:
@@ -124,10 +142,10 @@ class TaskLoop:
 
     def work(self) -> bool:
         """Works off one command. True where event time has moved and is to be passed on."""
-        message = self.commands.popleft()
+        message, _ = self.commands.popleft()
         if isinstance(message, StartWave):
             if self._go_with(message.time):  # before its cut: else the wave would not see what that sets off
-                self.commands.appendleft(StartWave(message.nest, message.wave))
+                self.commands.appendleft((StartWave(message.nest, message.wave), 0))
                 return True
             self._start(message.wave)
             return False
@@ -158,6 +176,9 @@ class TaskLoop:
         # What waits for a round is in no channel. The tail says so too: it may have come behind the cut of the head.
         waiting = end is not None and end.queue.waiting > 0
         self.obliged = waiting or self._in_a_round or any(op.awaited() for op in self.chain.operators)
+        self.obliged = self.obliged or (
+            self.inside and head is None and self.gate.ended
+        )  # it is about to end by itself
         if head is not None and FEEDBACK_CHANNEL not in self.wave.live:  # of a checkpoint from when there was feedback
             self.obliged = self.obliged or head.queue.ready
         self.ended = not self.entry or self.gate.ended
@@ -186,6 +207,12 @@ class TaskLoop:
     def brought(self) -> int:
         """How far event time has come that the task brings into the nest."""
         return self.time_of(self.leading[self.outermost])
+
+    @property
+    def entered(self) -> int:
+        """How far event time has come where it begins here, whoever assigns another one behind that. `MAX_TIME` where it is
+        idle."""
+        return self.time_of(self.beginning)
 
     def _go_with(self, time: int | None) -> bool:
         """The input has ended, and others still bring event time into the nest: it goes on here as far as there, or is idle
@@ -319,9 +346,14 @@ class TaskLoop:
 
     @property
     def round_due(self) -> bool:
-        """Whether the head has emitted all of a round, and is to say so; after a restore once more."""
+        """Whether the head has emitted all of a round, and is to say so; after a restore once more. What no head feeds has
+        round 0 only, which ends with what has entered the loop."""
         head = self.head
-        if head is None or not self.in_rounds or head.said or self.ending is not None:
+        if not self.in_rounds or not self.inside or self.ending is not None:
+            return False
+        if head is None:
+            return self.gate.ended and self.rounds.done < 0
+        if head.said:
             return False
         return head.round_over or (self.gate.ended and not head.queue.ready)
 
@@ -332,11 +364,10 @@ class TaskLoop:
         return unsaid or self.rounds.begun
 
     def say_round_end(self) -> None:
-        """The head has emitted all of a round."""
-        head = self.head
-        assert head is not None
-        head.round_over = True
-        self.end_round(head.round)
+        """The head has emitted all of a round, or all that has entered the loop was worked off."""
+        if self.head is not None:
+            self.head.round_over = True
+        self.end_round(0 if self.head is None else self.head.round)
 
     @property
     def round(self) -> int:

@@ -153,7 +153,7 @@ class Task:
 
     def command(self, message: Command) -> bool:
         """The coordinator has something to say to the loop nest of this task. True where it concerns the task."""
-        return not self._said_end and self.loop is not None and self.loop.command(message)
+        return not self._said_end and self.loop is not None and self.loop.command(message, max(self._asked, default=0))
 
     def flush(self) -> bool:
         """The worker has nothing else to do: what was gathered goes. True when there was anything."""
@@ -185,8 +185,8 @@ class Task:
         """One step, cuts aside."""
         if self.finished:
             return Idle(Reason.FINISHED)
-        if self.loop is not None and self.loop.commands and not busy:
-            self._story.append(str(self.loop.commands[0]))
+        if self.loop is not None and self.loop.commands and not busy and self.loop.has_work(self._asked):
+            self._story.append(str(self.loop.commands[0][0]))
             self._moved(self.loop.work(), budget)
             return None
         if self.outbox.blocked:
@@ -213,6 +213,11 @@ class Task:
             snapshot.encoded_at = now
 
     # Cuts.
+
+    @property
+    def _asked(self) -> list[int]:
+        """The cuts that the task knows of and has still to make."""
+        return [*self._due, *self.aligner.asked]
 
     def _cut(self, checkpoint: int, now: int) -> None:
         """The cut: state is frozen, and the barrier goes behind what was emitted."""

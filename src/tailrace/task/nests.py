@@ -111,9 +111,10 @@ class WorkerNests:
 
     def moved(self, here: _Here) -> list[Said]:
         """How far event time has come where it comes into a nest, where it has moved."""
-        times = [(loop.brought, task.gate.ended) for task, loop in here.tasks if loop.brings_time and not task.finished]
-        live = [time for time, ended in times if not ended]
-        moved = Moved(here.nest.id, min((time for time, _ in times), default=MAX_TIME), min(live, default=None))
+        going = [(task, loop) for task, loop in here.tasks if not task.finished]
+        times = [loop.brought for _, loop in going if loop.brings_time]
+        live = [loop.entered for task, loop in going if loop.beginning and not task.gate.ended]
+        moved = Moved(here.nest.id, min(times, default=MAX_TIME), min(live, default=None))
         if moved == here.moved:
             return []
         here.moved = moved

@@ -81,7 +81,7 @@ def _heads_go_behind_their_cut() -> Patches:
 
     def make(work: Any) -> Any:
         def late(self: TaskLoop) -> bool:
-            message = self.commands[0]
+            message, _ = self.commands[0]
             if not isinstance(message, StartWave):
                 return bool(work(self))
             self.commands.popleft()
