@@ -14,6 +14,7 @@ import msgspec
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings, PendingCheckpoint
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.roster import Roster, Slot
+from tailrace.elements.columns.schemas import OneSchema
 from tailrace.protocol.deployment import Published, Settled
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.manifest import manifest_name
@@ -294,6 +295,10 @@ def _stale_restore() -> Patches:
     return [method(Coordinator, "claimed", make)]
 
 
+def _forgotten_schemas() -> Patches:
+    return [method(OneSchema, "saved", lambda saved: lambda self: None)]
+
+
 def _forgotten_timer() -> Patches:
     def make(to_bucket: Any) -> Any:
         def forgetful(self: LayeredBackend, table: Any, group: int, key: Any, value: Any, data: Any) -> None:
@@ -399,6 +404,7 @@ BUGS: dict[str, Bug] = {
         Bug("a worker acks before its file is durable", "counted", _ack_before_durable),
         Bug("a restart does not look for the newest checkpoint", "counted", _stale_restore),
         Bug("a timer is forgotten at the snapshot", "in_event_time", _forgotten_timer),
+        Bug("schemas are found out again behind a restore", "of_one_type", _forgotten_schemas),
         Bug("the keys of an aborted checkpoint are forgotten", "sparse", _forgotten_keys, _aborts_and_restarts),
         Bug(
             "what a sink prepared for an aborted checkpoint is forgotten",

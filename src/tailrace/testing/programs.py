@@ -175,6 +175,29 @@ def _in_columns(n: int) -> Records:
     return Counter((k, s, float(at), at + 15.0, len(of), sum(of)) for (k, s, at), of in windows.items())
 
 
+_BIG = 1 << 53
+"""From here on not every whole number is a double."""
+
+
+def of_one_type(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """Whole numbers that come as doubles from some record on: they stay what they were, and their sums are exact."""
+    schema = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("x", pa.int64())])
+    numbers = env.from_source(tr.sources.Sequence(0, n, rate=rate), parallelism=1)
+    rows = numbers.map(lambda i: (i % 5, i, _BIG + 1 if i < 5 else 2), parallelism=1)
+    typed = rows.to_columns(schema, parallelism=1).map_batches(_doubles_later, parallelism=1)
+    stamped = typed.assign_timestamps("at", 3.0, parallelism=1)
+    return stamped.key_by("k").window(tr.Tumbling(10 * n)).aggregate(s=tr.Sum("x")).map(lambda row: (row.k, row.s))
+
+
+def _doubles_later(batch: pa.RecordBatch) -> pa.RecordBatch:
+    early = batch.column("at")[0].as_py() < 20
+    return batch if early else batch.set_column(2, "x", batch.column("x").cast(pa.float64()))
+
+
+def _of_one_type(n: int) -> Records:
+    return Counter((k, sum(_BIG + 1 if i < 5 else 2 for i in range(k, n, 5))) for k in range(5))
+
+
 # Timers.
 
 
@@ -413,6 +436,7 @@ PROGRAMS: dict[str, Program] = {
         Program(aggregated, _aggregated),
         Program(windowed, _windowed),
         Program(in_columns, _in_columns),
+        Program(of_one_type, _of_one_type),
         Program(in_event_time, _in_event_time),
         Program(in_processing_time, lambda n: Counter((i % 4, i) for i in range(n)), n=90),
         Program(in_place, _in_place, n=200),
