@@ -72,6 +72,19 @@ class Threads:
                 thread.join(timeout)
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1"])
+def test_an_address_that_is_none_of_this_machine_is_a_wrong_setting(host: str) -> None:
+    """The variable or the setting of Spark was wrong, and all that was told was that an address cannot be assigned."""
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(tr.sinks.Callback(lambda record: None))
+    plan = env._plan(env._pending())
+    provider = Threads()
+    provider.listen_host = lambda: host  # type: ignore[method-assign]
+    machine = Coordinator("job", 1, plan.slots, b"", run_id="run")
+    with pytest.raises(tr.ConfigError, match=f"reach this process at '{host}': .* TAILRACE_DRIVER_HOST"):
+        JobRunner("job", "id", "run", plan, machine, provider)
+
+
 class Running:
     """A job of an environment, on threads."""
 

@@ -6,9 +6,10 @@ import contextlib
 import functools
 import selectors
 import time
+from collections.abc import Callable
 
 from tailrace.coordinator.machine import Coordinator
-from tailrace.errors import ProtocolViolation
+from tailrace.errors import ConfigError, ProtocolViolation
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello
 from tailrace.protocol.wire import AnyMessage
@@ -17,13 +18,24 @@ from tailrace.runtime.listener import Listener
 from tailrace.runtime.loop import Loop
 
 
+def _at(host: str, listen: Callable[[], Listener]) -> Listener:
+    """Raises `ConfigError` where nobody can listen at this address."""
+    try:
+        return listen()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"workers cannot reach this process at {host!r}: {error}. It must be one address of this machine which "
+            f"they reach: TAILRACE_DRIVER_HOST, or else Spark's spark.driver.bindAddress or spark.driver.host"
+        ) from error
+
+
 class WorkerDoor:
     """Links of one job's workers. What they say goes to the coordinator's machine."""
 
     def __init__(self, token: bytes, host: str, loop: Loop, machine: Coordinator) -> None:
         self._loop = loop
         self._machine = machine
-        self.listener = Listener(token, host, loop, self._incoming)
+        self.listener = _at(host, lambda: Listener(token, host, loop, self._incoming))
         self.links: dict[tuple[int, int], Link] = {}
         """By slot and epoch."""
         self.pids: dict[tuple[int, int], int] = {}
