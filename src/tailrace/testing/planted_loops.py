@@ -211,7 +211,9 @@ def _facts_without(what: str, inner_only: bool = False) -> Patches:
             found = facts(self, here)
             if not inner_only:
                 return replaced(found, **{what: type(getattr(found, what))()})
-            outer = [loop for _, loop in here.tasks if "." not in loop.scope and loop.wave.current == here.wave]
+            node = self._plan.graph.node
+            tasks = [each for each in here.tasks if node(each[0].vertex.nodes[0]).scope.level < 2]
+            outer = [loop for _, loop in tasks if loop.wave.current == here.wave]
             return replaced(found, recorded=sum(loop.wave.recorded for loop in outer))
 
         return partial
