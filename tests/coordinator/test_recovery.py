@@ -219,6 +219,22 @@ def test_a_checkpoint_from_its_trigger_to_its_publication() -> None:
     assert job.machine.checkpoints is not None and job.machine.checkpoints.unpublished == []
 
 
+def test_a_checkpoint_that_is_not_kept_any_more_goes_when_its_output_is_marked() -> None:
+    """Until then a start from it would ask for that output. The next commit may be long in coming."""
+    job = Job(keep=1).run()
+    for number in (1, 2):
+        job.trigger()
+        job.ack(0, number, *([b"a"] if number == 1 else []))
+        job.ack(1, number)
+        job.commit()
+    assert job.actions(Delete) == []
+    job.says(0, Published(1))
+    job.actions()
+    job.machine.marked("1/1.manifest", job.now)
+    [delete] = job.actions(Delete)
+    assert {"1/1.manifest", "1/1.published"} <= set(delete.names)
+
+
 def test_what_a_complete_checkpoint_has_is_not_published_again_with_a_later_one() -> None:
     """Two checkpoints are under way. At its cut for the second a sink does not know yet that the first is complete, and
     prepares again what it had for that. The coordinator knows, and has only what is new published with the second, also

@@ -304,9 +304,7 @@ class Coordinator:
             self._send(slot, Complete(checkpoint))
         self._publish(checkpoint, complete.fresh)
         self._settle()
-        surplus = checkpoints.surplus()
-        if surplus:
-            self.actions.append(Delete(surplus))
+        self._delete_surplus()
         if complete.stats.final and self.status is JobStatus.RUNNING:
             self._move(JobStatus.FINISHING)
             self._maybe_finish(now)
@@ -327,7 +325,14 @@ class Coordinator:
         """It is written down that all that a manifest has prepared is published."""
         if self.checkpoints is not None:
             self.checkpoints.marked(path)
+            self._delete_surplus()
         self._origin.marked(path)
+
+    def _delete_surplus(self) -> None:
+        """Has the files deleted that no checkpoint needs any more: behind a commit, or the mark of one that is not kept."""
+        surplus = [] if self.checkpoints is None else self.checkpoints.surplus()
+        if surplus:
+            self.actions.append(Delete(surplus))
 
     def not_marked(self, path: str, now: int) -> None:
         """That could not be written down: it is asked for again with the next publication, or the next checkpoint."""
