@@ -363,6 +363,35 @@ def _cuts_come_first() -> Patches:
     return [method(Task, "step", make)]
 
 
+def _commands_overtake_cuts() -> Patches:
+    """What is said to a loop is done at once, whichever cuts were asked for before it."""
+    return [method(TaskLoop, "has_work", lambda _: lambda self, asked: bool(self.commands))]
+
+
+def _only_heads_end_rounds() -> Patches:
+    """What no head feeds hears nothing of the end of a round."""
+    due = vars(TaskLoop)["round_due"].fget
+    return [mock.patch.object(TaskLoop, "round_due", property(lambda self: self.head is not None and due(self)))]
+
+
+def _one_lags(made: Scenario) -> Scenario:
+    """Several checkpoints are under way, snapshots take one worker long, and workers die."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=4, keep=1)
+    faults = [
+        Fault(7 * number % 60, "kill", number, after=f"commit {number} done") for number in (2 + made.seed % 3, 8)
+    ]
+    return replace(
+        made,
+        network="in small steps",
+        parallelism=2,
+        rate=None,
+        window=None,
+        checkpoints=settings,
+        restarts=("fixed", 0),
+        faults=tuple(faults),
+    )
+
+
 def _gives_up_soon(made: Scenario) -> Scenario:
     """What never ends shows soon; nothing disturbs it."""
     return replace(made, faults=(), checkpoints=None, restarts=("fixed", 0), network="fast", max_turns=12_000)
@@ -446,5 +475,7 @@ LOOP_BUGS = (
     Bug("event time leaves a nest by one level only", "silent_nest", _one_level_at_a_time, _left_alone),
     Bug("an input that has ended holds event time back", "silent_guest", _ended_input_holds_time, _left_alone),
     Bug("rounds wait for a slot that is over", "widened", _rounds_wait_for_all, _gives_up_soon),
+    Bug("commands to a loop overtake cuts", "apart", _commands_overtake_cuts, _one_lags),
+    Bug("the end of a round comes from heads only", "held_beside", _only_heads_end_rounds, _gives_up_soon),
     Bug("cuts starve all else", "sparse", _cuts_come_first, _cuts_in_a_row),
 )

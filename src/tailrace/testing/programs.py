@@ -471,6 +471,8 @@ PROGRAMS: dict[str, Program] = {
         Program(rounds.judged, rounds._judged, n=60),
         Program(rounds.run_dry, rounds._run_dry, n=60),
         Program(rounds.widened, rounds._widened, n=40),
+        Program(rounds.apart, rounds._apart, n=8),
+        Program(rounds.held_beside, rounds._held_beside, n=30),
     )
 }
 

@@ -108,6 +108,74 @@ def _widened(n: int) -> Counter[Any]:
     return Counter((f"p{i % PLACES}", i, left) for i in range(n) for left in range(i % 4 + 1))
 
 
+class Heavy(tr.KeyedProcessFunction):
+    """Has much state in subtask 1 and next to none in the others, so that snapshots take one worker long."""
+
+    held = tr.ValueState(int)
+
+    def process(self, record: Any, ctx: tr.Context) -> None:
+        self.held.value = record if ctx.subtask == 1 else None
+
+
+class OnItsOwn(tr.ProcessFunction):
+    """Counts laps, and tells in which round."""
+
+    def process(self, hop: Any, ctx: tr.Context) -> Iterator[Any]:
+        yield hop[0], hop[1] + 1, ctx.round
+
+
+LAPS = 15
+WEIGHT = 300
+"""How many keys `Heavy` has."""
+
+
+def apart(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """Rounds in which no record changes its worker, so that each could go through them on its own."""
+
+    def body(hops: tr.DataStream) -> Any:
+        gone = hops.process(OnItsOwn())
+        return gone.map(lambda hop: hop[:2]), gone
+
+    hops = env.from_source(tr.sources.Sequence(0, n, rate=rate)).map(lambda i: (i, 0)).rebalance()
+    out = hops.iterate(body, rounds=tr.Rounds(max=LAPS))
+    return out.union(env.from_source(tr.sources.Sequence(0, WEIGHT)).key_by(lambda i: i).process(Heavy()))
+
+
+def _apart(n: int) -> Counter[Any]:
+    return Counter((i, lap, lap - 1) for i in range(n) for lap in range(1, LAPS + 1))
+
+
+class UntilTheRoundEnds(tr.KeyedProcessFunction):
+    """Holds what comes for a key until the round ends."""
+
+    held = tr.ListState(object)
+
+    def process(self, record: Any, ctx: tr.Context) -> None:
+        self.held.add(record)
+
+    def on_round_end(self, round: int, ctx: tr.Context) -> Iterator[Any]:
+        held = list(self.held.get())
+        self.held.clear()
+        yield from held
+
+
+def held_beside(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """Rounds with a function that gets nothing but a stream which enters the loop."""
+    others = env.from_source(tr.sources.Sequence(n, 2 * n, rate=rate)).map(lambda i: (i, i % 4))
+
+    def body(hops: tr.DataStream) -> Any:
+        held = others.enter(hops.scope).key_by(lambda hop: hop[0] % PLACES).process(UntilTheRoundEnds())
+        both = hops.union(held)
+        return both.filter(lambda hop: hop[1] > 0).map(lambda hop: (hop[0], hop[1] - 1)), both
+
+    hops = env.from_source(tr.sources.Sequence(0, n, rate=rate)).map(lambda i: (i, i % 4))
+    return hops.iterate(body, rounds=tr.Rounds())
+
+
+def _held_beside(n: int) -> Counter[Any]:
+    return Counter((i, left) for i in range(2 * n) for left in range(i % 4 + 1))
+
+
 LITTLE = 900
 
 
