@@ -6,7 +6,7 @@ Many: `TAILRACE_TYPE_SEEDS=200 pytest tests/spark/test_flows_by_chance.py`.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,15 @@ FLOWS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.fixture
+def database(spark: Any, tmp_path: Path) -> Iterator[str]:
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS chance LOCATION '{tmp_path}/chance'")
+    yield "chance"
+    spark.sql("DROP DATABASE chance CASCADE")
+
+
 @pytest.mark.parametrize("seed", range(max(1, SEEDS // 2)))
-def test_by_chance_any_dataframe_comes_out_of_any_operator(jobs: Any, seed: int, tmp_path: Path) -> None:
+def test_by_chance_any_dataframe_comes_out_of_any_operator(jobs: Any, seed: int, tmp_path: Path, database: str) -> None:
     spark, chance = jobs.spark, random.Random(seed)
     df = random_frame(spark, 1000 + seed).selectExpr("monotonically_increasing_id() id", "*").cache()
     df.count()
@@ -77,10 +84,22 @@ def test_by_chance_any_dataframe_comes_out_of_any_operator(jobs: Any, seed: int,
         given = stream.form == "rows" or chance.random() < 0.5
         out[name] = stream.sink_to(tr.sinks.DataFrame(df.schema if given else None))
     FLOWS[chosen[0]](rows, columns).sink_to(tr.sinks.Parquet(str(tmp_path / "files"), df.schema))
+    FLOWS[chosen[1]](rows, columns).sink_to(tr.sinks.Table(f"{database}.ours", df.schema))
     env.execute("flows by chance").await_termination()
     for name, sink in out.items():
         assert same(df, sink.dataframe()), (seed, name)
     again = jobs.env(1)
     source = tr.sources.Parquet(str(tmp_path / "files"), form=chance.choice(["rows", "columns"]))
     assert same(df, again.from_source(source).to_dataframe(df.schema)), (seed, chosen[0], "files")
+    assert same(df, spark.table(f"{database}.ours")), (seed, chosen[1], "a table")
+    df.write.saveAsTable(f"{database}.sparks")  # and with the files that Spark itself writes
+    tables = jobs.env(2)
+    back = {}
+    for table, form in (("ours", "rows"), ("ours", "columns"), ("sparks", chance.choice(["rows", "columns"]))):
+        stream = tables.from_dataframe(spark.table(f"{database}.{table}"), form=form)
+        stream = stream.map(lambda row: row) if form == "rows" else stream.rebalance().map_batches(lambda batch: batch)
+        back[table, form] = stream.sink_to(tr.sinks.DataFrame(df.schema))
+    tables.execute("tables by chance").await_termination()
+    for (table, form), sink in back.items():
+        assert same(df, sink.dataframe()), (seed, table, form)
     df.unpersist()
