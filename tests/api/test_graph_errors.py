@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import tailrace as tr
+from tailrace.api.elsewhere import INSTEAD
 
 
 class Keyed(tr.KeyedProcessFunction):
@@ -253,7 +254,17 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
         tr.GraphError,
         "key_by: give a function, a column, or several columns",
     ),
-    "no verb": (lambda env: ROWS(env).forEach(id), AttributeError, "forEach: the stream has no such verb"),
+    "no verb": (lambda env: ROWS(env).fly(id), AttributeError, "fly: the stream has no such verb"),
+    "a verb of others": (
+        lambda env: ROWS(env).forEach(id),
+        AttributeError,
+        "forEach: the stream has sink_to(tr.sinks.Callback(f)) for this",
+    ),
+    "an option after the verb": (
+        lambda env: ROWS(env).map(id).uid("ids"),
+        AttributeError,
+        "uid: the stream takes it as an argument of the verb, say map(f, uid=...)",
+    ),
     "a stream keyed twice": (
         lambda env: ROWS(env).key_by(id).connect(ROWS(env)).key_by(id, id),
         tr.GraphError,
@@ -759,3 +770,17 @@ def test_a_collect_that_could_not_start_leaves_nothing_to_run(monkeypatch: pytes
         env.from_collection([1]).collect()
     with pytest.raises(tr.GraphError, match="there is nothing to run"):
         tr.testing.run(env)
+
+
+def test_what_is_said_to_be_there_instead_is_there() -> None:
+    """Whoever writes a verb of Flink or Spark is told one of ours."""
+    env = tr.Environment()
+    stream = env.from_collection([1])
+    for name, instead in INSTEAD.items():
+        assert not hasattr(stream, name) and not hasattr(stream.key_by(id), name), name
+        for verb in re.findall(r"(\w+)\(", instead):
+            assert any(hasattr(one, verb) for one in (stream, env, tr.sinks)), verb
+        for option in re.findall(r"map\(f, (\w+)=", instead):
+            stream.map(id, **{option: 2 if option == "parallelism" else "one"})
+            env = tr.Environment()
+            stream = env.from_collection([1])

@@ -17,6 +17,7 @@ from tailrace.api.checks import (
     check_selector,
 )
 from tailrace.api.connectors import Sink
+from tailrace.api.elsewhere import instead_of
 from tailrace.api.functions import (
     AggregateFunction,
     CoProcessFunction,
@@ -52,8 +53,8 @@ class DataStream(Stream):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
-            need = "has no key; call key_by(...) before it" if hasattr(KeyedStream, name) else "has no such verb"
-            raise AttributeError(f"{name}: the stream {need}")
+            keyed = "has no key; call key_by(...) before it" if hasattr(KeyedStream, name) else None
+            raise AttributeError(f"{name}: the stream {keyed or instead_of(name)}")
 
     def __init__(
         self,

@@ -634,7 +634,9 @@ def _what_is_in(url: str, options: Mapping[str, Any] | None) -> str:
     if jobs:
         return f"there are the jobs {_list([repr(one) for one in jobs])}"
     inside = [entry.name for entry in folder.entries()]
-    return f"there are {_list(inside)}, and no job" if inside else "the folder is empty, or does not exist"
+    return (
+        f"it holds {_list(inside)}, and no job has begun there" if inside else "the folder is empty, or does not exist"
+    )
 
 
 def _list(names: list[str]) -> str:
