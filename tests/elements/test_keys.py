@@ -163,6 +163,12 @@ class Unset:
     x: int = field(init=False)
 
 
+class Foreign:
+    """What only looks like a dataclass."""
+
+    __dataclass_fields__: Any = {}
+
+
 def inside() -> Any:
     @dataclass(frozen=True)
     class Local:
@@ -349,6 +355,7 @@ UNSUPPORTED = {
     "dataclass with a slot that is no field": (Slot.__new__(Slot), "make it a field"),
     "dataclass with a field that was never set": (Unset(), "set every field"),
     "dataclass in a function": (inside(), "move it out of the function"),
+    "what looks like a dataclass": (Foreign(), "frozen dataclass of these"),
     "NaN in a dataclass": (Record(math.nan), "put None there"),
     "decimal NaN in a dataclass": (Pair(1, Decimal("nan")), "its field 'y' is a NaN"),
     "list in a dataclass": (Record([1]), "tuple(key)"),

@@ -1,6 +1,7 @@
 """Classes that are written in the program itself, beside the dataflow, as everybody writes them first."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -128,3 +129,79 @@ def test_a_function_that_tailrace_run_calls_has_the_classes_of_its_file(tmp_path
     (tmp_path / "shop.py").write_text(SCRIPT)
     program(tmp_path, "-m", "tailrace", "run", "--parallelism", "2", "shop.py:dataflow")
     assert counts(tmp_path) == COUNTS
+
+
+KEYS = """
+import enum
+import glob
+import os
+import signal
+import sys
+from dataclasses import dataclass
+
+import tailrace as tr
+
+
+class Kind(enum.Enum):
+    PERSON = 1
+    FIRM = 2
+
+
+@dataclass(frozen=True)
+class Customer:
+    kind: Kind
+    number: int
+    #MORE
+
+
+class Count(tr.KeyedProcessFunction):
+    seen = tr.ValueState(int, default=0)
+
+    def process(self, order, ctx):
+        self.seen.value += 1
+        if ctx.timestamp is None and not self.seen.value % 50:
+            ctx.set_timer(processing_time=ctx.now())
+        yield ctx.key, self.seen.value
+
+    def on_timer(self, timestamp, ctx):
+        yield ctx.key, -self.seen.value
+
+
+if __name__ == "__main__":
+    env = tr.Environment(parallelism=int(sys.argv[2]), checkpoint=tr.CheckpointConfig("checkpoints", interval=0.2))
+    numbers = env.from_source(tr.sources.Sequence(0, 900, rate=300), uid="numbers")
+    counted = numbers.key_by(lambda n: Customer(Kind(1 + n % 2), n % 3)).process(Count(), uid="count")
+    kinds = counted.filter(lambda r: r[1] > 0).key_by(lambda r: r[0].kind).count(uid="kinds")
+    written = counted.map(lambda r: (r[0].kind.name, r[0].number, r[1])).union(kinds.map(lambda r: (r[0].name, r[1])))
+    written.map(str).sink_to(tr.sinks.TextFiles("out"), uid="lines")
+    job = env.execute("shop", from_checkpoint=None if sys.argv[1] == "die" else "latest")
+    if sys.argv[1] == "die":
+        while not glob.glob("out/part-*"):  # which a checkpoint publishes once there were records
+            job.checkpoint()
+        os.kill(os.getpid(), signal.SIGKILL)
+    job.await_termination()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)  # three programs, each with a Spark of its own
+def test_objects_and_members_of_enums_of_a_script_are_keys_that_its_next_version_finds(tmp_path: Path) -> None:
+    """The script is killed. A version of it whose class has a field more is refused, since the state of its keys would not
+    be found; one that only looks different goes on at another parallelism."""
+    (tmp_path / "shop.py").write_text(KEYS)
+    died = subprocess.run([sys.executable, "shop.py", "die", "2"], cwd=tmp_path, capture_output=True, timeout=120)
+    assert died.returncode == -signal.SIGKILL, died.stderr[-3000:]
+    (tmp_path / "shop.py").write_text(KEYS.replace("#MORE", "since: int = 0"))
+    again = [sys.executable, "shop.py", "go on", "3"]
+    refused = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert refused.returncode != 0
+    assert "class __main__.Customer had the fields (kind, number) there" in refused.stderr, refused.stderr[-3000:]
+    (tmp_path / "shop.py").write_text(KEYS.replace("PERSON = 1\n    FIRM = 2", "FIRM = 2\n    PERSON = 1"))
+    program(tmp_path, *again[1:])
+    found = [line for line in lines(tmp_path) if "-" not in line]
+    one_of = {("PERSON", n) for n in range(3)} | {("FIRM", n) for n in range(3)}
+    wanted = [str((*key, i)) for key in one_of for i in range(1, 151)]
+    wanted += [str((kind, i)) for kind in ("PERSON", "FIRM") for i in range(1, 451)]
+    assert found == sorted(wanted)
+    timers = [line for line in lines(tmp_path) if "-" in line]
+    assert len(timers) == 6 * 3, timers

@@ -126,7 +126,8 @@ def _looked_at(kind: type) -> KeyClass | Refusal | None:
         return _enum(kind)
     if issubclass(kind, tuple):
         return _named_tuple(kind)
-    return _record(kind) if hasattr(kind, "__dataclass_fields__") else None
+    # Classes of other libraries have fields in the same place, and not the rest.
+    return _record(kind) if hasattr(kind, "__dataclass_fields__") and hasattr(kind, "__dataclass_params__") else None
 
 
 def class_name(kind: type) -> str:
