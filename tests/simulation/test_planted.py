@@ -22,7 +22,9 @@ def test_a_planted_bug_is_found(name: str) -> None:
     found = find(name, SEEDS)
     assert found is not None, f"{SEEDS} seeds of {BUGS[name].program} show nothing wrong"
     said = "\n".join(found.wrong)
-    assert "<locals>" not in said, f"the bug was planted where it does not fit any more: {said}"
+    assert "<locals>" not in said and "AttributeError" not in said, (
+        f"the bug was planted where it does not fit any more: {said}"
+    )
 
 
 ALIKE = {(bug.program, bug.tune): name for name, bug in BUGS.items() if bug.program not in SEARCHES}

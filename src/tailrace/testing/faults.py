@@ -43,6 +43,8 @@ class Fault:
     after: str = ""
     chance: float = 0.0
     outcome: Literal["error", "unknown-done", "unknown-not-done", "any"] = "error"
+    only: str = ""
+    """With `storage`: only what concerns files with this in their names."""
 
 
 def strike(world: Simulation, fault: Fault) -> None:
@@ -51,6 +53,7 @@ def strike(world: Simulation, fault: Fault) -> None:
     process = world.processes[here[fault.which % len(here)]] if here else None
     if fault.kind == "storage":
         world.trouble = (world.turns + fault.duration, fault.chance, fault.outcome)
+        world.trouble_only = fault.only
         world.count("storage in trouble")
     elif fault.kind == "checkpoint":
         world.count("asked for a checkpoint")

@@ -17,16 +17,16 @@ from tailrace.task.redistribution import Redistribution
 from tailrace.task.restore import Restorer
 from tailrace.testing.faults import Fault
 from tailrace.testing.planting import RANDOM, Bug, Patches, method
-from tailrace.testing.random_flows.description import Do, Loop, Step, changed
+from tailrace.testing.random_flows.description import Do, Events, Flow, Loop, Step, changed
 from tailrace.testing.random_flows.drawing import WINDOWS, Phase, Run
 from tailrace.testing.scenarios import MS, Scenario
 
 
 def _deaths_at_the_end(made: Scenario) -> Scenario:
-    """Checkpoints follow each other closely, and workers die while functions are called to finish."""
-    settings = CheckpointSettings(interval=2 * MS, tolerated_failures=10_000, max_concurrent=3, keep=1)
-    turns = (60 + 17 * (made.seed % 10), 600, 1_200)
-    faults = tuple(Fault(turn, "kill", turn, after="CallFinish") for turn in turns)
+    """Checkpoints follow each other closely, and a worker dies when a loop has ended: the newest checkpoint may be of when
+    functions had been called to finish for the last time."""
+    settings = CheckpointSettings(interval=MS // 2, tolerated_failures=10_000, max_concurrent=3, keep=1)
+    faults = (Fault(made.seed % 24, "kill", made.seed, after="ended a loop"),)
     return replace(
         made, network="in small steps", window=None, eager=False, debug=False, checkpoints=settings, faults=faults
     )
@@ -36,9 +36,12 @@ def _in_loops(run: Run) -> Iterator[str]:
     return (step.kind for loop in run.flow.loops() for step in loop.body if isinstance(step, Do))
 
 
-def _hoards_in_loops(run: Run) -> bool:
-    """Small ones that are restored as they were: calls of `finish` are not counted at another parallelism."""
-    return "hoard" in _in_loops(run) and run.flow.size < 250 and len(run.phases) == 1 and not run.flow.endless
+def _with_a_hoard(run: Run) -> Run:
+    """A small loop that keeps what comes until it is called to finish, several times, and counts how often that is. It is
+    restored as it was: calls are not counted at another parallelism."""
+    numbers = Events(8, 8, pace=run.flow.source.pace)
+    flow = Flow(numbers, run.flow.table, (Loop(1, 0, (Do("hoard", 2, "rebalance"),), laps=4),))
+    return replace(run, flow=flow, phases=(Phase(run.phases[0].parallelism),), disk=False)
 
 
 def _finish_forgotten() -> Patches:
@@ -193,8 +196,7 @@ FLOW_BUGS = (
         RANDOM,
         _finish_forgotten,
         _deaths_at_the_end,
-        seed=140,
-        wants=_hoards_in_loops,
+        shape=_with_a_hoard,
     ),
     Bug(
         "event time of a loop itself comes behind the cut of its head",

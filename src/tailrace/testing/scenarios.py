@@ -434,7 +434,8 @@ def _run_again(what: Scenario, program: Program, moments: Moments, verdict: Verd
         return build(made, program, Ledger(book), files, False, uid=options.pop("sink", SINK), **options)
 
     again = Again(started, lambda book: check_records(book, program.expected(what.n), program.order))
-    verdict.wrong += start_again(moments.kept, again, random.Random(f"tailrace again {what.seed}"), verdict.covered)
+    chance, most = random.Random(f"tailrace again {what.seed}"), 5 if what.started_again else 2
+    verdict.wrong += start_again(moments.kept, again, chance, verdict.covered, most)
 
 
 def _run_of(store: Any, incarnation: int) -> str | None:
