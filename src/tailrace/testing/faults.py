@@ -44,7 +44,7 @@ class Fault:
     chance: float = 0.0
     outcome: Literal["error", "unknown-done", "unknown-not-done", "any"] = "error"
     only: str = ""
-    """With `storage`: only what concerns files with this in their names."""
+    """With `storage`: only operations with this in what they are called and in the names of their files."""
 
 
 def strike(world: Simulation, fault: Fault) -> None:

@@ -52,6 +52,20 @@ def _marks_fail(made: Scenario) -> Scenario:
     return replace(made, network="slow", checkpoints=replace(made.checkpoints, keep=5), faults=faults)
 
 
+def _deletes_fail(made: Scenario) -> Scenario:
+    """The same, and most of what is to be deleted stays."""
+    made = _started_again(made)
+    assert made.checkpoints is not None
+    faults = (Fault(1, "storage", duration=100_000, chance=0.7, only="delete "),)
+    return replace(made, network="slow", checkpoints=replace(made.checkpoints, keep=1), faults=faults)
+
+
+TUNES = {
+    "sinks forget what a later manifest carries along": _marks_fail,
+    "checkpoints are given up before they are marked": _deletes_fail,
+}
+
+
 def _settled_by_number() -> Patches:
     """What is settled goes by the number of an unmarked manifest, not by the oldest output that it carries along."""
 
@@ -146,14 +160,14 @@ def _no_answer_is_no() -> Patches:
 OUTPUT_BUGS = (
     Bug("a store that does not answer counts as one without the file", OUTAGES, _no_answer_is_no),
     *(
-        Bug(name, "counted", patches, _marks_fail if patches is _settled_by_number else _started_again, seed)
+        Bug(name, "counted", patches, TUNES.get(name, _started_again), seed)
         for name, patches, seed in (
             ("sinks forget what a later manifest carries along", _settled_by_number, 25),
-            ("checkpoints are given up before they are marked", _given_up_unmarked, 9),
+            ("checkpoints are given up before they are marked", _given_up_unmarked, 8),
             ("checkpoints before the origin are not marked with it", _only_the_origin_is_marked, 83),
             ("a start from an older checkpoint takes what later ones need", _later_ones_forgotten, 6),
             ("a checkpoint is marked of which some output was given up", _marked_though_given_up, 8),
-            ("a restart asks for what another start has published", _marks_of_others_not_read, 19),
+            ("a restart asks for what another start has published", _marks_of_others_not_read, 25),
             ("a start in a copy forgets what the original will ask for", _copies_settle, 32),
             ("output of a sink that is gone is passed over", _lost_with_its_sink, 6),
         )

@@ -114,7 +114,7 @@ class Simulation:
         self.trouble: tuple[int, float, str] = (0, 0.0, "error")
         """Until which turn operations on the storage go wrong, how probably, and how."""
         self.trouble_only = ""
-        """With which text in their names the files are that this is about."""
+        """Which text such operations have in what they are called and in the names of their files."""
         self._faults = deque(sorted((f for f in faults if not f.after), key=lambda fault: fault.turn))
         self._anchored = [fault for fault in faults if fault.after]
         self._keep_trace = keep_trace
@@ -413,7 +413,7 @@ class Simulation:
 
     def _fail(self, operation: str, name: str) -> Wrong:
         until, probability, outcome = self.trouble
-        if self.turns >= until or self.trouble_only not in name or self.chance.random() >= probability:
+        if self.turns >= until or self.trouble_only not in f"{operation} {name}" or self.chance.random() >= probability:
             return None
         self.covered["storage faults"] += 1
         found: Any = outcome
