@@ -31,7 +31,7 @@ SINK = "ledger"
 """The uid of the sink."""
 ATTEMPTS = 60
 """A job that has failed so often does so for ever: what befalls it would have been over long ago."""
-TURNS = 40_000
+TURNS = 150_000
 """A start that has not come to its end after so many is taken for one that never will."""
 
 
