@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +14,12 @@ from pyspark import cloudpickle
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("no deadlines", deadline=None)
 settings.load_profile("no deadlines")
+
+# Tests look at what is left in the temporary folder. What runs beside them leaves its things in another one.
+if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
+    mine = os.path.join(os.environ.setdefault("TAILRACE_TESTS_TEMP", tempfile.gettempdir()), f"tailrace-tests-{worker}")
+    os.makedirs(mine, exist_ok=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = mine
 
 
 @pytest.fixture(scope="session")

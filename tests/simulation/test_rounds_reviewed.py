@@ -10,6 +10,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.testing import Conditions, run, simulate
+from tailrace.testing.checker import BOOKS, Book, Ledger
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.programs import PROGRAMS
@@ -280,13 +281,14 @@ RESCALED = [(2, 3), (3, 2), (2, 1), (1, 3)]
 @pytest.mark.parametrize("program", ["shared_out", "judged", "run_dry"])
 @pytest.mark.parametrize(("before", "after"), RESCALED)
 def test_rounds_go_on_at_another_parallelism(program: str, before: int, after: int) -> None:
-    """A job is left alone at some moment, and another one goes on: together they say what is right, once."""
-    files, sinks = MemoryFiles(), []
-    golden = PROGRAMS[program]
+    """A job is left alone at some moment, and another one goes on: together they say what is right, once. What the first one
+    had prepared is published by the second, so both have the same sink."""
+    files, golden, name = MemoryFiles(), PROGRAMS[program], f"{program}-{before}-{after}"
+    book = BOOKS[name] = Book()
     for number, (parallelism, turns) in enumerate([(before, 500 + 37 * after), (after, None)]):
         config = tr.CheckpointConfig(dir="memory", interval=0.004)
         env = environment(parallelism, checkpoint=config, restart=tr.FixedDelay(attempts=50, delay=0.0))
-        sinks.append(golden.build(env, golden.n, None).sink_to(tr.sinks.Collect()))
+        golden.build(env, golden.n, None).sink_to(Ledger(name))
         origin: Any = "latest" if number else None
         job = prepared_simulation(env, name="x", seed=number, files=files, origin=origin, run_id=f"run{number}")
         if turns is None:
@@ -299,4 +301,5 @@ def test_rounds_go_on_at_another_parallelism(program: str, before: int, after: i
         if job.coordinator.status.final:
             break
     assert job.coordinator.status.name == "FINISHED"
-    assert Counter(record for sink in sinks for record in sink.result()) == golden.expected(golden.n)
+    assert Counter(book.records()) == golden.expected(golden.n)
+    del BOOKS[name]

@@ -20,6 +20,7 @@ from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
 from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
 from tailrace.task.operators.process import KeyedProcessTask
+from tailrace.task.operators.schemas import restore_schema
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.operators.window import WindowTask
 from tailrace.task.services import Services
@@ -187,7 +188,10 @@ def test_windows_of_columns_come_out_in_the_same_columns() -> None:
     files, other = Files(), made()
     files.take(one.backend, 1)
     files.restore(other.backend, 1, True)
-    other.restore([MetaPart(0, 1, False, one.snapshot(1))])
+    assert one.one_schema is not None
+    parts = [MetaPart(0, 1, False, one.snapshot(1), one.one_schema.saved())]
+    restore_schema(other, parts)
+    other.restore(parts)
     other.out = out.append
     other.advance(MAX_TIME, 100)
     assert [field.type for field in out[0].data.schema] == [pa.string(), pa.float64(), pa.float64(), pa.int64()]
