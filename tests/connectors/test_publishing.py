@@ -210,7 +210,7 @@ def test_what_cannot_be_told_on_a_store_without_rename_is_published_again_and_ne
     twice = 0
     for made, choose in runs(3):
         disk = Disk()
-        publish_until_done(disk, choose, OneCopied)
+        publish_until_done(disk, choose, OneCopied, stops=1)
         assert disk.shown >= 1 and not disk.covered, made
         twice += disk.taken > 1
     assert twice

@@ -123,7 +123,7 @@ def test_a_worker_that_cannot_reach_the_driver_says_so(jobs: Any, monkeypatch: p
     launch = JobRunner._launch
 
     def deaf(self: Any, slot: int) -> None:
-        self._listener.address = (self._listener.address[0], 1)  # where nobody listens
+        self._workers.listener.address = (self._workers.listener.address[0], 1)  # where nobody listens
         launch(self, slot)
 
     monkeypatch.setattr(JobRunner, "_launch", deaf)
