@@ -103,6 +103,18 @@ def test_a_folder_that_others_may_enter_is_not_used(tmp_path: Path, monkeypatch:
     loop.close()
 
 
+def test_where_a_socket_cannot_be_made_no_folder_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path of a socket may have some hundred bytes, and folders for temporary files may be deep. The job runs without a
+    door."""
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    loop = Loop()
+    ControlDoor(loop, lambda request, reply: None).close()
+    loop.close()
+    assert list(deep.iterdir()) == []
+
+
 def test_sockets_of_processes_that_are_gone_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     os.makedirs(folder(), mode=0o700)

@@ -66,8 +66,14 @@ class ControlDoor:
             self._door.bind(self.path)
             self._door.listen()
             self._door.setblocking(False)
-        except (OSError, ConfigError):
-            self._door = None  # a job runs without its door; the command line will say why
+        except ConfigError:
+            return  # a job runs without its door, and the command line will say why; the folder is somebody else's
+        except OSError:  # the path may be too long for a socket
+            if self._door is not None:
+                self._door.close()
+                self._door = None
+            with contextlib.suppress(OSError):  # other jobs may have theirs in it
+                os.rmdir(os.path.dirname(self.path))
             return
         loop.register(self._door, selectors.EVENT_READ, self._enter)
 
