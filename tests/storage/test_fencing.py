@@ -16,6 +16,7 @@ import pytest
 
 from tailrace.errors import CheckpointNotFound, CheckpointsRemoved, Fenced
 from tailrace.state.manifest import Manifest, encode_manifest, manifest_name
+from tailrace.storage.origins import later
 from tailrace.storage.store import Store
 from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore, StoreFault
 
@@ -277,9 +278,9 @@ def test_a_folder_whose_slots_were_counted_is_sealed_and_read(manifest: Making) 
     assert store.claim("new") == 2
     assert files.contents["1/3.manifest"] == b"tailrace-seal by 2\n"
     assert store.latest() == ("1/2.manifest", manifest(45, run_id="counted"))
-    assert [name for name, _ in store.later("1/1.manifest")] == ["1/2.manifest"]
+    assert [name for name, _ in later(store, "1/1.manifest")] == ["1/2.manifest"]
     assert store.commit(2, 0, 46, encode_manifest(manifest(46, 2, run_id="new"))) == "2/46.manifest"
-    assert [name for name, _ in store.later("1/1.manifest")] == ["1/2.manifest", "2/46.manifest"]
+    assert [name for name, _ in later(store, "1/1.manifest")] == ["1/2.manifest", "2/46.manifest"]
 
 
 def test_a_manifest_has_the_number_of_its_checkpoint_whatever_went_before(manifest: Making) -> None:

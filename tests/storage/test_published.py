@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.state.manifest import Manifest, Prepared, awaits_output, encode_manifest, has_more
+from tailrace.storage.origins import earlier, later
 from tailrace.testing.memorystore import MemoryStore
 
 
@@ -44,15 +45,15 @@ def test_which_checkpoints_are_later_than_one() -> None:
     store.claim("run")
     names.append(store.commit(2, 0, 1, manifest(2, 4)))
     store.mark_published(names[2])
-    found = store.later(names[0])
+    found = later(store, names[0])
     assert [name for name, _ in found] == names[1:]
     assert [len(one.prepared) for _, one in found if one is not None] == [1, 0, 1]
-    assert store.later(names[-1]) == []
-    assert awaits_output([one for _, one in store.later(names[2])], "run")
-    assert not awaits_output([one for _, one in store.later(names[1])][:1], "run"), "it is marked"
+    assert later(store, names[-1]) == []
+    assert awaits_output([one for _, one in later(store, names[2])], "run")
+    assert not awaits_output([one for _, one in later(store, names[1])][:1], "run"), "it is marked"
     assert not awaits_output([one for _, one in found], "another")
     store.memory.contents[names[-1]] = b"damaged"
-    assert store.later(names[2]) == [(names[-1], None)] and awaits_output([None], "run")
+    assert later(store, names[2]) == [(names[-1], None)] and awaits_output([None], "run")
 
 
 def test_which_checkpoints_of_a_run_before_one_may_have_output_that_is_not_published() -> None:
@@ -67,9 +68,9 @@ def test_which_checkpoints_of_a_run_before_one_may_have_output_that_is_not_publi
     names.append(store.commit(3, 0, 1, manifest(3, 4)))
     store.mark_published(names[1])
     newest = store.manifest(names[2])
-    found = store.earlier(names[2], "run")
-    assert [name for name, _ in found] == [names[0]] and store.earlier(names[0], "run") == []
+    found = earlier(store, names[2], "run")
+    assert [name for name, _ in found] == [names[0]] and earlier(store, names[0], "run") == []
     assert not has_more([one for _, one in found], newest), "the newest one has it as well"
     assert has_more([one for _, one in found], msgspec.structs.replace(newest, prepared=[])), "it is marked"
     store.memory.contents[names[0]] = b"damaged"
-    assert store.earlier(names[2], "run") == [(names[0], None)] and has_more([None], newest)
+    assert earlier(store, names[2], "run") == [(names[0], None)] and has_more([None], newest)

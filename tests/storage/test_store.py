@@ -16,9 +16,10 @@ import pytest
 
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, Fenced
 from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manifest, published_mark
+from tailrace.storage.finding import resolve
 from tailrace.storage.processes import Process, started, this_process
 from tailrace.storage.remote import open_uploads
-from tailrace.storage.store import Store, folder_name, resolve
+from tailrace.storage.store import Store, folder_name
 from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore, StoreTimeout
 
 Making = Callable[..., Manifest]
@@ -598,6 +599,41 @@ def test_a_damaged_manifest_is_never_skipped(tmp_path: Path, manifest: Making, c
         with pytest.raises(CheckpointCorrupt, match=said):
             call()
     assert file.exists()
+
+
+@pytest.mark.parametrize(
+    ("moved", "place"),
+    [("1/2.manifest", "1/9.manifest"), ("1/2.manifest", "2/9.manifest"), ("1/2.manifest", "1/old.manifest")],
+)
+def test_a_manifest_that_was_copied_or_renamed_is_no_checkpoint(
+    tmp_path: Path, manifest: Making, moved: str, place: str
+) -> None:
+    """Somebody keeps a checkpoint by hand, as `9.manifest` beside the others. It has the largest number, but not the newest
+    state: a start from it would go back without a word, and publish once more what was published since."""
+    store = Store(str(tmp_path), "a")
+    store.claim("run")
+    for n in (1, 2, 3):
+        store.commit(1, n - 1, n, encode_manifest(manifest(n)))
+    store.release(1)
+    Store(str(tmp_path), "a").claim("next")
+    file = tmp_path / "a" / place
+    shutil.copy(tmp_path / "a" / moved, file)
+    said = (
+        f"{place} holds checkpoint 2 of incarnation 1: somebody has renamed or copied it. Move it back to 1/2.manifest"
+    )
+    calls = [lambda: resolve(str(file))]
+    if file.stem.isdecimal():
+        calls += [
+            store.latest,
+            lambda: resolve(str(tmp_path)),
+            lambda: resolve("latest", job="a", folder=str(tmp_path)),
+        ]
+    for call in calls:
+        with pytest.raises(CheckpointCorrupt, match=said):
+            call()
+    file.unlink()
+    latest = store.latest()
+    assert latest is not None and latest[0] == "1/3.manifest"
 
 
 def test_the_claim_says_who(tmp_path: Path) -> None:

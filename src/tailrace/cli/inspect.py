@@ -13,8 +13,9 @@ from tailrace.errors import TailraceError
 from tailrace.state.format import Index
 from tailrace.state.manifest import Manifest
 from tailrace.storage.filesystem import absolute, open_folder
+from tailrace.storage.finding import resolve
 from tailrace.storage.reading import load_index, own_indexes, verify
-from tailrace.storage.store import Store, resolve
+from tailrace.storage.store import Store
 
 _KINDS = ("name", "kind", "encoding", "type")
 

@@ -34,8 +34,9 @@ from tailrace.spark.shipping import check_size, dump_job, load_job
 from tailrace.spark.slots import SparkSlots, check_settings
 from tailrace.spark.tables import prepare_table
 from tailrace.state.compat import check, unpublishable
+from tailrace.storage.finding import resolve
 from tailrace.storage.origins import Origin, origin_at
-from tailrace.storage.store import Store, resolve
+from tailrace.storage.store import Store
 from tailrace.task.jobspec import JobSpec
 
 __all__ = [

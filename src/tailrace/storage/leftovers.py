@@ -16,13 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tailrace.state.manifest import decode_manifest, manifest_name
 from tailrace.storage.filesystem import TEMPORARY, Folder
+from tailrace.storage.slots import MANIFEST, SEAL, holds_manifest, pointed_to
 
-SEAL = b"tailrace-seal "
-"""How a manifest slot begins behind which there is nothing."""
-POINTER = b"tailrace-next "
-"""How one begins that says which slot comes behind it; that number follows."""
-MANIFEST = re.compile(r"(\d+)\.manifest")
-_POINTED = re.compile(re.escape(POINTER) + rb"(\d+)\n")
 _FENCE = re.compile(r"\d+/(claim|ready|closed|swept)")
 
 
@@ -116,17 +111,6 @@ class Leftovers:
     def _give_up_uploads(self, incarnations: set[int]) -> None:
         """What workers were writing into an object store when they were lost has no name, and is paid for all the same."""
         self._folder.give_up(lambda name: _incarnation_of(name) in incarnations)
-
-
-def holds_manifest(data: bytes) -> bool:
-    """Whether this is what a manifest slot holds that is a checkpoint's; it may be damaged."""
-    return not data.startswith((SEAL, POINTER))
-
-
-def pointed_to(data: bytes) -> int | None:
-    """The slot to which this pointer points; None where it is none."""
-    found = _POINTED.fullmatch(data)
-    return None if found is None else int(found[1])
 
 
 def back_to_the_mark(incarnations: Sequence[int], marked: Callable[[int], bool]) -> Iterator[int]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from tailrace.state.manifest import Manifest, awaits_output, has_more
+from tailrace.errors import CheckpointCorrupt, CheckpointNotFound
+from tailrace.state.manifest import Manifest, awaits_output, has_more, manifest_name
+from tailrace.storage.slots import numbers_in, place_of
 from tailrace.storage.store import Store
+
+Beside = tuple[str, Manifest | None]
+"""Another checkpoint of the folder, with its name; None for one that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +24,11 @@ class Origin:
     """The URL of the job's folder that it lies in."""
     path: str
     """Its name there."""
-    later: tuple[tuple[str, Manifest | None], ...] = ()
-    """The checkpoints after it in that folder, with their names; None for one that cannot be read."""
+    later: tuple[Beside, ...] = ()
+    """The checkpoints after it in that folder."""
     marked: Callable[[], bool] = lambda: False
     """Looks up whether it is marked as published by now: other starts from it may do that."""
-    earlier: tuple[tuple[str, Manifest | None], ...] = ()
+    earlier: tuple[Beside, ...] = ()
     """Those of its run before it that may have output which is not published."""
 
     @property
@@ -50,10 +55,45 @@ def origin_at(store: Store, path: str) -> Origin:
         manifest,
         store.url,
         path,
-        tuple(store.later(path)),
+        tuple(later(store, path)),
         partial(store.is_published, path),
-        tuple(store.earlier(path, manifest.run_id)),
+        tuple(earlier(store, path, manifest.run_id)),
     )
+
+
+def later(store: Store, name: str) -> list[Beside]:
+    """The checkpoints that were committed after this one and are there, the oldest first."""
+    place = place_of(name)
+    found: list[Beside] = []
+    for incarnation in [one for one in store.incarnations() if one >= place[0]]:
+        numbers = numbers_in(store.folder, incarnation)
+        found += _read(store, incarnation, [number for number in numbers if (incarnation, number) > place])
+    return found
+
+
+def earlier(store: Store, name: str, run_id: str) -> list[Beside]:
+    """The checkpoints of this run that were committed before this one and have output that may not be published, the oldest
+    first. They may have the same output as this one."""
+    place = place_of(name)
+    found: list[Beside] = []
+    for incarnation in reversed([one for one in store.incarnations() if one <= place[0]]):
+        owner = store.owner(incarnation)
+        if owner is not None and owner.run_id != run_id:
+            break  # the incarnations of a run come one after the other: who claims in between fences it
+        numbers = numbers_in(store.folder, incarnation)
+        read = _read(store, incarnation, [number for number in numbers if (incarnation, number) < place])
+        found = [(each, one) for each, one in read if one is None or (one.prepared and one.run_id == run_id)] + found
+    return found
+
+
+def _read(store: Store, incarnation: int, numbers: list[int]) -> Iterator[Beside]:
+    for name in [manifest_name(incarnation, number) for number in numbers]:
+        try:
+            yield name, store.manifest(name)
+        except CheckpointNotFound:
+            pass  # a seal, a pointer, or deleted meanwhile
+        except CheckpointCorrupt:
+            yield name, None
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,22 @@ import msgspec
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, CheckpointsRemoved, ConfigError, Fenced
 from tailrace.state.manifest import Manifest, decode_manifest, manifest_name, published_mark
 from tailrace.storage.filesystem import Folder, LocalFolder, Writer, absolute, open_folder
-from tailrace.storage.leftovers import MANIFEST, POINTER, SEAL, Leftovers, back_to_the_mark, holds_manifest, pointed_to
+from tailrace.storage.leftovers import Leftovers, back_to_the_mark
 from tailrace.storage.parallel import at_once
 from tailrace.storage.processes import Owner, Process, this_process
+from tailrace.storage.slots import (
+    MANIFEST,
+    POINTER,
+    SEAL,
+    behind,
+    incarnations_in,
+    job_in,
+    listed,
+    newest_in,
+    numbers_in,
+    owner_of,
+    pointed_to,
+)
 
 _CLAIMS = 100
 """So many starts of a job may come before one that claims at the same time."""
@@ -94,7 +107,7 @@ class Store:
         """The store whose job folder is at a path or URL, to read from it."""
         folder = open_folder(url, storage_options)
         store = cls(url, "", folder=folder)
-        store.job = _job_in(folder) or folder.url.rpartition("/")[2]
+        store.job = job_in(folder) or folder.url.rpartition("/")[2]
         return store
 
     @property
@@ -125,11 +138,11 @@ class Store:
 
     def incarnations(self) -> list[int]:
         """Every incarnation that was claimed, oldest first."""
-        return _incarnations(self.folder)
+        return incarnations_in(self.folder)
 
     def owner(self, incarnation: int) -> Owner | None:
         """Who has claimed an incarnation, if that can be read."""
-        return _owner(self.folder, incarnation)
+        return owner_of(self.folder, incarnation)
 
     def live_owner(self) -> Owner | None:
         """Who holds the newest incarnation, if that is a live process of this host and has not released it."""
@@ -267,27 +280,24 @@ class Store:
         deleted meanwhile, and its slot is no end. Each try is behind the one before, whatever is listed."""
         following = 0
         for _ in range(_SEALS):
-            numbers = self._numbers(incarnation)
+            numbers = numbers_in(self.folder, incarnation)
             if numbers:
-                last = self._inmanifest_name(incarnation, numbers[-1])
+                last = self._in_slot(incarnation, numbers[-1])
                 if last.startswith(SEAL):
                     return
-                following = max(following, _behind(numbers[-1], last))
+                following = max(following, behind(numbers[-1], last))
             try:
                 self.folder.create(manifest_name(incarnation, following), SEAL + b"by %d\n" % by)
             except FileExistsError:  # a commit came first: what comes behind it, then
-                following = _behind(following, self._inmanifest_name(incarnation, following))
+                following = behind(following, self._in_slot(incarnation, following))
         raise OSError(f"{self.url_of(str(incarnation))}: no seal is the last one after {_SEALS} tries")
 
-    def _inmanifest_name(self, incarnation: int, number: int) -> bytes:
+    def _in_slot(self, incarnation: int, number: int) -> bytes:
         """What has a slot; nothing where its job has deleted it meanwhile, because a later one is taken."""
         try:
             return self.folder.read(manifest_name(incarnation, number))
         except FileNotFoundError:
             return b""
-
-    def _numbers(self, incarnation: int) -> list[int]:
-        return _numbers(self.folder, incarnation)
 
     # Manifests.
 
@@ -347,16 +357,16 @@ class Store:
         if not wanted:
             return
         if isinstance(self.folder, LocalFolder):
-            listed = list(map(self.folder.entries, wanted))
+            entries = list(map(self.folder.entries, wanted))
         else:
-            listed = at_once(self.folder.entries, wanted, "tailrace-list")
-        missing = set().union(*wanted.values()) - {entry.name for entries in listed for entry in entries}
+            entries = at_once(self.folder.entries, wanted, "tailrace-list")
+        missing = set().union(*wanted.values()) - {entry.name for each in entries for entry in each}
         if missing:
             if (newer := self._newer(incarnation)) is not None:
                 raise Fenced(f"{self._taken_over(*newer)}: {min(missing)} is gone")
             raise CheckpointsRemoved(
                 f"state files in {self.url} were removed while job {self.job!r} ran: the next checkpoint needs "
-                f"{_list(sorted(missing))}. Has somebody cleaned up by hand, or a rule that deletes old files?"
+                f"{listed(sorted(missing))}. Has somebody cleaned up by hand, or a rule that deletes old files?"
             )
 
     def _check_nobody_newer(self, incarnation: int, taken: list[str]) -> None:
@@ -379,7 +389,7 @@ class Store:
     def latest(self) -> tuple[str, Manifest] | None:
         """The newest committed manifest with its name. Raises `CheckpointCorrupt` for one that cannot be read."""
         barren: list[int] = []
-        found = _latest(self.folder, [one for one in self.incarnations() if one not in self._barren], barren)
+        found = newest_in(self.folder, [one for one in self.incarnations() if one not in self._barren], barren)
         self._barren.update(one for one in barren if self._held and one < self._held[-1])  # sealed, and so for good
         return None if found is None else (found, self.manifest(found))
 
@@ -399,45 +409,21 @@ class Store:
                 f"{self.url_of(name)} is no checkpoint: the next one of its incarnation is {pointed_to(data)}"
             )
         found = decode_manifest(data, self.url_of(name))
+        self._check_place(name, found)
         if found.prepared and self.folder.exists(published_mark(name)):
             found = msgspec.structs.replace(found, prepared=[])
         return found
 
-    def later(self, name: str) -> list[tuple[str, Manifest | None]]:
-        """The checkpoints that were committed after this one and are there, with their names, the oldest first; None for
-        one that cannot be read."""
-        incarnation, number = _place(name)
-        found: list[tuple[str, Manifest | None]] = []
-        for one in [one for one in self.incarnations() if one >= incarnation]:
-            for each in _numbers(self.folder, one):
-                if (one, each) > (incarnation, number):
-                    try:
-                        found.append((manifest_name(one, each), self.manifest(manifest_name(one, each))))
-                    except CheckpointNotFound:
-                        pass  # a seal, a pointer, or deleted meanwhile
-                    except CheckpointCorrupt:
-                        found.append((manifest_name(one, each), None))
-        return found
-
-    def earlier(self, name: str, run_id: str) -> list[tuple[str, Manifest | None]]:
-        """The checkpoints of this run that were committed before this one and have output that may not be published, with
-        their names, the oldest first; None for one that cannot be read. They may have the same output as this one."""
-        incarnation, number = _place(name)
-        found: list[tuple[str, Manifest | None]] = []
-        for one in reversed([one for one in self.incarnations() if one <= incarnation]):
-            if self._run_of(one) not in (run_id, None):
-                break  # the incarnations of a run come one after the other: who claims in between fences it
-            for each in reversed(_numbers(self.folder, one)):
-                if (one, each) < (incarnation, number):
-                    try:
-                        manifest = self.manifest(manifest_name(one, each))
-                        if manifest.prepared and manifest.run_id == run_id:
-                            found.append((manifest_name(one, each), manifest))
-                    except CheckpointNotFound:
-                        pass  # a seal, a pointer, or deleted meanwhile
-                    except CheckpointCorrupt:
-                        found.append((manifest_name(one, each), None))
-        return found[::-1]
+    def _check_place(self, name: str, found: Manifest) -> None:
+        """A copy under a later number would be the newest checkpoint, and the job would go back without a word. (A number
+        below that of the checkpoint is from when slots were counted.)"""
+        incarnation, _, file = name.partition("/")
+        slot = MANIFEST.fullmatch(file)
+        if slot is None or int(slot[1]) > found.checkpoint or incarnation != str(found.incarnation):
+            raise CheckpointCorrupt(
+                f"{self.url_of(name)} holds checkpoint {found.checkpoint} of incarnation {found.incarnation}: somebody has "
+                f"renamed or copied it. Move it back to {manifest_name(found.incarnation, found.checkpoint)}, or away"
+            )
 
     def is_published(self, name: str) -> bool:
         """Whether it is written down that all that this manifest has prepared was published."""
@@ -525,7 +511,7 @@ class Store:
         return None if owner is None else owner.run_id
 
     def _unpublished(self, incarnation: int) -> bool:
-        for number in self._numbers(incarnation):
+        for number in numbers_in(self.folder, incarnation):
             try:
                 if self.manifest(manifest_name(incarnation, number)).prepared:
                     return True
@@ -539,165 +525,3 @@ class Store:
         if isinstance(self.folder, LocalFolder) and root:
             return os.path.realpath(root) == os.path.realpath(self.url)
         return root == self.url
-
-
-# What is in a folder.
-
-
-def resolve(
-    wanted: str,
-    *,
-    job: str | None = None,
-    folder: str | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> tuple[Store, str]:
-    """The checkpoint that a user names, as a store and the name of a manifest in it: the path of a manifest, of a
-    checkpoint's folder, of an incarnation or a job (the newest in it), of a checkpoint folder (the newest of `job`, or else
-    of all), or "latest" with `folder` and `job`. Raises `CheckpointNotFound`, saying what is there, and
-    `CheckpointCorrupt`."""
-    if wanted == "latest":
-        if folder is None or job is None:
-            raise ConfigError('"latest" needs a checkpoint folder and the name of a job')
-        store = Store(folder, job, options)
-        return store, _newest(store, f"of job {job!r} in {absolute(folder)}", folder, options)
-    url = absolute(os.fspath(wanted))
-    above, _, last = url.rpartition("/")
-    if last.endswith(".manifest"):
-        return _named(above, last, options)
-    if last.startswith("chk-"):
-        return _by_number(above, last, options)
-    opened = open_folder(url, options)
-    inside = _incarnations(opened)
-    if last.isdecimal() and (opened.exists("claim") or _numbers(opened, None)):
-        store = Store.at(above, options)
-        return store, _newest(store, f"in {url}", above, options, [int(last)])
-    if any(opened.exists(f"{one}/claim") or _numbers(opened, one) for one in reversed(inside)):
-        store = Store.at(url, options)
-        return store, _newest(store, f"of job {store.job!r} in {url}", url, options)
-    return _newest_of_all(url, job, options)
-
-
-def _newest(
-    store: Store, where: str, look: str, options: Mapping[str, Any] | None, incarnations: list[int] | None = None
-) -> str:
-    name = _latest(store.folder, incarnations)
-    if name is None:
-        raise CheckpointNotFound(f"there is no checkpoint {where}: {_what_is_in(look, options)}")
-    store.manifest(name)  # raises where it cannot be read
-    return name
-
-
-def _named(above: str, last: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
-    job_folder, _, incarnation = above.rpartition("/")
-    store = Store.at(job_folder, options)
-    name = f"{incarnation}/{last}"
-    if not store.folder.exists(name):
-        raise CheckpointNotFound(f"there is no {store.url_of(name)}: {_what_is_in(job_folder, options)}")
-    store.manifest(name)
-    return store, name
-
-
-def _by_number(above: str, last: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
-    job_folder, _, incarnation = above.rpartition("/")
-    store = Store.at(job_folder, options)
-    if incarnation.isdecimal():
-        for number in reversed(_numbers(store.folder, int(incarnation))):
-            name = manifest_name(int(incarnation), number)
-            with contextlib.suppress(CheckpointNotFound):  # a seal, or a pointer
-                if last == f"chk-{store.manifest(name).checkpoint}":
-                    return store, name
-    raise CheckpointNotFound(f"there is no complete checkpoint {above}/{last}: {_what_is_in(job_folder, options)}")
-
-
-def _newest_of_all(url: str, job: str | None, options: Mapping[str, Any] | None) -> tuple[Store, str]:
-    jobs = _jobs(url, options)
-    found = []
-    for one in [job] if job is not None and job in jobs else jobs:
-        store = Store(url, one, options)
-        newest = store.latest()
-        if newest is not None:
-            found.append((newest[1].timestamp, one, store, newest[0]))
-    if not found:
-        raise CheckpointNotFound(f"there is no checkpoint in {url}: {_what_is_in(url, options)}")
-    return max(found, key=lambda each: each[:2])[2:]
-
-
-def _what_is_in(url: str, options: Mapping[str, Any] | None) -> str:
-    """What a message says of a folder where something was not found."""
-    folder = open_folder(url, options)
-    claimed = [one for one in _incarnations(folder) if _owner(folder, one) is not None]
-    if claimed:
-        slots = [manifest_name(one, number) for one in reversed(claimed) for number in reversed(_numbers(folder, one))]
-        there = [slot for slot in slots if holds_manifest(folder.read(slot))]
-        return f"in {folder.url} there are {_list(there)}" if there else f"job {_job_in(folder)!r} has none"
-    jobs = _jobs(url, options)
-    if jobs:
-        return f"there are the jobs {_list([repr(one) for one in jobs])}"
-    inside = [entry.name for entry in folder.entries()]
-    return (
-        f"it holds {_list(inside)}, and no job has begun there" if inside else "the folder is empty, or does not exist"
-    )
-
-
-def _list(names: list[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-
-
-def _jobs(url: str, options: Mapping[str, Any] | None) -> list[str]:
-    """The jobs of a checkpoint folder, by name."""
-    folder = open_folder(url, options)
-    found = [_job_in(open_folder(folder.url_of(entry.name), options)) for entry in folder.entries() if entry.folder]
-    return sorted(job for job in found if job is not None)
-
-
-def _job_in(folder: Folder) -> str | None:
-    """The name of the job whose folder this is, as its newest claim says it."""
-    for incarnation in reversed(_incarnations(folder)):
-        owner = _owner(folder, incarnation)
-        if owner is not None:
-            return owner.job
-    return None
-
-
-def _incarnations(folder: Folder) -> list[int]:
-    return sorted(int(entry.name) for entry in folder.entries() if entry.folder and entry.name.isdecimal())
-
-
-def _owner(folder: Folder, incarnation: int) -> Owner | None:
-    try:
-        return msgspec.json.decode(folder.read(f"{incarnation}/claim"), type=Owner)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
-
-
-def _behind(number: int, data: bytes) -> int:
-    """The slot that comes behind one, by what has it."""
-    to = pointed_to(data)
-    return number + 1 if to is None else to
-
-
-def _place(name: str) -> tuple[int, int]:
-    """The incarnation and the number of a manifest."""
-    incarnation, _, slot = name.partition("/")
-    return int(incarnation), int(slot.partition(".")[0])
-
-
-def _numbers(folder: Folder, incarnation: int | None) -> list[int]:
-    """The manifest slots that are taken in an incarnation; None: in the folder itself."""
-    entries = folder.entries("" if incarnation is None else str(incarnation))
-    found = [MANIFEST.fullmatch(entry.name.rpartition("/")[2]) for entry in entries]
-    return sorted(int(one[1]) for one in found if one)
-
-
-def _latest(folder: Folder, incarnations: list[int] | None = None, barren: list[int] | None = None) -> str | None:
-    """The newest manifest. `barren` gets the incarnations that have none."""
-    for incarnation in reversed(_incarnations(folder) if incarnations is None else incarnations):
-        for number in reversed(_numbers(folder, incarnation)):
-            try:
-                if holds_manifest(folder.read(manifest_name(incarnation, number))):
-                    return manifest_name(incarnation, number)
-            except FileNotFoundError:
-                continue  # its job has deleted it meanwhile
-        if barren is not None:
-            barren.append(incarnation)
-    return None

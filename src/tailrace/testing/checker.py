@@ -16,8 +16,8 @@ from tailrace.api.connectors import Sink, SinkContext, SinkWriter
 from tailrace.connectors.publishing import Finished, make_visible, settle
 from tailrace.errors import TailraceError
 from tailrace.state.manifest import Manifest, Prepared, decode_manifest
-from tailrace.storage.leftovers import SEAL, holds_manifest
 from tailrace.storage.reading import load_index
+from tailrace.storage.slots import SEAL, holds_manifest
 from tailrace.testing.memorystore import MemoryFiles
 
 

@@ -22,8 +22,8 @@ from tailrace.state.codecs import unpack
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.manifest import Manifest, decode_manifest
 from tailrace.state.parts import BlockOf, FeedbackOf, MetaOf
-from tailrace.storage.leftovers import holds_manifest
 from tailrace.storage.reading import own_indexes, read_state
+from tailrace.storage.slots import holds_manifest
 from tailrace.task.snapshot import TaskSnapshot, read_meta
 from tailrace.testing.checker import Book, WatchedFiles
 

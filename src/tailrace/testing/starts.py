@@ -20,7 +20,7 @@ from unittest import mock
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import IncompatibleState, TailraceError
 from tailrace.state.manifest import published_mark
-from tailrace.storage.leftovers import holds_manifest
+from tailrace.storage.slots import holds_manifest
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.testing.faults import Fault, strike
 from tailrace.testing.simulator import Simulation

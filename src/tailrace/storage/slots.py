@@ -1,0 +1,92 @@
+"""The slots of a job's folder, and what may have one: a manifest, a seal, or a pointer to the slot behind a gap.
+
+See `store` for how slots are taken.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from tailrace.state.manifest import manifest_name
+from tailrace.storage.filesystem import Folder
+from tailrace.storage.processes import Owner
+
+SEAL = b"tailrace-seal "
+"""How a manifest slot begins behind which there is nothing."""
+POINTER = b"tailrace-next "
+"""How one begins that says which slot comes behind it; that number follows."""
+MANIFEST = re.compile(r"(\d+)\.manifest")
+_POINTED = re.compile(re.escape(POINTER) + rb"(\d+)\n")
+
+
+def holds_manifest(data: bytes) -> bool:
+    """Whether this is what a manifest slot holds that is a checkpoint's; it may be damaged."""
+    return not data.startswith((SEAL, POINTER))
+
+
+def pointed_to(data: bytes) -> int | None:
+    """The slot to which this pointer points; None where it is none."""
+    found = _POINTED.fullmatch(data)
+    return None if found is None else int(found[1])
+
+
+def behind(number: int, data: bytes) -> int:
+    """The slot that comes behind one, by what has it."""
+    to = pointed_to(data)
+    return number + 1 if to is None else to
+
+
+def place_of(name: str) -> tuple[int, int]:
+    """The incarnation and the number of a manifest."""
+    incarnation, _, slot = name.partition("/")
+    return int(incarnation), int(slot.partition(".")[0])
+
+
+def job_in(folder: Folder) -> str | None:
+    """The name of the job whose folder this is, as its newest claim says it."""
+    for incarnation in reversed(incarnations_in(folder)):
+        owner = owner_of(folder, incarnation)
+        if owner is not None:
+            return owner.job
+    return None
+
+
+def incarnations_in(folder: Folder) -> list[int]:
+    """Every incarnation that was claimed, oldest first."""
+    return sorted(int(entry.name) for entry in folder.entries() if entry.folder and entry.name.isdecimal())
+
+
+def owner_of(folder: Folder, incarnation: int) -> Owner | None:
+    """Who has claimed an incarnation, if that can be read."""
+    try:
+        return msgspec.json.decode(folder.read(f"{incarnation}/claim"), type=Owner)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def numbers_in(folder: Folder, incarnation: int | None) -> list[int]:
+    """The manifest slots that are taken in an incarnation; None: in the folder itself."""
+    entries = folder.entries("" if incarnation is None else str(incarnation))
+    found = [MANIFEST.fullmatch(entry.name.rpartition("/")[2]) for entry in entries]
+    return sorted(int(one[1]) for one in found if one)
+
+
+def newest_in(folder: Folder, incarnations: list[int] | None = None, barren: list[int] | None = None) -> str | None:
+    """The newest manifest. `barren` gets the incarnations that have none."""
+    for incarnation in reversed(incarnations_in(folder) if incarnations is None else incarnations):
+        for number in reversed(numbers_in(folder, incarnation)):
+            try:
+                if holds_manifest(folder.read(manifest_name(incarnation, number))):
+                    return manifest_name(incarnation, number)
+            except FileNotFoundError:
+                continue  # its job has deleted it meanwhile
+        if barren is not None:
+            barren.append(incarnation)
+    return None
+
+
+def listed(names: list[str]) -> str:
+    """These names in a message: the first ten."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
