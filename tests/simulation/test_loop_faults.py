@@ -182,10 +182,10 @@ def _unread_at_cuts(world: Any) -> list[int]:
     before = world.turn
 
     def turn() -> None:
-        cuts = {id(queue): queue._newest_cut for queue in _queues(world)}
+        cuts = {id(queue): queue.logs.newest_cut for queue in _queues(world)}
         before()
         for queue in _queues(world):
-            if queue._newest_cut > cuts.get(id(queue), queue._newest_cut):
+            if queue.logs.newest_cut > cuts.get(id(queue), queue.logs.newest_cut):
                 found.append(max(0, queue.returned - queue.taken))
 
     world.turn = turn

@@ -18,7 +18,8 @@ from tailrace.elements.markers import Attempt
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import CheckpointCorrupt, InternalError, UserCodeError
 from tailrace.storage.spill import SpillFiles
-from tailrace.task.feedback import Combiner, FeedbackQueue, LogFrame, MemorySpill, Spill, log_frame
+from tailrace.task.feedback import Combiner, FeedbackQueue, MemorySpill, Spill
+from tailrace.task.logs import LogFrame, log_frame
 
 ALL = 1 << 40
 
@@ -42,11 +43,11 @@ class Loop:
 
     def log(self, checkpoint: int, limit: int = ALL) -> list[LogFrame]:
         """The whole log of a checkpoint, after which it is discarded."""
-        frames, over = self.queue.encode(checkpoint, limit)
+        frames, over = self.queue.logs.encode(checkpoint, limit)
         while not over:
-            more, over = self.queue.encode(checkpoint, limit)
+            more, over = self.queue.logs.encode(checkpoint, limit)
             frames += more
-        self.queue.discard(checkpoint)
+        self.queue.logs.discard(checkpoint)
         return frames
 
     def take_all(self, limit: int = ALL) -> list[Any]:
@@ -186,9 +187,9 @@ def test_the_real_spill_files_serve_as_well(tmp_path: Any) -> None:
         queue.append(rows(n, -n))
     queue.cut(1)
     queue.barrier(1)
-    frames, over = queue.encode(1, ALL)
+    frames, over = queue.logs.encode(1, ALL)
     assert over and logged(frames) == [x for n in range(50) for x in (n, -n)]
-    queue.discard(1)
+    queue.logs.discard(1)
     taken = [queue.take(10) for _ in range(10)]
     assert [x for batch in taken for x in plain(batch)] == logged(frames)
     assert queue.spilled == 0
@@ -212,7 +213,7 @@ def test_closing_lets_go_of_everything() -> None:
     loop.queue.close()
     assert loop.disk.closed
     assert not loop.queue.ready
-    assert loop.queue.pending() == []
+    assert loop.queue.logs.pending() == []
     loop.queue.close()
 
 
@@ -226,7 +227,7 @@ def test_a_record_that_cannot_be_pickled_is_named() -> None:
     loop.queue.cut(1)
     loop.queue.barrier(1)
     with pytest.raises(UserCodeError, match=r"record <function.*go into a checkpoint"):
-        loop.queue.encode(1, 10)
+        loop.queue.logs.encode(1, 10)
     with pytest.raises(UserCodeError, match="go into a checkpoint"):
         log_frame(rows(lambda: None), 0, "relax", 3)
 
@@ -244,12 +245,12 @@ def test_a_log_is_what_was_unread_at_the_cut_and_what_came_until_the_barrier(mem
     loop.queue.append(rows(6, 7))
     assert loop.take_all() == [4, 5, 6, 7]  # what the head reads after its cut is in the log all the same
     loop.queue.append(rows(8))
-    assert not loop.queue.complete(1)
+    assert not loop.queue.logs.complete(1)
     loop.queue.barrier(1)
     loop.queue.append(rows(9))
 
-    assert loop.queue.complete(1)
-    assert loop.queue.log_records(1) == 5
+    assert loop.queue.logs.complete(1)
+    assert loop.queue.logs.records(1) == 5
     loop.queue.check()
     assert logged(loop.log(1)) == [4, 5, 6, 7, 8]
     assert loop.take_all() == [8, 9]
@@ -279,7 +280,7 @@ def test_logs_overlap() -> None:
     loop.queue.barrier(2)
     loop.queue.append(rows(5))
     loop.queue.check()
-    assert loop.queue.pending() == [1, 2]
+    assert loop.queue.logs.pending() == [1, 2]
     assert logged(loop.log(2)) == [1, 2, 3, 4]
     assert logged(loop.log(1)) == [1, 2, 3]
     assert loop.take_all() == [1, 2, 3, 4, 5]
@@ -293,10 +294,10 @@ def test_a_later_marker_gives_older_logs_up() -> None:
         loop.queue.append(rows(n))
     loop.queue.barrier(1)
     loop.queue.barrier(3)
-    assert loop.queue.pending() == [1, 3]  # 1 was complete, and stays
-    assert not loop.queue.complete(2)
+    assert loop.queue.logs.pending() == [1, 3]  # 1 was complete, and stays
+    assert not loop.queue.logs.complete(2)
     loop.queue.barrier(2)  # late: nobody waits for it
-    loop.queue.discard(2)
+    loop.queue.logs.discard(2)
     loop.queue.check()
     assert logged(loop.log(1)) == [1, 2, 3]
     assert logged(loop.log(3)) == [1, 2, 3]
@@ -306,12 +307,12 @@ def test_the_marker_of_an_aborted_checkpoint_is_ignored() -> None:
     loop = Loop()
     loop.queue.cut(1)
     loop.queue.append(rows(1))
-    loop.queue.discard(1)
+    loop.queue.logs.discard(1)
     loop.queue.barrier(1)
     loop.queue.barrier(1)
-    assert loop.queue.pending() == []
+    assert loop.queue.logs.pending() == []
     assert loop.take_all() == [1]
-    loop.queue.discard(2)  # before its cut
+    loop.queue.logs.discard(2)  # before its cut
     loop.queue.barrier(2)
     loop.assert_empty()
 
@@ -325,10 +326,10 @@ def test_a_marker_before_its_cut_is_a_bug() -> None:
     with pytest.raises(InternalError, match="a cut of checkpoint 4 after"):
         loop.queue.cut(4)
     with pytest.raises(InternalError, match="log of checkpoint 5 is not there"):
-        loop.queue.encode(5, 1)
+        loop.queue.logs.encode(5, 1)
     loop.queue.cut(5)
     with pytest.raises(InternalError, match="log of checkpoint 5 is not complete"):
-        loop.queue.encode(5, 1)
+        loop.queue.logs.encode(5, 1)
 
 
 @pytest.mark.parametrize("combine", [False, True])
@@ -337,9 +338,9 @@ def test_once_the_tail_has_ended_every_log_is_complete(combine: bool) -> None:
     loop.queue.cut(1)
     loop.queue.append(rows(("a", 1)))
     loop.queue.end()
-    assert loop.queue.complete(1)
+    assert loop.queue.logs.complete(1)
     loop.queue.cut(2)
-    assert loop.queue.complete(2)
+    assert loop.queue.logs.complete(2)
     loop.queue.barrier(3)  # nobody says it, and nobody minds
     assert logged(loop.log(1)) == logged(loop.log(2)) == [("a", 1)]
     with pytest.raises(InternalError, match="after its end"):
@@ -359,11 +360,11 @@ def test_a_log_is_encoded_in_steps() -> None:
     steps = []
     over = False
     while not over:
-        frames, over = loop.queue.encode(1, 30)
+        frames, over = loop.queue.logs.encode(1, 30)
         steps.append([frame.count for frame in frames])
     assert steps == [[30], [30], [30], [10]]  # small batches share a frame
-    assert loop.queue.encode(1, 30) == ([], True)
-    assert loop.queue.log_records(1) == 100
+    assert loop.queue.logs.encode(1, 30) == ([], True)
+    assert loop.queue.logs.records(1) == 100
 
 
 def test_stored_bytes_go_into_a_log_as_they_are() -> None:
@@ -372,7 +373,7 @@ def test_stored_bytes_go_into_a_log_as_they_are() -> None:
     loop.queue.append(rows(3))
     loop.queue.cut(1)
     loop.queue.barrier(1)
-    frames, _ = loop.queue.encode(1, ALL)
+    frames, _ = loop.queue.logs.encode(1, ALL)
     assert [frame.data for frame in frames] == list(loop.disk.stored.values())
 
 
@@ -397,11 +398,11 @@ def test_a_thousand_aborted_checkpoints_leave_nothing(combine: bool) -> None:
         loop.queue.append(rows((checkpoint, 3)))
         if checkpoint % 3:
             loop.queue.barrier(checkpoint)
-        loop.queue.discard(checkpoint)
+        loop.queue.logs.discard(checkpoint)
         loop.take_all(2)
         most = max(most, loop.queue.memory + loop.queue.spilled)
     assert most < 1_000
-    assert loop.queue.pending() == []
+    assert loop.queue.logs.pending() == []
     assert len(loop.queue._shelf._excess) < 10
     loop.assert_empty()
 
@@ -606,7 +607,7 @@ def test_a_cut_after_the_end_has_what_could_still_be_merged() -> None:
     loop.queue.append(rows(("a", 5), ("b", 7)))
     loop.queue.end()
     loop.queue.cut(1)
-    assert loop.queue.complete(1)
+    assert loop.queue.logs.complete(1)
     assert logged(loop.log(1)) == [("a", 5), ("b", 7)]
     assert loop.take_all() == [("a", 5), ("b", 7)]
     loop.assert_empty()
@@ -798,7 +799,7 @@ class Model(RuleBasedStateMachine):
     @rule(data=st.data())
     def discard(self, data: Any) -> None:
         checkpoint = data.draw(st.sampled_from(sorted(self.logs)))
-        self.queue.discard(checkpoint)
+        self.queue.logs.discard(checkpoint)
         del self.logs[checkpoint]
         self.open.discard(checkpoint)
 
@@ -806,7 +807,7 @@ class Model(RuleBasedStateMachine):
     @rule(data=st.data(), limit=st.sampled_from([1, 10, 1_000]), memory=st.sampled_from([0, 300, ALL]))
     def restore(self, data: Any, limit: int, memory: int) -> None:
         checkpoint = data.draw(st.sampled_from(sorted(set(self.logs) - self.open)))
-        assert self.queue.complete(checkpoint)
+        assert self.queue.logs.complete(checkpoint)
         frames = self.loop.log(checkpoint, limit)
         ready, later = self.logs.pop(checkpoint)
         again = Loop(memory, None, self.rounds)
@@ -840,21 +841,21 @@ class Model(RuleBasedStateMachine):
         if not hasattr(self, "queue"):
             return
         self.queue.check()
-        assert self.queue.pending() == sorted(self.logs)
-        assert [n for n in self.logs if not self.queue.complete(n)] == sorted(self.open)
+        assert self.queue.logs.pending() == sorted(self.logs)
+        assert [n for n in self.logs if not self.queue.logs.complete(n)] == sorted(self.open)
         assert self.queue.spilled == self.loop.disk.held
         if not self.combine:
             assert self.queue.records == sum(not isinstance(it, Attempt) for it in self.ready)
             assert self.queue.waiting == len(self.later)
             assert self.queue.memory <= self.memory
             for checkpoint, parts in self.logs.items():
-                assert self.queue.log_records(checkpoint) == sum(map(len, parts))
+                assert self.queue.logs.records(checkpoint) == sum(map(len, parts))
 
     def teardown(self) -> None:
         if not hasattr(self, "queue"):
             return
-        for checkpoint in list(self.queue.pending()):
-            self.queue.discard(checkpoint)
+        for checkpoint in list(self.queue.logs.pending()):
+            self.queue.logs.discard(checkpoint)
         if self.rounds:
             self.open_round()
         while self.ready:

@@ -12,7 +12,7 @@ from tailrace.elements.batches import Rows
 from tailrace.elements.frames import decode
 from tailrace.errors import IncompatibleState
 from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning, Rebalance
-from tailrace.task.feedback import LogFrame, log_frame
+from tailrace.task.logs import LogFrame, log_frame
 from tailrace.task.redistribution import Redistribution
 from tailrace.task.services import Services
 

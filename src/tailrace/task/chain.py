@@ -9,7 +9,6 @@ from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import UserCodeError, shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
-    MARKERS,
     Aggregate,
     AssignTimestamps,
     CoProcess,
@@ -42,7 +41,6 @@ from tailrace.task.operators.stateless import FUSIBLE, MAX_FUSED, BatchesTask, F
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.operators.window import WindowTask
 from tailrace.task.outbox import Outbox, Output
-from tailrace.task.redistribution import Redistribution
 from tailrace.task.services import Services
 
 RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] = {
@@ -323,15 +321,9 @@ def build_chain(
         leaving[source].append(output)
         onto = _onto(outbox, output)
         targets[source].setdefault(edge.tag, []).append(_handing_over(operators[source], onto, services))
-    root = operators[0]
-    if isinstance(root, HeadTask):
-        tails = [n for n in plan.graph.nodes if isinstance(n.operator, Tail) and n.scope == root.node.scope]
-        if not tails:
-            root.queue.end()  # nothing is fed back
-        edges = [edge.partitioning for node in tails or [root.node] for edge in node.inputs if edge.tag != MARKERS]
-        root.redistribution = Redistribution(edges, root.node.name, subtask, vertex.parallelism, services)
     for operator, by_tag in zip(operators, targets, strict=True):
         _wire(operator, by_tag)
+        operator.planned(plan)
     return Chain(operators, feeds, leaving)
 
 

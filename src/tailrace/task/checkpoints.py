@@ -8,8 +8,8 @@ import msgspec
 
 from tailrace.protocol.snapshot import Ack, SubtaskAck, Transaction
 from tailrace.state.format import Index, OperatorPart, Placed
+from tailrace.task.logs import Recording
 from tailrace.task.machine import Task
-from tailrace.task.operators.loops import HeadTask
 from tailrace.task.services import Services
 from tailrace.task.snapshot import FileBuilder
 
@@ -51,8 +51,8 @@ class _Pending:
     prepared: list[Transaction] = field(default_factory=list)
     inline: int = 0
     """Bytes of what sinks prepared that go into the ack."""
-    logs: list[tuple[HeadTask, OperatorPart]] = field(default_factory=list)
-    """Heads of loops whose log of the checkpoint is not in the file yet."""
+    logs: list[tuple[Recording, OperatorPart]] = field(default_factory=list)
+    """Where records are logged whose log of the checkpoint is not in the file yet."""
     inflight: int = 0
     """Bytes of such logs."""
     sealed_at: int | None = None
@@ -61,8 +61,8 @@ class _Pending:
 class WorkerCheckpoints:
     """The checkpoints that this worker is writing.
 
-    Invariant S2: a file is sealed exactly when every task of the worker has delivered its whole snapshot, and every head of
-    a loop its log; `Ack` is said only when it is durable.
+    Invariant S2: a file is sealed exactly when every task of the worker has delivered its whole snapshot, and every log is
+    complete and encoded; `Ack` is said only when it is durable.
     """
 
     def __init__(self, slot: int, epoch: int, services: Services, tasks: list[Task]) -> None:
@@ -104,9 +104,6 @@ class WorkerCheckpoints:
         snapshot = task.snapshot
         assert snapshot is not None
         for operator, part in snapshot.operators:
-            if isinstance(operator, HeadTask):
-                pending.logs.append((operator, part))
-                continue
             if operator.backend is None:
                 pending.builder.close_part(part, [], {})
                 continue
@@ -117,6 +114,7 @@ class WorkerCheckpoints:
             if self._services.debug:
                 operator.chains.check(name, chains, whole, written)
             pending.builder.close_part(part, whole, chains)
+        pending.logs += snapshot.recordings
         pending.acks.append(snapshot.ack(task.vertex.id, self._slot))
         for uid, data, first in snapshot.prepared:
             pending.prepared.append(Transaction(uid, self._place(pending, data), first))
@@ -132,12 +130,12 @@ class WorkerCheckpoints:
 
     @property
     def logs_to_encode(self) -> bool:
-        """Whether what was on its way around a loop has come back, and is to be encoded."""
+        """Whether a log is complete, and is to be encoded."""
         return any(self._next_log(number) is not None for number in self._pending)
 
-    def _next_log(self, checkpoint: int) -> tuple[HeadTask, OperatorPart] | None:
+    def _next_log(self, checkpoint: int) -> tuple[Recording, OperatorPart] | None:
         logs = self._pending[checkpoint].logs
-        return next((log for log in logs if log[0].queue.complete(checkpoint)), None)
+        return next((log for log in logs if log[0].complete(checkpoint)), None)
 
     def encode_logs(self, limit: int, now: int) -> list[WriteState | DropState]:
         """Encodes about `limit` more records of the oldest log that is complete."""
@@ -145,14 +143,13 @@ class WorkerCheckpoints:
             log = self._next_log(checkpoint)
             if log is None:
                 continue
-            head, part = log
-            frames, done = head.queue.encode(checkpoint, limit)
+            recording, part = log
+            frames, done = recording.encode(checkpoint, limit)
             for frame in frames:
                 pending.builder.add_feedback(part, frame)
                 pending.inflight += len(frame.data)
             if done:
-                head.queue.discard(checkpoint)
-                pending.builder.close_part(part, [], {})
+                recording.discard(checkpoint)
                 pending.logs.remove(log)
             return self._write(checkpoint, pending, now)
         return []

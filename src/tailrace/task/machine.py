@@ -25,7 +25,7 @@ from tailrace.task.gate import Gate, InputChannel
 from tailrace.task.idle import Idle, Reason
 from tailrace.task.looping import FEEDBACK_CHANNEL, MARKERS, Command, TaskLoop
 from tailrace.task.operators.endpoints import SinkTask
-from tailrace.task.operators.loops import FEEDBACK_PORT, HeadTask
+from tailrace.task.operators.loops import FEEDBACK_PORT
 from tailrace.task.outbox import Outbox, Output, OutputChannel
 from tailrace.task.partition import make_partitioner
 from tailrace.task.services import Services
@@ -56,8 +56,7 @@ class Task:
         self.outbox, by_edge = _make_outbox(plan, vertex, subtask, attempt, services, window)
         self.chain: Chain = build_chain(plan, vertex, subtask, attempt, services, self.outbox, by_edge)
         self.loop = _make_loop(plan, vertex, self.gate, self.chain, self.outbox)
-        root = self.chain.root
-        self.head = root if isinstance(root, HeadTask) else None
+        self.head = None if self.loop is None else self.loop.head
         """What decides whose turn it is, where the task is the head of a loop."""
         self.records_in = 0
         self.last_count = 0

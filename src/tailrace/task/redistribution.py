@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from tailrace.elements.batches import Columns, Rows
-from tailrace.elements.frames import decode
-from tailrace.errors import CheckpointCorrupt, IncompatibleState, ProtocolViolation
+from tailrace.errors import IncompatibleState
 from tailrace.graph.operators import Broadcast, Custom, Hash, Partitioning
-from tailrace.task.feedback import LogFrame, log_frame
+from tailrace.task.logs import LogFrame, log_frame
 from tailrace.task.partition import ByFunction, ByKey, Partitioner, make_partitioner
 from tailrace.task.services import Services
 
@@ -80,10 +79,7 @@ class Redistribution:
         self._held[subtask] = (count, total)
 
     def _batch(self, frame: LogFrame) -> Rows | Columns:
-        try:
-            return decode(frame.data).batch()
-        except ProtocolViolation as error:
-            raise CheckpointCorrupt(f"the feedback log of {self.who!r} cannot be read: {error}") from error
+        return frame.batch(f"the feedback log of {self.who!r}")
 
 
 def _only_some(kinds: set[Partitioning], telling: set[Partitioning]) -> bool:

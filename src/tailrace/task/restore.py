@@ -9,10 +9,9 @@ from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.state.manifest import Manifest
 from tailrace.state.parts import BlockOf, ChainsOf, FeedbackOf, MetaOf, Part
-from tailrace.task.feedback import LogFrame
+from tailrace.task.logs import LogFrame
 from tailrace.task.machine import Task
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.operators.loops import HeadTask
 from tailrace.task.operators.schemas import restore_schema
 from tailrace.task.snapshot import read_meta
 
@@ -55,10 +54,7 @@ class Restorer:
             if operator.backend is not None:
                 operator.backend.apply(part.table, part.group, part.data)
         elif isinstance(part, FeedbackOf):
-            if isinstance(operator, HeadTask):
-                operator.feedback_part(
-                    part.subtask, part.parallelism, LogFrame(part.round, part.count, bytes(part.data))
-                )
+            operator.restore_log(part.subtask, part.parallelism, LogFrame(part.round, part.count, bytes(part.data)))
         elif isinstance(part, ChainsOf) and self.own:
             operator.chains.confirmed.update(part.chains)
 
@@ -73,8 +69,7 @@ class Restorer:
                     self._restore(task, i, operator, metas)
                 if operator.backend is not None:
                     operator.backend.restored(self.own and bool(metas))
-                if isinstance(operator, HeadTask):
-                    operator.feedback_restored()
+                operator.logs_restored()
             if task.loop is not None:
                 task.loop.rest.done = min((op.rests for op in task.chain.operators if not op.finished), default=0)
             task.restored()
@@ -100,7 +95,7 @@ class Restorer:
         parts = [MetaPart(p.subtask, p.parallelism, p.finished, meta.data, meta.schema) for p, meta in read]
         restore_schema(operator, parts)
         operator.restore(parts)
-        if isinstance(operator, HeadTask) and anew:
+        if anew:
             operator.start_anew()
 
     def _loop_restored(self, task: Task, operator: OperatorTask, rested: int, round: int) -> None:

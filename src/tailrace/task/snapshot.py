@@ -10,7 +10,7 @@ from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
 from tailrace.state.backend import Block
 from tailrace.state.format import BlockRef, Index, OperatorPart, Placed, checksum, header, tail
 from tailrace.task.chain import Chain
-from tailrace.task.feedback import LogFrame
+from tailrace.task.logs import LogFrame, Recording
 from tailrace.task.operators.base import OperatorTask
 
 
@@ -60,6 +60,8 @@ class TaskSnapshot:
         self._acks: list[OperatorAck] = []
         self._todo: deque[tuple[OperatorTask, OperatorPart]] = deque()
         self.operators: list[tuple[OperatorTask, OperatorPart]] = []
+        self.recordings: list[tuple[Recording, OperatorPart]] = []
+        """Where the records are logged that were on their way, each with the operator that they were on their way to."""
         for i, operator in enumerate(chain.operators):
             self._freeze(operator, chain.reached[i])
 
@@ -81,6 +83,7 @@ class TaskSnapshot:
         part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables)
         self.parts.append(part)
         self.operators.append((operator, part))
+        self.recordings.extend((recording, part) for recording in operator.recordings())
         if backend is not None:
             self._todo.append((operator, part))
         stateful = data is not None or (backend is not None and backend.entries() > 0)

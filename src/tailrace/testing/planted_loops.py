@@ -83,7 +83,11 @@ def _log_until_the_first_marker() -> Patches:
     def make(mark: Any) -> Any:
         def eager(self: Task, channel: Any, marker: Any, *rest: Any) -> None:
             root = self.chain.root
-            if isinstance(marker, Barrier) and isinstance(root, TailTask) and marker.checkpoint in root.queue.pending():
+            if (
+                isinstance(marker, Barrier)
+                and isinstance(root, TailTask)
+                and marker.checkpoint in root.queue.logs.pending()
+            ):
                 root.queue.barrier(marker.checkpoint)
             mark(self, channel, marker, *rest)
 
@@ -97,8 +101,9 @@ def _one_marker_for_all_logs() -> Patches:
         def for_all(self: FeedbackQueue, checkpoint: int) -> None:
             barrier(self, checkpoint)
             self._seal()
-            for log in self._logs.values():
+            for log in self.logs.open:
                 log.complete = True
+            self.logs.open.clear()
 
         return for_all
 
@@ -148,9 +153,9 @@ def _barrier_before_the_newest() -> Patches:
 
     def make(barrier: Any) -> Any:
         def overtaking(self: FeedbackQueue, checkpoint: int) -> None:
-            log = self._logs.get(checkpoint)
+            log = next((log for log in self.logs.open if log.checkpoint == checkpoint), None)
             self._seal()
-            if log is not None and not log.complete and log.entries and self._ready:
+            if log is not None and log.entries and self._ready:
                 item, start, _ = log.entries[-1]
                 if item is self._ready[-1]:
                     log.entries.pop()

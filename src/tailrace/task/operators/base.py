@@ -13,11 +13,13 @@ from tailrace.api.functions import Function
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.timestamps import MIN_TIME
-from tailrace.errors import UserCodeError
+from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
+from tailrace.graph.plan import Plan
 from tailrace.state.backend import Backend, MetaPart
 from tailrace.task.chains import GroupChains
 from tailrace.task.context import OperatorContext
+from tailrace.task.logs import LogFrame, Recording
 from tailrace.task.usercode import user_error
 
 Emit = Callable[[Any], None]
@@ -39,6 +41,9 @@ class OperatorTask:
         self.out: Emit = nowhere
         self.side_out: dict[str, Emit] = {}
         self.chains = GroupChains()
+
+    def planned(self, plan: Plan) -> None:
+        """The chain is built: what else an operator has to know of the dataflow that it is in."""
 
     def open(self) -> None:
         """Called once before anything else."""
@@ -133,6 +138,24 @@ class OperatorTask:
         """After `snapshot(checkpoint)`: what is to be published once that checkpoint is complete (sinks only), each with
         the checkpoint that had it first."""
         return []
+
+    def recordings(self) -> list[Recording]:
+        """After `snapshot(checkpoint)`: where the records are logged that are on their way to it, and that the checkpoint
+        holds as well. Each has a log of the checkpoint, which the worker encodes when it is complete."""
+        return []
+
+    def restore_log(self, subtask: int, parallelism: int, frame: LogFrame) -> None:
+        """Before `open`: records that were on their way to an old subtask of this operator. They come in the order of
+        subtasks, and those of each in order."""
+        raise IncompatibleState(
+            f"the checkpoint holds records on their way to {self.node.name!r}, which was a loop then and is none now"
+        )
+
+    def logs_restored(self) -> None:
+        """Everything that was on its way to it was restored."""
+
+    def start_anew(self) -> None:
+        """After `restore`, where all of it had finished and records come that were not there before."""
 
     def confirm(self, checkpoint: int) -> None:
         """The checkpoint is complete: whatever restores from now on knows of it."""

@@ -13,10 +13,11 @@ import msgspec
 
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import FEEDBACK, Enter, Head, Judge, Leave, Loop, Tail
+from tailrace.graph.operators import FEEDBACK, MARKERS, Enter, Head, Judge, Leave, Loop, Tail
+from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
-from tailrace.task.feedback import LogFrame
+from tailrace.task.logs import LogFrame, Recording
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.redistribution import Redistribution
 
@@ -54,7 +55,7 @@ class HeadTask(OperatorTask):
         self.loop = loop = _loop(node)
         self.queue = ctx.services.feedback_of(loop, ctx.subtask)
         self.redistribution = Redistribution([], node.name, ctx.subtask, ctx.parallelism, ctx.services)
-        """How feedback finds its subtask: set by whoever builds the chain."""
+        """How feedback finds its subtask, as `planned` finds out."""
         self.over = False
         """Whether the loop has ended: nothing comes back any more."""
         self.fed = False
@@ -72,6 +73,14 @@ class HeadTask(OperatorTask):
         self._regular_turn = False
         self._logs: list[LogFrame] = []
         """While restoring in rounds: what waits for one."""
+
+    def planned(self, plan: Plan) -> None:
+        tails = [plan.graph.node(tail) for tail in plan.tails.get(self.node.scope, ())]
+        if not tails:
+            self.queue.end()  # nothing is fed back
+        edges = [edge.partitioning for node in tails or [self.node] for edge in node.inputs if edge.tag != MARKERS]
+        ctx = self.ctx
+        self.redistribution = Redistribution(edges, self.node.name, ctx.subtask, ctx.parallelism, ctx.services)
 
     def process(self, batch: Any, port: int) -> None:
         if port == FEEDBACK_PORT:
@@ -130,8 +139,11 @@ class HeadTask(OperatorTask):
         self.queue.cut(checkpoint)
         return _encoder.encode(HeadState(self.fed, self.round, self.round_over, self.stopped))
 
+    def recordings(self) -> list[Recording]:
+        return [self.queue.logs]
+
     def abort(self, checkpoint: int) -> None:
-        self.queue.discard(checkpoint)
+        self.queue.logs.discard(checkpoint)
 
     def restore(self, parts: list[MetaPart]) -> None:
         states = [_decoder.decode(part.data) for part in parts if part.data]
@@ -142,20 +154,18 @@ class HeadTask(OperatorTask):
             self.stopped = any(state.stopped for state in states)
 
     def start_anew(self) -> None:
-        """After `restore`: records come that were not there before, and rounds begin with them."""
         self.round, self.round_over, self.stopped = 0, False, False
 
-    def feedback_part(self, subtask: int, parallelism: int, frame: LogFrame) -> None:
-        """While restoring: a frame of the log that an old subtask had. They come in the order of subtasks, and those of each
-        in order. What is another subtask's now is not kept, and the rest goes to the disk where memory is short."""
+    def restore_log(self, subtask: int, parallelism: int, frame: LogFrame) -> None:
+        """What is another subtask's now is not kept, and the rest goes to the disk where memory is short."""
         mine = self.redistribution.mine(subtask, parallelism, frame)
         if self.loop.rounds is None:
             self.queue.restored(mine)
         else:
             self._logs += mine
 
-    def feedback_restored(self) -> None:
-        """Everything was read: what was on its way comes first."""
+    def logs_restored(self) -> None:
+        """What was on its way comes first."""
         self.redistribution.check()
         logs, self._logs = self._logs, []
         self.queue.restored(sorted(logs, key=lambda frame: frame.round))  # one old subtask may have been a round ahead

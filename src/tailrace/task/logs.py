@@ -1,0 +1,252 @@
+"""What belongs to checkpoints of the records that are in one channel: recorded by reference, encoded later, in portions.
+
+A log holds the very batches and frames that wait in the channel: nothing is copied to be recorded, what is on disk stays
+there, and of several checkpoints each has a log of its own. Who reads the channel *begins* a log at its cut, with what is
+unread; what comes is written into every log that is open; when all that belongs to a checkpoint has come, its log is
+*complete*, and a worker encodes it into its file. Whose such records are after a restore is `task.redistribution`'s to say.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tailrace.elements.batches import Columns, Rows, concat, joinable
+from tailrace.elements.frames import Frame, decode
+from tailrace.errors import CheckpointCorrupt, InternalError, ProtocolViolation
+from tailrace.task.spilling import FRAME_BYTES, FRAME_RECORDS, Item, Shelf, framed
+
+_T = TypeVar("_T")
+
+Entry = tuple[Item, int, int]
+"""(item, the first of its records that belongs to the log, the round that they wait for or 0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFrame:
+    """Some records of a log, in order."""
+
+    round: int
+    """The round that they wait for, in a loop in rounds; 0: none."""
+    count: int
+    data: bytes
+    """One frame (`elements.frames`), of no channel."""
+
+    def batch(self, what: str) -> Rows | Columns:
+        """The records. Raises `CheckpointCorrupt`, with `what` the frame is of, for bytes that are no frame."""
+        return _read(lambda frame: frame.batch(), self.data, what)
+
+    def check(self, what: str) -> None:
+        """Raises `CheckpointCorrupt` for bytes that are no frame of so many records. The records are not read."""
+        count = _read(lambda frame: frame.count, self.data, what)
+        if count != self.count:
+            raise CheckpointCorrupt(f"{what} holds {count} records where {self.count} should be")
+
+
+def _read(ask: Callable[[Frame], _T], data: bytes, what: str) -> _T:
+    try:
+        return ask(decode(data))
+    except ProtocolViolation as error:
+        raise CheckpointCorrupt(f"{what} cannot be read: {error}") from error
+
+
+def log_frame(batch: Rows | Columns, round: int, who: str, subtask: int) -> LogFrame:
+    """A batch as one frame of a log. Raises `UserCodeError` for a record that cannot be pickled."""
+    return LogFrame(round, len(batch), framed(batch, who, subtask, "go into a checkpoint"))
+
+
+class Log:
+    """What belongs to one checkpoint."""
+
+    __slots__ = ("checkpoint", "complete", "entries", "records")
+
+    def __init__(self, checkpoint: int, complete: bool) -> None:
+        self.checkpoint = checkpoint
+        self.entries: deque[Entry] = deque()
+        self.records = 0
+        """How many it got so far; encoding takes none away."""
+        self.complete = complete
+
+
+class Recording:
+    """The logs of one channel, one for each checkpoint that is under way. Their records are items of `shelf`.
+
+    Invariant Q5: an open log is younger than the newest one that was completed; after the end there is none.
+    Invariant Q10: `open` holds exactly the logs that are not complete, the oldest first.
+    """
+
+    def __init__(self, who: str, shelf: Shelf) -> None:
+        self.who = who
+        """Whose channel it is, for errors."""
+        self.open: list[Log] = []
+        self.newest_cut = -1
+        self._shelf = shelf
+        self._logs: dict[int, Log] = {}
+        self._newest_complete = -1
+        self._newest_known = -1
+        """The newest checkpoint that was cut or given up."""
+        self._ended = False
+
+    # Recording.
+
+    def begin(self, checkpoint: int) -> Log:
+        """The cut of a checkpoint: what is unread is to be written into this log, and what comes goes into it by itself."""
+        if checkpoint <= max(self.newest_cut, self._newest_complete):
+            raise InternalError(
+                f"Q3: a cut of checkpoint {checkpoint} after the cut of {self.newest_cut} and the marker of "
+                f"{self._newest_complete}"
+            )
+        self.newest_cut = checkpoint
+        self._newest_known = max(self._newest_known, checkpoint)
+        log = self._logs[checkpoint] = Log(checkpoint, self._ended)
+        if not log.complete:
+            self.open.append(log)
+        return log
+
+    def write(self, log: Log, item: Item, start: int = 0, round: int = 0) -> None:
+        """An item belongs to a log, from its `start`-th record on."""
+        self._shelf.hold(item)
+        log.entries.append((item, start, round))
+        log.records += item.count - start
+
+    def came(self, item: Item, round: int = 0) -> None:
+        """An item came: it belongs to every open log."""
+        for log in self.open:
+            self.write(log, item, 0, round)
+
+    def awaits(self, checkpoint: int) -> bool:
+        """Whether the log of a checkpoint is open. Raises `InternalError` where the checkpoint was neither begun nor given
+        up."""
+        if checkpoint > self._newest_known:
+            raise InternalError(f"Q3: the marker of checkpoint {checkpoint} came to {self.who!r} before its head's cut")
+        log = self._logs.get(checkpoint)
+        return log is not None and not log.complete
+
+    def completed(self, checkpoint: int) -> None:
+        """All that belongs to a checkpoint has come; to older ones nothing comes any more, so their logs are given up."""
+        self._newest_complete = max(self._newest_complete, checkpoint)
+        log = self._logs.get(checkpoint)
+        if log is not None and not log.complete:
+            log.complete = True
+            self.open.remove(log)
+        for older in [log.checkpoint for log in self.open if log.checkpoint < checkpoint]:
+            self.discard(older)
+
+    def end(self) -> None:
+        """Nothing comes any more: every log is complete, and one that is begun later is from its beginning."""
+        self._ended = True
+        for log in self.open:
+            log.complete = True
+        self.open.clear()
+
+    def discard(self, checkpoint: int) -> None:
+        """The log of a checkpoint is not needed: it is encoded, or the checkpoint was given up."""
+        self._newest_known = max(self._newest_known, checkpoint)
+        log = self._logs.pop(checkpoint, None)
+        if log is None:
+            return
+        if not log.complete:
+            self.open.remove(log)
+        for item, _, _ in log.entries:
+            self._shelf.release(item)
+
+    def close(self) -> None:
+        """Lets go of every log; the shelf is closed by who has made it."""
+        self._logs.clear()
+        self.open.clear()
+
+    # Encoding.
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no checkpoint was begun or given up so far."""
+        return self._newest_known < 0
+
+    def pending(self) -> list[int]:
+        """The checkpoints that have a log."""
+        return list(self._logs)
+
+    def complete(self, checkpoint: int) -> bool:
+        """Whether there is a log of the checkpoint, and nothing will be added to it."""
+        log = self._logs.get(checkpoint)
+        return log is not None and log.complete
+
+    def records(self, checkpoint: int) -> int:
+        """How many records the log of a checkpoint got so far; encoding takes none away."""
+        log = self._logs.get(checkpoint)
+        return 0 if log is None else log.records
+
+    def encode(self, checkpoint: int, limit: int) -> tuple[list[LogFrame], bool]:
+        """About `limit` more records of a complete log, in order, and whether these are the last. What it gave it does
+        not hold any more. Raises `UserCodeError` for a record that cannot be pickled."""
+        log = self._logs.get(checkpoint)
+        if log is None or not log.complete:
+            raise InternalError(f"Q3: the log of checkpoint {checkpoint} is {'not complete' if log else 'not there'}")
+        frames: list[LogFrame] = []
+        count = 0
+        while log.entries and count < limit:
+            made = self._next_frames(log, limit - count)
+            count += sum(frame.count for frame in made)
+            frames += made
+        return frames, not log.entries
+
+    def _next_frames(self, log: Log, limit: int) -> list[LogFrame]:
+        item, start, round = log.entries[0]
+        data = None if start or item.batch is not None else self._shelf.frame(item)
+        used = 1
+        if data is not None:
+            frames = [LogFrame(round, item.count, data)]
+        else:
+            parts = self._together(log, limit)
+            used = len(parts)
+            encoded = self._shelf.encoded(concat(parts), "go into a checkpoint")
+            frames = [LogFrame(round, count, data) for count, data in encoded]
+        for _ in range(used):
+            self._shelf.release(log.entries.popleft()[0])
+        return frames
+
+    def _together(self, log: Log, limit: int) -> list[Rows | Columns]:
+        """The first entry of a log, and those after it that go into one frame with it: small ones of rows in memory."""
+        first, start, round = log.entries[0]
+        batch = self._shelf.load(first)
+        parts = [batch.slice(start, first.count) if start else batch]
+        count, size = len(parts[0]), first.size
+        if not isinstance(batch, Rows):
+            return parts
+        for item, _, other in _after_first(log.entries):
+            count += item.count
+            size += item.size
+            fits = count <= min(limit, FRAME_RECORDS) and size <= FRAME_BYTES
+            if not fits or other != round or not joinable_as_one(batch, item.batch):
+                break
+            parts.append(item.batch)
+        return parts
+
+    # What may be asked.
+
+    def held(self) -> Iterator[Item]:
+        """The items of every log, each as often as logs hold it."""
+        for log in self._logs.values():
+            for item, _, _ in log.entries:
+                yield item
+
+    def check(self) -> None:
+        """Raises `InternalError` where an invariant does not hold."""
+        for n, log in self._logs.items():
+            if not log.complete and (self._ended or n <= self._newest_complete):
+                raise InternalError(f"Q5: the log of checkpoint {n} is open, after marker {self._newest_complete}")
+        if self.open != [log for log in self._logs.values() if not log.complete]:
+            raise InternalError(f"Q10: the logs {[log.checkpoint for log in self.open]} count as open")
+
+
+def joinable_as_one(a: Rows | Columns, b: Rows | Columns | None) -> bool:
+    """Whether two batches can be one without that any record loses its key group."""
+    return b is not None and joinable(a, b) and (a.groups is None) == (b.groups is None)
+
+
+def _after_first(entries: deque[Entry]) -> Iterator[Entry]:
+    them = iter(entries)
+    next(them)
+    return them
