@@ -24,6 +24,7 @@ from tailrace.state.manifest import Manifest, encode_manifest
 from tailrace.state.parts import MetaOf
 from tailrace.task.actions import ReadState
 from tailrace.task.checkpoints import DropState, WriteState
+from tailrace.task.events import Event, StateNotWritten, StatePartRead, StateRead, StateUnreadable, StateWritten
 
 MANIFEST = encode_manifest(Manifest("job", "run", 1, 5, 0, 128, 1, []))
 
@@ -32,10 +33,10 @@ class Machine:
     """Notes what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.told: list[Event] = []
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *args: self.told.append((name, *args))
+    def handle(self, event: Event) -> None:
+        self.told.append(event)
 
 
 class Writer:
@@ -93,7 +94,7 @@ class Stored:
     def drop(self, checkpoint: int = 1) -> None:
         self.storage.drop(DropState(checkpoint, f"chk-{checkpoint}"))
 
-    def told(self) -> list[tuple[Any, ...]]:
+    def told(self) -> list[Event]:
         """What the machine was told once everything asked so far was done."""
         done = threading.Event()
         self.storage._thread.do(done.set)
@@ -149,7 +150,7 @@ def test_pieces_become_a_file_and_then_the_machine_is_told(stored: Stored) -> No
     stored.write(b"b")
     assert stored.told() == [] and stored.store.files == {}
     stored.write(b"c", last=True)
-    assert stored.told() == [("state_written", 1, 77)]
+    assert stored.told() == [StateWritten(1, 77)]
     assert stored.store.files == {"chk-1": b"abc"}
     assert stored.opened == [None], "the store is opened once"
 
@@ -159,7 +160,7 @@ def test_two_checkpoints_may_be_written_at_once(stored: Stored) -> None:
     stored.write(b"x", checkpoint=2)
     stored.write(b"b", last=True)
     stored.write(b"y", checkpoint=2, last=True)
-    assert [event[:2] for event in stored.told()] == [("state_written", 1), ("state_written", 2)]
+    assert stored.told() == [StateWritten(1, 77), StateWritten(2, 77)]
     assert stored.store.files == {"chk-1": b"ab", "chk-2": b"xy"}
 
 
@@ -169,7 +170,7 @@ def test_a_failure_is_told_once_with_the_file(stored: Stored, what: str) -> None
     stored.write(b"a")
     stored.write(b"b")
     stored.write(b"c", last=True)
-    assert stored.told() == [("state_not_written", 1, f"writing chk-1 failed: OSError: cannot {what}")]
+    assert stored.told() == [StateNotWritten(1, f"writing chk-1 failed: OSError: cannot {what}")]
     assert stored.store.files == {}
     assert stored.store.discarded == ([] if what == "open" else ["chk-1"])
     stored.store.failing.clear()
@@ -178,7 +179,7 @@ def test_a_failure_is_told_once_with_the_file(stored: Stored, what: str) -> None
         assert stored.told() == [], "what comes later of it is not wanted any more"
         stored.drop()
     stored.write(b"x", checkpoint=2, last=True)
-    assert [event[0] for event in stored.told()][-1] == "state_written"
+    assert isinstance(stored.told()[-1], StateWritten)
 
 
 def test_a_store_that_cannot_be_opened_is_tried_again(stored: Stored) -> None:
@@ -187,10 +188,10 @@ def test_a_store_that_cannot_be_opened_is_tried_again(stored: Stored) -> None:
 
     stored.storage._open_store = broken
     stored.write(b"a", last=True)
-    assert stored.told() == [("state_not_written", 1, "writing chk-1 failed: OSError: no route")]
+    assert stored.told() == [StateNotWritten(1, "writing chk-1 failed: OSError: no route")]
     stored.storage._open_store = stored.open
     stored.write(b"x", checkpoint=2, last=True)
-    assert stored.told() == [("state_written", 2, 77)]
+    assert stored.told() == [StateWritten(2, 77)]
 
 
 def test_what_is_dropped_while_it_is_written_leaves_nothing(stored: Stored) -> None:
@@ -215,7 +216,7 @@ def test_what_waits_for_its_turn_and_is_dropped_is_not_written_at_all(stored: St
     stored.drop()
     stored.write(b"x", checkpoint=2, last=True)
     release.set()
-    assert stored.told() == [("state_written", 2, 77)]
+    assert stored.told() == [StateWritten(2, 77)]
     assert (stored.store.files, stored.store.discarded) == ({"chk-2": b"x"}, [])
     assert stored.storage._given_up == set()
 
@@ -258,11 +259,11 @@ def test_what_cannot_be_dropped_is_left_to_the_sweep(stored: Stored) -> None:
     stored.store.failing = {"delete", "discard"}
     stored.write(b"a", last=True)
     stored.write(b"x", checkpoint=2)
-    assert stored.told() == [("state_written", 1, 77)]
+    assert stored.told() == [StateWritten(1, 77)]
     stored.drop()
     stored.drop(checkpoint=2)
     stored.write(b"y", checkpoint=3, last=True)
-    assert stored.told() == [("state_written", 3, 77)]
+    assert stored.told() == [StateWritten(3, 77)]
 
 
 # Reading.
@@ -279,7 +280,7 @@ def parts(monkeypatch: pytest.MonkeyPatch, found: Callable[[], Iterator[Any]]) -
 def test_parts_come_one_after_the_other_and_then_their_end(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     parts(monkeypatch, lambda: iter([part(1), part(2)]))
     stored.read(number=4)
-    assert stored.told() == [("state_part", 4, part(1)), ("state_part", 4, part(2)), ("state_read", 4)]
+    assert stored.told() == [StatePartRead(4, part(1)), StatePartRead(4, part(2)), StateRead(4)]
     assert stored.opened == [None]
     stored.read(number=5, folder="s3a://bucket/other")
     stored.told()
@@ -307,13 +308,13 @@ def test_what_cannot_be_read_is_told_and_whether_trying_again_may_help(
     parts(monkeypatch, found)
     stored.read(number=3)
     _, told = stored.told()
-    assert told == ("state_unreadable", 3, f"checkpoint 5 of job 'job' cannot be read: {error}", fatal)
+    assert told == StateUnreadable(3, f"checkpoint 5 of job 'job' cannot be read: {error}", fatal)
 
 
 def test_a_damaged_manifest_is_told(stored: Stored) -> None:
     stored.read(manifest=b"nonsense")
-    [(what, _, reason, fatal)] = stored.told()
-    assert (what, fatal) == ("state_unreadable", True) and "its manifest is damaged" in reason
+    [told] = stored.told()
+    assert isinstance(told, StateUnreadable) and told.fatal and "its manifest is damaged" in told.reason
 
 
 def test_it_does_not_read_far_ahead_of_who_takes_it(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +332,7 @@ def test_it_does_not_read_far_ahead_of_who_takes_it(stored: Stored, monkeypatch:
     deadline = time.monotonic() + 10
     while len(stored.machine.told) < 101 and time.monotonic() < deadline:
         stored.loop.poll(0.05)
-    assert stored.machine.told[-1] == ("state_read", 1) and len(stored.machine.told) == 101
+    assert stored.machine.told[-1] == StateRead(1) and len(stored.machine.told) == 101
 
 
 def test_who_wants_something_else_gives_up_what_was_being_read(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,8 +342,8 @@ def test_who_wants_something_else_gives_up_what_was_being_read(stored: Stored, m
     parts(monkeypatch, lambda: iter([part(7)]))
     stored.read(number=2)
     told = stored.told()
-    assert ("state_read", 1) not in told
-    assert told[-2:] == [("state_part", 2, part(7)), ("state_read", 2)]
+    assert StateRead(1) not in told
+    assert told[-2:] == [StatePartRead(2, part(7)), StateRead(2)]
 
 
 def test_its_end_gives_up_what_is_being_read(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,18 @@ from tailrace.state.parts import ChainsOf, MetaOf
 from tailrace.storage.reading import read_state
 from tailrace.task.actions import ClosePeers, ConnectPeers, ReadState, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
+from tailrace.task.events import (
+    CoordinatorSaid,
+    Encode,
+    Flush,
+    FrameArrived,
+    PeersConnected,
+    StatePartRead,
+    StateRead,
+    StateUnreadable,
+    StateWritten,
+    Step,
+)
 from tailrace.task.functions import with_own_functions
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.operators.endpoints import SourceTask
@@ -64,17 +76,17 @@ class Crew:
         self.writing: dict[str, bytes] = {}
         self.number = 0
         for worker in self.workers:
-            worker.control(Welcome(1))
+            worker.handle(CoordinatorSaid(Welcome(1)))
 
     def deploy(self, manifest: Manifest | None = None, incarnation: int = 1, own: bool = True) -> Crew:
         data = b"" if manifest is None else encode_manifest(manifest)
         self.incarnation = incarnation
         peers = [Peer(i, "h", i, 1) for i in range(len(self.workers))]
         for worker in self.workers:
-            worker.control(Deploy(b"", peers, incarnation, incarnation - 1, data, "", own))
+            worker.handle(CoordinatorSaid(Deploy(b"", peers, incarnation, incarnation - 1, data, "", own)))
         self.carry()
         for worker in self.workers:
-            worker.control(Start())
+            worker.handle(CoordinatorSaid(Start()))
         self.carry()
         return self
 
@@ -88,23 +100,23 @@ class Crew:
 
     def do(self, worker: Worker, action: Any) -> None:
         if isinstance(action, ToPeer):
-            self.workers[action.slot].frame(action.data, worker.slot)
+            self.workers[action.slot].handle(FrameArrived(action.data, worker.slot))
         elif isinstance(action, ConnectPeers):
-            worker.peers_connected()
+            worker.handle(PeersConnected())
         elif isinstance(action, WriteState):
             self.writing[action.name] = self.writing.get(action.name, b"") + b"".join(action.data)
             if action.last:
                 self.disk.files[action.name] = self.writing.pop(action.name)
-                worker.state_written(action.checkpoint, 0)
+                worker.handle(StateWritten(action.checkpoint, 0))
         elif isinstance(action, DropState):
             self.writing.pop(action.name, None)
             self.disk.files.pop(action.name, None)
         elif isinstance(action, ReadState):
             for part in read_state(self.disk, decode_manifest(action.manifest, "it"), action.wanted):
-                worker.state_part(action.number, part)
-            worker.state_read(action.number)
+                worker.handle(StatePartRead(action.number, part))
+            worker.handle(StateRead(action.number))
         elif isinstance(action, ToCoordinator) and isinstance(action.message, OperatorEvent):
-            self.workers[action.message.target].control(action.message)
+            self.workers[action.message.target].handle(CoordinatorSaid(action.message))
         elif isinstance(action, ToCoordinator) and isinstance(action.message, Ack):
             self.acks.setdefault(action.message.checkpoint, []).append(action.message)
         elif isinstance(action, ToCoordinator):
@@ -123,11 +135,11 @@ class Crew:
             worked = False
             if worker.stepping:
                 for task in worker.tasks():
-                    worked = worker.step(task, 0, 3) is None or worked
+                    worked = worker.handle(Step(task.id.vertex, 0, 3)) is None or worked
                 if worker.encoding:
-                    worker.encode(0, 1000)
+                    worker.handle(Encode(0, 1000))
                     worked = True
-                worked = worked or worker.flush()
+                worked = worked or worker.handle(Flush())
             self.carry()
             idle = 0 if worked else idle + 1
 
@@ -135,12 +147,12 @@ class Crew:
         """A whole checkpoint, committed and confirmed."""
         self.number += 1
         for worker in self.workers:
-            worker.control(Trigger(self.number))
+            worker.handle(CoordinatorSaid(Trigger(self.number)))
         while len(self.acks.get(self.number, [])) < len(self.workers):
             self.run(20)
         manifest = self.manifest(self.number)
         for worker in self.workers:
-            worker.control(Complete(self.number))
+            worker.handle(CoordinatorSaid(Complete(self.number)))
         self.carry()
         return manifest
 
@@ -164,7 +176,7 @@ class Crew:
 
     def reset(self, attempt: int) -> None:
         for worker in self.workers:
-            worker.control(Reset(attempt))
+            worker.handle(CoordinatorSaid(Reset(attempt)))
         self.carry()
         assert [m for _, m in self.said if isinstance(m, WasReset)][-1] == WasReset(attempt)
 
@@ -322,10 +334,10 @@ def test_an_aborted_checkpoint_leaves_no_file_and_its_changes_go_with_the_next()
     crew = Crew(counted, 2).deploy()
     crew.run(20)
     for worker in crew.workers:
-        worker.control(Trigger(1))
+        worker.handle(CoordinatorSaid(Trigger(1)))
     crew.run(3)
     for worker in crew.workers:
-        worker.control(Abort(1))
+        worker.handle(CoordinatorSaid(Abort(1)))
     crew.carry()
     crew.run(5)
     assert crew.disk.files == {} and crew.writing == {}
@@ -341,7 +353,7 @@ def test_what_is_written_under_way_when_the_job_starts_anew_is_dropped() -> None
     crew = Crew(counted, 2).deploy()
     crew.run(10)
     for worker in crew.workers:
-        worker.control(Trigger(1))
+        worker.handle(CoordinatorSaid(Trigger(1)))
     crew.carry()
     crew.run(2)
     crew.reset(1)
@@ -357,16 +369,16 @@ def test_everybody_says_deployed_once_what_it_needs_is_there() -> None:
     manifest = old.checkpoint()
     new = Crew(counted, 2, old.disk)
     worker = new.workers[0]
-    worker.control(Deploy(b"", [], 2, 1, encode_manifest(manifest), "", True))
+    worker.handle(CoordinatorSaid(Deploy(b"", [], 2, 1, encode_manifest(manifest), "", True)))
     [read] = worker.actions
     assert isinstance(read, ReadState) and set(read.wanted) == {"numbers", "counted", "out"}
     assert read.wanted["counted"] == (0, 8), "half of the key groups are its own"
     worker.actions.clear()
-    worker.state_read(read.number + 1)
+    worker.handle(StateRead(read.number + 1))
     assert worker.actions == [], "the answer to another question"
     new.do(worker, read)
     assert any(isinstance(action, ConnectPeers) for action in worker.actions)
-    worker.peers_connected()
+    worker.handle(PeersConnected())
     assert worker.actions[-1] == ToCoordinator(Deployed())
 
 
@@ -375,20 +387,20 @@ def test_state_that_cannot_be_read_is_told(fatal: bool, kind: str) -> None:
     old = Crew(counted, 1).deploy()
     manifest = old.checkpoint()
     worker = Crew(counted, 1, old.disk).workers[0]
-    worker.control(Deploy(b"", [], 2, 1, encode_manifest(manifest), "", True))
+    worker.handle(CoordinatorSaid(Deploy(b"", [], 2, 1, encode_manifest(manifest), "", True)))
     [read] = worker.actions
     worker.actions.clear()
-    worker.state_unreadable(read.number, "it is damaged", fatal)
+    worker.handle(StateUnreadable(read.number, "it is damaged", fatal))
     [said] = worker.actions
     assert said == ToCoordinator(Failed(kind, "it is damaged"))
-    worker.state_part(read.number, None)  # type: ignore[arg-type]
-    worker.state_read(read.number)
+    worker.handle(StatePartRead(read.number, None))  # type: ignore[arg-type]
+    worker.handle(StateRead(read.number))
     assert worker.actions == [said]
 
 
 def test_a_damaged_manifest_is_a_fault_of_the_state() -> None:
     worker = Crew(counted, 1).workers[0]
-    worker.control(Deploy(b"", [], 2, 1, b"nonsense", "", True))
+    worker.handle(CoordinatorSaid(Deploy(b"", [], 2, 1, b"nonsense", "", True)))
     [said] = worker.actions
     assert isinstance(said, ToCoordinator) and said.message.kind == "state"  # type: ignore[union-attr]
 

@@ -21,6 +21,7 @@ from tailrace.runtime.loop import Loop
 from tailrace.state.backend import Backend
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.checkpoints import DropState, WriteState
+from tailrace.task.events import CoordinatorSaid, Encode, Flush, PeersConnected, Step
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.worker import Worker
 
@@ -49,27 +50,27 @@ def test_state_goes_at_once_when_the_job_starts_anew(encoding: bool) -> None:
         return MemoryBackend(uid=uid, subtask=subtask)
 
     machine = Worker(0, lambda _: spec, random.Random, make)
-    machine.control(Welcome(1))
-    machine.control(Deploy(b"", [Peer(0, "h", 1, 1)]))
-    machine.peers_connected()
-    machine.control(Start())
+    machine.handle(CoordinatorSaid(Welcome(1)))
+    machine.handle(CoordinatorSaid(Deploy(b"", [Peer(0, "h", 1, 1)])))
+    machine.handle(PeersConnected())
+    machine.handle(CoordinatorSaid(Start()))
     _steps(machine)
     if encoding:
-        machine.control(Trigger(1))
+        machine.handle(CoordinatorSaid(Trigger(1)))
         _steps(machine)
-        machine.encode(0, 1)
+        machine.handle(Encode(0, 1))
         assert machine.encoding
     [backend] = _backends(machine)
     assert backend() is not None
-    machine.control(Reset(1))
+    machine.handle(CoordinatorSaid(Reset(1)))
     assert backend() is None
 
 
 def _steps(machine: Worker) -> None:
     for _ in range(30):
         for task in machine.tasks():
-            machine.step(task, 0, 100)
-        machine.flush()
+            machine.handle(Step(task.id.vertex, 0, 100))
+        machine.handle(Flush())
 
 
 def _backends(machine: Worker) -> list[Any]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import tailrace as tr
 from tailrace.protocol.deployment import Deploy, Start, Welcome
+from tailrace.task.events import CoordinatorSaid, PeersConnected, ReportDue, Step
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.worker import Worker
 
@@ -320,10 +321,10 @@ def test_the_watermark_that_is_reported_is_that_of_the_clock_also_in_the_chain_o
     spec = JobSpec("job", 1, plan, env.memory)
     worker = Worker(0, lambda data: spec, random.Random)
     for message in (Welcome(1), Deploy(b"", [])):
-        worker.control(message)
-    worker.peers_connected()
-    worker.control(Start())
-    worker.step(worker.tasks()[0], 0, 100)
-    worker.report({}, 0, {})
+        worker.handle(CoordinatorSaid(message))
+    worker.handle(PeersConnected())
+    worker.handle(CoordinatorSaid(Start()))
+    worker.handle(Step(worker.tasks()[0].id.vertex, 0, 100))
+    worker.handle(ReportDue({}, 0, {}))
     [report] = worker.actions[-1].message.subtasks
     assert (report.timed, report.watermark) == (True, 19_999_999)

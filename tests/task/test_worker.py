@@ -32,6 +32,24 @@ from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.actions import ClosePeers, ConnectPeers, Exit, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
+from tailrace.task.events import (
+    CoordinatorLost,
+    CoordinatorSaid,
+    DriverFailed,
+    Encode,
+    Flush,
+    FrameArrived,
+    FreezeTook,
+    MessageTooLarge,
+    PeerLost,
+    PeersConnected,
+    PeersUnreachable,
+    ReportDue,
+    StateNotWritten,
+    StateWritten,
+    Step,
+)
+from tailrace.task.faults import internal
 from tailrace.task.idle import Idle, Reason
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.publishing import in_parts
@@ -70,14 +88,14 @@ class Driven:
         return [action.message for action in self.actions() if isinstance(action, ToCoordinator)]
 
     def deploy(self) -> "Driven":
-        self.machine.control(Welcome(1))
-        self.machine.control(Deploy(b"", self.peers))
+        self.machine.handle(CoordinatorSaid(Welcome(1)))
+        self.machine.handle(CoordinatorSaid(Deploy(b"", self.peers)))
         return self
 
     def start(self) -> "Driven":
         self.deploy()
-        self.machine.peers_connected()
-        self.machine.control(Start())
+        self.machine.handle(PeersConnected())
+        self.machine.handle(CoordinatorSaid(Start()))
         self.actions()
         return self
 
@@ -89,8 +107,8 @@ class Driven:
             for task in self.machine.tasks():
                 if not self.machine.stepping:
                     return idles
-                idles.append(self.machine.step(task, 0, 100))
-            if all(idle is not None for idle in idles) and not self.machine.flush():
+                idles.append(self.machine.handle(Step(task.id.vertex, 0, 100)))
+            if all(idle is not None for idle in idles) and not self.machine.handle(Flush()):
                 return idles
         raise AssertionError("the worker is never idle")
 
@@ -112,20 +130,20 @@ def test_a_worker_from_its_welcome_to_its_exit() -> None:
     d.deploy()
     assert d.machine.epoch == 1
     assert d.actions() == [ConnectPeers(())]
-    d.machine.peers_connected()
+    d.machine.handle(PeersConnected())
     assert d.said() == [Deployed()]
     assert not d.machine.stepping
-    d.machine.control(Start())
+    d.machine.handle(CoordinatorSaid(Start()))
     assert d.machine.stepping
     d.steps()
     assert d.said() == [SubtasksFinished([])]
     assert d.machine.phase is Phase.FINISHED and not d.machine.stepping
-    d.machine.control(Publish([]))
+    d.machine.handle(CoordinatorSaid(Publish([])))
     assert d.said() == [Published()]
-    d.machine.control(Leave("the job has finished"))
+    d.machine.handle(CoordinatorSaid(Leave("the job has finished")))
     assert d.actions() == [Exit("the job has finished")]
-    d.machine.control(Leave("again"))
-    d.machine.coordinator_lost("closed")
+    d.machine.handle(CoordinatorSaid(Leave("again")))
+    d.machine.handle(CoordinatorLost("closed"))
     assert d.actions() == []
 
 
@@ -140,11 +158,11 @@ def test_a_worker_connects_to_those_it_has_channels_with() -> None:
 
 def test_figures_are_reported_while_it_runs() -> None:
     d = Driven(simple)
-    d.machine.report({}, 0, {})
+    d.machine.handle(ReportDue({}, 0, {}))
     d.start()
     d.steps()
     d.actions()
-    d.machine.report({0: 77}, 1000, {"bad token": 1})
+    d.machine.handle(ReportDue({0: 77}, 1000, {"bad token": 1}))
     [progress] = d.said()
     assert isinstance(progress, Progress)
     [report] = progress.subtasks
@@ -159,7 +177,7 @@ def test_figures_are_reported_while_it_runs() -> None:
 def test_a_word_at_the_wrong_time_is_told(message: Any) -> None:
     d = Driven(simple)
     with pytest.raises(ProtocolViolation, match="came while the worker was joining"):
-        d.machine.control(message)
+        d.machine.handle(CoordinatorSaid(message))
 
 
 BAD_FRAMES: dict[str, tuple[bytes, str]] = {
@@ -197,9 +215,9 @@ def test_a_frame_that_must_not_come_fails_the_job_and_names_its_sender(what: str
     data, why = BAD_FRAMES[what]
     d = Driven(shuffled, parallelism=3).start()
     if what == "more than the window":
-        d.machine.frame(encode_batch(ChannelId(0, 1, 0), 1, 0, 0, Rows([b"x" * 3_000_000])), 1)
+        d.machine.handle(FrameArrived(encode_batch(ChannelId(0, 1, 0), 1, 0, 0, Rows([b"x" * 3_000_000])), 1))
         assert d.said() == []
-    d.machine.frame(data, 1)
+    d.machine.handle(FrameArrived(data, 1))
     [failed] = d.said()
     assert isinstance(failed, Failed)
     assert (failed.kind, failed.peer) == ("peer", 1)
@@ -209,18 +227,18 @@ def test_a_frame_that_must_not_come_fails_the_job_and_names_its_sender(what: str
 
 def test_a_frame_of_an_older_incarnation_is_dropped_at_the_door() -> None:
     d = Driven(shuffled, parallelism=3).start()
-    d.machine.frame(encode_batch(ChannelId(0, 1, 0), 0, 0, 5, Rows([1])), 1)
+    d.machine.handle(FrameArrived(encode_batch(ChannelId(0, 1, 0), 0, 0, 5, Rows([1])), 1))
     assert d.said() == [] and d.machine.slice is not None and d.machine.slice.stale_frames == 1
 
 
 def test_frames_may_come_before_the_start() -> None:
     d = Driven(shuffled, parallelism=2).deploy()
-    d.machine.peers_connected()
+    d.machine.handle(PeersConnected())
     d.actions()
-    d.machine.frame(encode_batch(ChannelId(0, 1, 0), 1, 0, 0, Rows([5])), 1)
-    d.machine.frame(encode_marker(ChannelId(0, 1, 0), 1, 0, 1, EndOfInput()), 1)
+    d.machine.handle(FrameArrived(encode_batch(ChannelId(0, 1, 0), 1, 0, 0, Rows([5])), 1))
+    d.machine.handle(FrameArrived(encode_marker(ChannelId(0, 1, 0), 1, 0, 1, EndOfInput()), 1))
     assert d.actions() == []
-    d.machine.control(Start())
+    d.machine.handle(CoordinatorSaid(Start()))
     d.steps()
     assert d.machine.phase is Phase.FINISHED
 
@@ -230,8 +248,8 @@ def test_frames_may_come_before_the_start() -> None:
 
 def test_a_task_says_why_it_does_nothing() -> None:
     d = Driven(shuffled, parallelism=2).start()
-    d.machine.step(d.machine.tasks()[1], 0, 100)
-    assert d.machine.step(d.machine.tasks()[0], 0, 100) == Idle(Reason.NO_INPUT)
+    d.machine.handle(Step(d.machine.tasks()[1].id.vertex, 0, 100))
+    assert d.machine.handle(Step(d.machine.tasks()[0].id.vertex, 0, 100)) == Idle(Reason.NO_INPUT)
     d.steps()
     # The source has ended, the count waits for the other worker.
     assert [idle.reason for idle in d.steps()] == [Reason.NO_INPUT, Reason.FINISHED]
@@ -250,8 +268,8 @@ def test_without_credit_a_task_waits_and_says_so(monkeypatch: pytest.MonkeyPatch
     assert [idle.reason for idle in idles] == [Reason.NO_INPUT, Reason.NO_CREDIT]
     frames = [action for action in d.actions() if isinstance(action, ToPeer)]
     assert len(frames) == 1  # larger than the window, and alone
-    d.machine.frame(encode_grant(ChannelId(0, 0, 1), 1, 0, 1_000_000), 1)
-    assert d.machine.step(d.machine.tasks()[1], 0, 100) is None
+    d.machine.handle(FrameArrived(encode_grant(ChannelId(0, 0, 1), 1, 0, 1_000_000), 1))
+    assert d.machine.handle(Step(d.machine.tasks()[1].id.vertex, 0, 100)) is None
 
 
 def test_a_task_that_awaits_a_timer_is_quiet_and_says_until_when() -> None:
@@ -264,7 +282,7 @@ def test_a_task_that_awaits_a_timer_is_quiet_and_says_until_when() -> None:
 
     d = Driven(timed).start()
     assert d.steps()[0] == Idle(Reason.QUIET, 5_000_000)
-    assert d.machine.step(d.machine.tasks()[0], 5_000_000, 100) is None
+    assert d.machine.handle(Step(d.machine.tasks()[0].id.vertex, 5_000_000, 100)) is None
 
 
 # Failures.
@@ -279,21 +297,21 @@ def test_a_failure_is_said_once_and_nothing_is_stepped_after_it() -> None:
     d.steps()
     [failed] = d.said()
     assert (failed.kind, failed.operator, failed.subtask, failed.record) == ("user", "bad", 0, "0")
-    assert not d.machine.stepping and d.machine.flush() is False
-    d.machine.peer_lost(1, "closed")
-    d.machine.cannot_connect("too late")
-    d.machine.internal_error(ValueError("late"))
-    d.machine.report({}, 0, {})
-    d.machine.frame(b"nonsense", 1)
-    d.machine.control(Publish([]))
+    assert not d.machine.stepping and d.machine.handle(Flush()) is False
+    d.machine.handle(PeerLost(1, "closed"))
+    d.machine.handle(PeersUnreachable("too late"))
+    d.machine.handle(DriverFailed(internal(ValueError("late"))))
+    d.machine.handle(ReportDue({}, 0, {}))
+    d.machine.handle(FrameArrived(b"nonsense", 1))
+    d.machine.handle(CoordinatorSaid(Publish([])))
     assert d.actions() == []
-    d.machine.control(Leave("the job has failed"))
+    d.machine.handle(CoordinatorSaid(Leave("the job has failed")))
     assert d.actions() == [Exit("the job has failed")]
 
 
 def test_a_lost_peer_fails_the_job_only_while_it_is_needed() -> None:
     d = Driven(shuffled, parallelism=2).start()
-    d.machine.peer_lost(1, "connection reset")
+    d.machine.handle(PeerLost(1, "connection reset"))
     [failed] = d.said()
     assert (failed.kind, failed.peer, failed.message) == (
         "peer",
@@ -303,16 +321,16 @@ def test_a_lost_peer_fails_the_job_only_while_it_is_needed() -> None:
     done = Driven(simple).start()
     done.steps()
     done.actions()
-    done.machine.peer_lost(1, "it has left")
+    done.machine.handle(PeerLost(1, "it has left"))
     assert done.actions() == []
 
 
 def test_who_cannot_connect_says_so() -> None:
     d = Driven(shuffled, parallelism=2).deploy()
     d.actions()
-    d.machine.cannot_connect("cannot reach worker 1")
+    d.machine.handle(PeersUnreachable("cannot reach worker 1"))
     assert [message.message for message in d.said()] == ["cannot reach worker 1"]
-    d.machine.peers_connected()
+    d.machine.handle(PeersConnected())
     assert d.said() == []
 
 
@@ -321,7 +339,7 @@ def test_a_lost_coordinator_is_a_reason_to_leave(started: bool) -> None:
     d = Driven(simple)
     if started:
         d.start()
-    d.machine.coordinator_lost("connection reset")
+    d.machine.handle(CoordinatorLost("connection reset"))
     assert d.actions() == [Exit("lost the coordinator: connection reset")]
 
 
@@ -362,8 +380,8 @@ def test_functions_are_closed_when_it_leaves_and_their_errors_kept() -> None:
         env.from_collection([1]).map(Closing()).sink_to(tr.sinks.Callback(lambda record: None))
 
     d = Driven(program).start()
-    d.machine.control(Leave("the job was cancelled"))
-    d.machine.coordinator_lost("closed")
+    d.machine.handle(CoordinatorSaid(Leave("the job was cancelled")))
+    d.machine.handle(CoordinatorLost("closed"))
     assert closed == ["once"]
     assert [str(error) for error in d.machine.close_errors] == ["will not"]
 
@@ -388,25 +406,25 @@ def counted(env: tr.Environment) -> None:
 def encoded(d: Driven) -> list[Any]:
     """Encodes whatever there is, and says what follows."""
     while d.machine.encoding:
-        d.machine.encode(5, 1000)
+        d.machine.handle(Encode(5, 1000))
     return d.actions()
 
 
 def test_a_checkpoint_of_a_worker_from_its_trigger_to_its_ack() -> None:
     d = Driven(counted, checkpointing=True).start()
-    d.machine.control(Trigger(1))
+    d.machine.handle(CoordinatorSaid(Trigger(1)))
     d.steps()
-    d.machine.freeze_took(d.machine.tasks()[-1], 33)
+    d.machine.handle(FreezeTook(d.machine.tasks()[-1].id.vertex, 33))
     [write] = [action for action in encoded(d) if isinstance(action, WriteState)]
     assert (write.checkpoint, write.name, write.last) == (1, "1/chk-1/w0-1.state", True)
-    d.machine.state_written(1, 100)
+    d.machine.handle(StateWritten(1, 100))
     [ack] = d.said()
     assert isinstance(ack, Ack)
     assert (ack.checkpoint, ack.file, ack.size) == (1, write.name, sum(map(len, write.data)))
     assert (ack.older, ack.prepared, ack.write_micros) == ([], [], 95)
     assert [subtask.vertex for subtask in ack.subtasks] == [0, 1] or [s.vertex for s in ack.subtasks] == [1, 0]
     assert 33 in [subtask.freeze_micros for subtask in ack.subtasks]
-    d.machine.state_written(1, 200)
+    d.machine.handle(StateWritten(1, 200))
     assert d.said() == [], "once"
 
 
@@ -415,7 +433,7 @@ def test_a_file_is_written_in_pieces_and_sealed_when_every_task_is_in_it(monkeyp
     d = Driven(counted, checkpointing=True).start()
     d.steps()
     d.actions()
-    d.machine.control(Trigger(1))
+    d.machine.handle(CoordinatorSaid(Trigger(1)))
     d.steps()
     writes = [action for action in encoded(d) if isinstance(action, WriteState)]
     assert len(writes) > 1 and [write.last for write in writes] == [False] * (len(writes) - 1) + [True]
@@ -427,26 +445,26 @@ def test_with_checkpoints_tasks_that_have_finished_live_on_for_those_to_come() -
     d.steps()
     assert d.said() == [SubtasksFinished([])]
     assert d.machine.phase is Phase.FINISHED and d.machine.stepping
-    d.machine.control(Trigger(1, final=True))
+    d.machine.handle(CoordinatorSaid(Trigger(1, final=True)))
     d.steps()
     assert [type(action) for action in encoded(d)] == [WriteState]
-    d.machine.control(Complete(1))
-    d.machine.control(Publish([], 1))
+    d.machine.handle(CoordinatorSaid(Complete(1)))
+    d.machine.handle(CoordinatorSaid(Publish([], 1)))
     assert d.said() == [Published(1)]
 
 
 def test_a_file_that_cannot_be_written_declines_the_checkpoint_and_the_job_goes_on() -> None:
     d = Driven(counted, checkpointing=True).start()
-    d.machine.control(Trigger(1))
+    d.machine.handle(CoordinatorSaid(Trigger(1)))
     d.steps()
     encoded(d)
-    d.machine.state_not_written(1, "the disk is full")
+    d.machine.handle(StateNotWritten(1, "the disk is full"))
     assert d.said() == [Declined(1, "the disk is full")]
     assert d.machine.stepping
-    d.machine.control(Abort(1))
+    d.machine.handle(CoordinatorSaid(Abort(1)))
     assert d.actions() == [DropState(1, "1/chk-1/w0-1.state")]
-    d.machine.state_not_written(1, "again")
-    d.machine.state_written(1, 0)
+    d.machine.handle(StateNotWritten(1, "again"))
+    d.machine.handle(StateWritten(1, 0))
     assert d.actions() == []
 
 
@@ -454,17 +472,17 @@ def test_an_abort_while_it_is_encoded_or_written_forgets_it() -> None:
     d = Driven(counted, checkpointing=True).start()
     d.steps()
     d.actions()
-    d.machine.control(Trigger(1))
-    d.machine.control(Abort(1))
+    d.machine.handle(CoordinatorSaid(Trigger(1)))
+    d.machine.handle(CoordinatorSaid(Abort(1)))
     assert d.actions() == [DropState(1, "1/chk-1/w0-1.state")]
     d.steps()
     assert not d.machine.encoding and d.actions() == []
-    d.machine.control(Trigger(2))
+    d.machine.handle(CoordinatorSaid(Trigger(2)))
     d.steps()
-    d.machine.control(Abort(2))
+    d.machine.handle(CoordinatorSaid(Abort(2)))
     assert not d.machine.encoding
     encoded(d)
-    d.machine.control(Trigger(3))
+    d.machine.handle(CoordinatorSaid(Trigger(3)))
     d.steps()
     assert [action.checkpoint for action in encoded(d) if isinstance(action, WriteState)] == [3]
 
@@ -472,9 +490,9 @@ def test_an_abort_while_it_is_encoded_or_written_forgets_it() -> None:
 def test_one_that_a_later_one_overtook_is_declined_with_its_task() -> None:
     d = Driven(shuffled, parallelism=2, checkpointing=True).start()
     channel = ChannelId(0, 1, 0)
-    d.machine.control(Trigger(1))
+    d.machine.handle(CoordinatorSaid(Trigger(1)))
     d.steps()
-    d.machine.frame(encode_marker(channel, 1, 0, 0, Barrier(2)), 1)
+    d.machine.handle(FrameArrived(encode_marker(channel, 1, 0, 0, Barrier(2)), 1))
     d.steps()
     [declined] = [message for message in d.said() if isinstance(message, Declined)]
     assert declined == Declined(1, "v1[0]: a later checkpoint overtook it")
@@ -483,10 +501,10 @@ def test_one_that_a_later_one_overtook_is_declined_with_its_task() -> None:
 @pytest.mark.parametrize("message", [Trigger(1), Abort(1), Complete(1)], ids=lambda m: type(m).__name__)
 def test_without_checkpoints_or_before_it_has_its_part_a_worker_passes_over_them(message: Any) -> None:
     joined = Driven(simple)
-    joined.machine.control(Welcome(1))
+    joined.machine.handle(CoordinatorSaid(Welcome(1)))
     running = Driven(simple).start()
     for d in (joined, running):
-        d.machine.control(message)
+        d.machine.handle(CoordinatorSaid(message))
         d.steps() if d.machine.stepping else None
         assert not any(isinstance(action, WriteState) for action in d.actions())
 
@@ -504,7 +522,7 @@ def test_state_that_cannot_be_encoded_is_a_fault_of_the_program() -> None:
     d = Driven(program, checkpointing=True).start()
     d.steps()
     d.actions()
-    d.machine.control(Trigger(1))
+    d.machine.handle(CoordinatorSaid(Trigger(1)))
     d.steps()
     [failed] = [action.message for action in encoded(d) if isinstance(action, ToCoordinator)]
     assert (failed.kind, failed.operator) == ("program", "keeps")
@@ -516,21 +534,21 @@ def test_state_that_cannot_be_encoded_is_a_fault_of_the_program() -> None:
 
 def in_phase(phase: str) -> Driven:
     d = Driven(counted, checkpointing=True)
-    d.machine.control(Welcome(1))
+    d.machine.handle(CoordinatorSaid(Welcome(1)))
     if phase == "joined":
         return d
-    d.machine.control(Deploy(b"", d.peers))
+    d.machine.handle(CoordinatorSaid(Deploy(b"", d.peers)))
     if phase == "deployed":
         return d
-    d.machine.peers_connected()
-    d.machine.control(Start())
+    d.machine.handle(PeersConnected())
+    d.machine.handle(CoordinatorSaid(Start()))
     if phase == "failed":
-        d.machine.internal_error(ValueError("broken"))
+        d.machine.handle(DriverFailed(internal(ValueError("broken"))))
     if phase == "finished":
         d.steps()
     if phase == "writing":
-        d.machine.control(Trigger(1))
-        d.machine.step(d.machine.tasks()[-1], 0, 100)
+        d.machine.handle(CoordinatorSaid(Trigger(1)))
+        d.machine.handle(Step(d.machine.tasks()[-1].id.vertex, 0, 100))
     return d
 
 
@@ -538,34 +556,34 @@ def in_phase(phase: str) -> Driven:
 def test_a_worker_may_be_told_to_start_anew_at_any_time(phase: str) -> None:
     d = in_phase(phase)
     d.actions()
-    d.machine.control(Reset(1))
+    d.machine.handle(CoordinatorSaid(Reset(1)))
     dropped = [DropState(1, "1/chk-1/w0-1.state")] if phase == "writing" else []
     assert d.actions() == [*dropped, ClosePeers(), ToCoordinator(WasReset(1))]
     assert (d.machine.phase, d.machine.failed, d.machine.stepping) == (Phase.JOINED, False, False)
     assert d.machine.tasks() == [] and d.machine.incarnation == 0
     # Whatever was under way for the attempt before falls on deaf ears.
-    d.machine.peers_connected()
-    d.machine.state_written(1, 0)
-    d.machine.state_not_written(1, "late")
-    d.machine.frame(b"nonsense", 1)
-    d.machine.peer_lost(1, "closed")
-    d.machine.report({}, 0, {})
+    d.machine.handle(PeersConnected())
+    d.machine.handle(StateWritten(1, 0))
+    d.machine.handle(StateNotWritten(1, "late"))
+    d.machine.handle(FrameArrived(b"nonsense", 1))
+    d.machine.handle(PeerLost(1, "closed"))
+    d.machine.handle(ReportDue({}, 0, {}))
     for message in (Trigger(1), Complete(1), Abort(1)):
-        d.machine.control(message)
+        d.machine.handle(CoordinatorSaid(message))
     assert d.actions() == []
-    d.machine.control(Deploy(b"", d.peers, 2, 1))
+    d.machine.handle(CoordinatorSaid(Deploy(b"", d.peers, 2, 1)))
     assert d.machine.incarnation == 2
-    d.machine.peers_connected()
-    d.machine.control(Start())
+    d.machine.handle(PeersConnected())
+    d.machine.handle(CoordinatorSaid(Start()))
     d.steps()
     assert [type(message) for message in d.said()] == [Deployed, SubtasksFinished]
 
 
 def test_a_worker_that_has_left_does_not_start_anew() -> None:
     d = Driven(simple).start()
-    d.machine.control(Leave("the job was cancelled"))
+    d.machine.handle(CoordinatorSaid(Leave("the job was cancelled")))
     d.actions()
-    d.machine.control(Reset(1))
+    d.machine.handle(CoordinatorSaid(Reset(1)))
     assert d.actions() == [] and d.machine.phase is Phase.LEFT
 
 
@@ -586,26 +604,26 @@ def test_a_reset_closes_functions_and_the_next_attempt_opens_its_own() -> None:
         env.from_collection([1]).map(Opening()).sink_to(tr.sinks.Callback(lambda record: None))
 
     d = Driven(program).start()
-    d.machine.control(Reset(1))
-    d.machine.control(Deploy(b"", d.peers, 2, 1))
+    d.machine.handle(CoordinatorSaid(Reset(1)))
+    d.machine.handle(CoordinatorSaid(Deploy(b"", d.peers, 2, 1)))
     assert opened == [(0, 1), (-1, -1), (1, 2)]
 
 
 def test_frames_of_the_attempt_before_are_dropped_after_the_next_deployment() -> None:
     d = Driven(shuffled, parallelism=2).start()
-    d.machine.control(Reset(1))
-    d.machine.control(Deploy(b"", d.peers, 2, 1))
+    d.machine.handle(CoordinatorSaid(Reset(1)))
+    d.machine.handle(CoordinatorSaid(Deploy(b"", d.peers, 2, 1)))
     d.actions()
-    d.machine.frame(encode_batch(ChannelId(0, 1, 0), 1, 0, 0, Rows([1])), 1)
+    d.machine.handle(FrameArrived(encode_batch(ChannelId(0, 1, 0), 1, 0, 0, Rows([1])), 1))
     assert d.machine.slice is not None and d.machine.slice.stale_frames == 1
-    d.machine.frame(encode_batch(ChannelId(0, 1, 0), 2, 1, 0, Rows([1])), 1)
+    d.machine.handle(FrameArrived(encode_batch(ChannelId(0, 1, 0), 2, 1, 0, Rows([1])), 1))
     assert d.actions() == [] and d.machine.slice.tasks[0].gate.has_input
 
 
 def test_leaving_drops_what_is_being_written() -> None:
     d = in_phase("writing")
     d.actions()
-    d.machine.control(Leave("the job was cancelled"))
+    d.machine.handle(CoordinatorSaid(Leave("the job was cancelled")))
     assert d.actions() == [DropState(1, "1/chk-1/w0-1.state"), Exit("the job was cancelled")]
 
 
@@ -647,7 +665,7 @@ def test_what_was_restored_is_published_and_what_is_left_of_others_removed() -> 
     d.spec = replace(d.spec, allow_dropped_state=("gone",))
     d.load = lambda data: d.spec  # type: ignore[method-assign]
     d.deploy()
-    d.machine.control(Publish([("shelf", [b"a"]), ("gone", [b"b"])], 7, ["before", "run"]))
+    d.machine.handle(CoordinatorSaid(Publish([("shelf", [b"a"]), ("gone", [b"b"])], 7, ["before", "run"])))
     assert [message for message in d.said() if isinstance(message, Published)] == [Published(7, skipped=True)]
     told = d.machine.spec.plan.graph.nodes[-1].operator.sink.told  # type: ignore[union-attr]
     assert told == [("publish", [b"a"]), ("recover", ["before", "run"], 1, "shelf")]
@@ -662,7 +680,7 @@ def test_what_no_sink_of_the_dataflow_can_publish_is_an_error_and_not_passed_ove
         env.from_collection([1]).sink_to(Shelf(TOLD), uid="shelf", name="shelf")
 
     d = Driven(program).deploy()
-    d.machine.control(Publish([("gone", [b"b"])], 7))
+    d.machine.handle(CoordinatorSaid(Publish([("gone", [b"b"])], 7)))
     [failed] = [message for message in d.said() if isinstance(message, Failed | Published)]
     assert isinstance(failed, Failed) and failed.kind == "state"
     assert "a sink with the uid 'gone' has prepared output" in failed.message
@@ -681,21 +699,21 @@ def test_a_sink_that_cannot_publish_or_recover_is_named(said: Publish, what: str
         env.from_collection([1]).sink_to(Shelf([], broken=True), uid="shelf", name="shelf")
 
     d = Driven(program).deploy()
-    d.machine.control(said)
+    d.machine.handle(CoordinatorSaid(said))
     [failed] = [message for message in d.said() if isinstance(message, Failed)]
     assert (failed.kind, failed.operator) == ("user", "shelf") and what in failed.message
 
 
 def test_an_operator_event_for_a_vertex_that_is_not_here_is_told() -> None:
     d = Driven(simple).start()
-    d.machine.control(OperatorEvent(7, 1, 0, b"x"))
+    d.machine.handle(CoordinatorSaid(OperatorEvent(7, 1, 0, b"x")))
     [failed] = d.said()
     assert failed.kind == "internal" and "vertex 7, which is not in this worker" in failed.message
 
 
 def test_what_is_too_large_to_be_said_is_told_as_a_failure() -> None:
     d = Driven(simple).start()
-    d.machine.cannot_say(OperatorEvent(0, 0, 1, b"x"), "a message has at most 64 MiB")
+    d.machine.handle(MessageTooLarge("OperatorEvent", "a message has at most 64 MiB"))
     [failed] = d.said()
     assert failed.message == "worker 0 cannot say OperatorEvent: a message has at most 64 MiB"
 

@@ -13,6 +13,7 @@ from tailrace.runtime.dialing import reach
 from tailrace.runtime.link import CONTROL, FRAME, Link, LinkError
 from tailrace.runtime.links import Links
 from tailrace.runtime.listener import DialFailed
+from tailrace.task.events import FrameArrived, PeersConnected, PeersUnreachable
 from tailrace.task.worker import Worker
 
 OPEN_SECONDS = 3600.0
@@ -44,7 +45,7 @@ class Peers:
                     link = self._dial(peer)
                 except DialFailed as error:
                     what = f"cannot reach worker {peer.slot} at {peer.host}:{peer.port}: {error}"
-                    self._machine.cannot_connect(what)
+                    self._machine.handle(PeersUnreachable(what))
                     return
                 hello = PeerHello(self._config.slot, self._machine.epoch, self._machine.incarnation, self._config.job)
                 link.send(CONTROL, wire.encode(hello))
@@ -127,7 +128,7 @@ class Peers:
     def _maybe_connected(self) -> None:
         if not self._connected and self._expected is not None and set(self._expected) == set(self.by_slot):
             self._connected = True
-            self._machine.peers_connected()
+            self._machine.handle(PeersConnected())
 
     def _frames(self, slot: int, link: Link) -> None:
         try:
@@ -139,4 +140,4 @@ class Peers:
             if kind != FRAME:
                 self._lost(link, LinkError(link.peer, "sent a control message where only frames may come"))
                 return
-            self._machine.frame(payload, slot)
+            self._machine.handle(FrameArrived(payload, slot))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from tailrace.runtime.budget import Budget
+from tailrace.task.events import Encode, Flush, FreezeTook, Step
 from tailrace.task.idle import Idle
 from tailrace.task.machine import Task
 from tailrace.task.worker import Worker
@@ -47,7 +48,7 @@ class Stepper:
                 took = time.perf_counter_ns() - start
                 self._worked += took
                 if task.cuts != cuts:
-                    self.machine.freeze_took(task, took // 1000)
+                    self.machine.handle(FreezeTook(task.id.vertex, took // 1000))
                 ident = task.id.vertex
                 self._busy[ident] = self._busy.get(ident, 0) + took
                 self._budget(task).learn(task.last_count, took)
@@ -56,7 +57,7 @@ class Stepper:
                 wakes.append(idle.wake_at)
             if not self.machine.stepping:
                 return 0.0
-        if self.machine.flush():
+        if self.machine.handle(Flush()):
             return 0.0
         if not wakes:
             return None
@@ -68,7 +69,7 @@ class Stepper:
             return 0.0
         start = time.perf_counter_ns()
         limit = self._encode_budget.records
-        self.machine.encode(time.time_ns() // 1000, limit)
+        self.machine.handle(Encode(time.time_ns() // 1000, limit))
         took = time.perf_counter_ns() - start
         self._encode_budget.learn(limit, took)
         self._encoded += took
@@ -77,7 +78,7 @@ class Stepper:
         return 0.0
 
     def _step(self, task: Task) -> Idle | None:
-        return self.machine.step(task, time.time_ns() // 1000, self._budget(task).records)
+        return self.machine.handle(Step(task.id.vertex, time.time_ns() // 1000, self._budget(task).records))
 
     def _budget(self, task: Task) -> Budget:
         budget = self._budgets.get(task.id.vertex)

@@ -15,6 +15,15 @@ from tailrace.state.manifest import decode_manifest
 from tailrace.storage.reading import read_placed, read_state
 from tailrace.task.actions import ReadPrepared, ReadState
 from tailrace.task.checkpoints import DropState, WriteState
+from tailrace.task.events import (
+    PreparedRead,
+    PreparedUnreadable,
+    StateNotWritten,
+    StatePartRead,
+    StateRead,
+    StateUnreadable,
+    StateWritten,
+)
 from tailrace.task.worker import Worker
 
 _READ_AHEAD = 32
@@ -134,13 +143,13 @@ class WorkerStorage:
             if action.last:
                 writer.close()
                 del self._writers[checkpoint]
-                self._thread.tell(lambda: machine.state_written(checkpoint, self._clock()))
+                self._thread.tell(lambda: machine.handle(StateWritten(checkpoint, self._clock())))
         except Exception as error:
             reason = f"writing {action.name} failed: {type(error).__name__}: {error}"
             self._discard(checkpoint)
             if not action.last:
                 self._writers[checkpoint] = _FAILED
-            self._thread.tell(lambda: machine.state_not_written(checkpoint, reason))
+            self._thread.tell(lambda: machine.handle(StateNotWritten(checkpoint, reason)))
 
     def _discard(self, checkpoint: int) -> None:
         writer = self._writers.pop(checkpoint, None)
@@ -172,9 +181,9 @@ class WorkerStorage:
         except Exception as error:
             reason = f"checkpoint {_name_of(action)} cannot be read: {error}"
             fatal = isinstance(error, _FATAL)
-            self._thread.tell(lambda: machine.state_unreadable(number, reason, fatal))
+            self._thread.tell(lambda: machine.handle(StateUnreadable(number, reason, fatal)))
         else:
-            self._thread.tell(lambda: machine.state_read(number))
+            self._thread.tell(lambda: machine.handle(StateRead(number)))
 
     def _read_prepared(self, action: ReadPrepared) -> None:
         machine, number = self._machine, action.number
@@ -184,13 +193,13 @@ class WorkerStorage:
         except Exception as error:
             reason = f"what sinks have prepared cannot be read: {type(error).__name__}: {error}"
             fatal = isinstance(error, _FATAL)
-            self._thread.tell(lambda: machine.prepared_unreadable(number, reason, fatal))
+            self._thread.tell(lambda: machine.handle(PreparedUnreadable(number, reason, fatal)))
         else:
-            self._thread.tell(lambda: machine.prepared_read(number, data))
+            self._thread.tell(lambda: machine.handle(PreparedRead(number, data)))
 
     def _deliver(self, number: int, part: Any, ahead: threading.Semaphore) -> None:
         ahead.release()
-        self._machine.state_part(number, part)
+        self._machine.handle(StatePartRead(number, part))
 
 
 _FAILED: Any = object()

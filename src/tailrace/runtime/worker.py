@@ -40,6 +40,8 @@ from tailrace.storage.spill import SpillFiles
 from tailrace.storage.store import Store
 from tailrace.task.actions import Action, ClosePeers, ConnectPeers, Exit, ReadPrepared, ReadState, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
+from tailrace.task.events import CoordinatorLost, CoordinatorSaid, DriverFailed, MessageTooLarge, PeerLost, ReportDue
+from tailrace.task.faults import internal
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.slice import ToPeer
 from tailrace.task.worker import Worker
@@ -104,7 +106,7 @@ class WorkerProcess:
         except Exception as error:
             if self.machine.failed:
                 raise
-            self.machine.internal_error(error)
+            self.machine.handle(DriverFailed(internal(error)))
 
     def _turn(self) -> None:
         """One step of one task, what follows from it, and whatever the sockets have."""
@@ -144,7 +146,7 @@ class WorkerProcess:
         refused = {reason.value: count for reason, count in self.listener.refused.items() if count}
         if self._peers.refused:
             refused["no peer of this job"] = self._peers.refused
-        self.machine.report(self._stepper.busy_micros(), (now - self._started) // 1000, refused)
+        self.machine.handle(ReportDue(self._stepper.busy_micros(), (now - self._started) // 1000, refused))
 
     # Actions.
 
@@ -191,7 +193,7 @@ class WorkerProcess:
         try:
             self._send(self.control, CONTROL, wire.encode(message))
         except TooLarge as error:
-            self.machine.cannot_say(message, str(error))
+            self.machine.handle(MessageTooLarge(type(message).__name__, str(error)))
 
     def _storing(self) -> WorkerStorage:
         """The thread for the storage of checkpoints, started when it is first wanted."""
@@ -249,19 +251,19 @@ class WorkerProcess:
             return
         for _, payload in messages:
             try:
-                self.machine.control(wire.decode(payload))
+                self.machine.handle(CoordinatorSaid(wire.decode(payload)))
             except ProtocolViolation as error:
-                self.machine.coordinator_lost(str(error))
+                self.machine.handle(CoordinatorLost(str(error)))
 
     def _lost(self, link: Link, error: LinkError) -> None:
         """A link is of no more use."""
         self._links.forget(link)
         slot = self._peers.slot_of(link)
         if link is self.control:
-            self.machine.coordinator_lost(error.reason)
+            self.machine.handle(CoordinatorLost(error.reason))
         elif slot is not None:
             del self._peers.by_slot[slot]
-            self.machine.peer_lost(slot, error.reason)
+            self.machine.handle(PeerLost(slot, error.reason))
 
     def _close(self) -> None:
         if self._storage is not None:

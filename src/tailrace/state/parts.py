@@ -3,13 +3,12 @@ of its operators, then blocks, the oldest first; chains where the next checkpoin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from tailrace.state.format import TableInfo
 
 
-@dataclass(frozen=True, slots=True)
-class MetaOf:
+class MetaOf(msgspec.Struct, frozen=True, tag=True):
     """The meta of an operator in one old subtask."""
 
     uid: str
@@ -19,35 +18,31 @@ class MetaOf:
     data: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class TablesOf:
+class TablesOf(msgspec.Struct, frozen=True, tag=True):
     """The tables that an operator had in one old subtask."""
 
     uid: str
     tables: list[TableInfo]
 
 
-@dataclass(frozen=True, slots=True)
-class BlockOf:
+class BlockOf(msgspec.Struct, frozen=True, tag=True):
     """Entries of one table and key group."""
 
     uid: str
     table: TableInfo
     group: int
     count: int
-    data: bytes | memoryview
+    data: memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class ChainsOf:
+class ChainsOf(msgspec.Struct, frozen=True, tag=True):
     """The files that hold these key groups of an operator, the oldest first."""
 
     uid: str
     chains: dict[int, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class FeedbackOf:
+class FeedbackOf(msgspec.Struct, frozen=True, tag=True):
     """Records that were on their way around a loop, as one old subtask of its head had them."""
 
     uid: str
@@ -56,7 +51,7 @@ class FeedbackOf:
     round: int
     """The round that they wait for, in a loop in rounds; 0: none."""
     count: int
-    data: bytes | memoryview
+    data: memoryview
     """One frame."""
 
 

@@ -100,7 +100,7 @@ def _feedback(store: Readable, name: str, part: OperatorPart, groups: tuple[int,
     for block in part.feedback:
         data = store.read_range(name, block.offset, block.length)
         check_block(data, block, name)
-        yield FeedbackOf(part.uid, part.subtask, part.parallelism, block.group, block.count, data)
+        yield FeedbackOf(part.uid, part.subtask, part.parallelism, block.group, block.count, memoryview(data))
 
 
 def _chains(index: Index, part: OperatorPart, groups: tuple[int, int]) -> dict[int, tuple[str, ...]]:

@@ -20,7 +20,7 @@ class ToCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class ConnectPeers:
-    """An action: connect to these workers; then call `peers_connected`."""
+    """An action: connect to these workers. `PeersConnected` or `PeersUnreachable` answers it."""
 
     peers: tuple[Peer, ...]
 
@@ -32,8 +32,8 @@ class ClosePeers:
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
-    """An action: read these operators (uid -> key groups [first, last)) of a checkpoint. Each part comes back by
-    `state_part`, the end by `state_read`, a failure by `state_unreadable`, all with the same number."""
+    """An action: read these operators (uid -> key groups [first, last)) of a checkpoint. `StatePartRead`
+    answers for each part, then `StateRead` for the end, or `StateUnreadable`, all with the same number."""
 
     number: int
     manifest: bytes
@@ -44,8 +44,8 @@ class ReadState:
 
 @dataclass(frozen=True, slots=True)
 class ReadPrepared:
-    """An action: read what sinks have prepared and is in state files. What follows is `prepared_read` with the bytes in this
-    order, or `prepared_unreadable`, both with the same number."""
+    """An action: read what sinks have prepared and is in state files. `PreparedRead` answers it, with the bytes
+    in this order, or `PreparedUnreadable`, both with the same number."""
 
     number: int
     folder: str

@@ -24,8 +24,8 @@ CHUNK = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """An action: append these bytes to the file of a checkpoint, and make it durable when they are the last. What
-    follows is `state_written` or `state_not_written`."""
+    """An action: append these bytes to the file of a checkpoint, and make it durable when they are the last. `StateWritten`
+    answers the last one, or `StateNotWritten` any of them."""
 
     checkpoint: int
     name: str

@@ -72,6 +72,10 @@ class Slice:
     def finished(self) -> bool:
         return all(task.finished for task in self.tasks)
 
+    def task(self, vertex: int) -> Task:
+        """The task of a vertex, which must have one here."""
+        return self._by_vertex[vertex]
+
     def peers(self) -> set[int]:
         """The slots of other workers that this one has channels with."""
         found: set[int] = set()

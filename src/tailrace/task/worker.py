@@ -1,10 +1,12 @@
-"""A worker as a machine: joins, deploys its slice, steps it, reports, leaves. Its drivers are `runtime.worker`, which
-has sockets and a clock, and the simulator, which has neither.
+"""A worker as a machine: joins, deploys its slice, steps it, reports, leaves. Events (`task.events`) go in, and actions
+(`task.actions`) come out. Its drivers are `runtime.worker`, which has sockets and a clock, and the simulator, which has
+neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import assert_never, overload
 
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.errors import ProtocolViolation
@@ -40,7 +42,6 @@ from tailrace.protocol.termination import (
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.backend import Backend
 from tailrace.state.manifest import decode_manifest
-from tailrace.state.parts import Part
 from tailrace.task.actions import (
     Action,
     ClosePeers,
@@ -51,7 +52,30 @@ from tailrace.task.actions import (
     ToCoordinator,
 )
 from tailrace.task.checkpoints import WorkerCheckpoints
-from tailrace.task.faults import failed, fault_of, fault_outside_tasks, internal
+from tailrace.task.events import (
+    CoordinatorLost,
+    CoordinatorSaid,
+    DriverFailed,
+    Encode,
+    Event,
+    Flush,
+    FrameArrived,
+    FreezeTook,
+    MessageTooLarge,
+    PeerLost,
+    PeersConnected,
+    PeersUnreachable,
+    PreparedRead,
+    PreparedUnreadable,
+    ReportDue,
+    StateNotWritten,
+    StatePartRead,
+    StateRead,
+    StateUnreadable,
+    StateWritten,
+    Step,
+)
+from tailrace.task.faults import failed, fault_of, fault_outside_tasks
 from tailrace.task.functions import with_own_functions
 from tailrace.task.idle import Idle, Reason
 from tailrace.task.jobspec import JobSpec
@@ -106,8 +130,61 @@ class Worker:
 
     # Events.
 
-    def control(self, message: AnyMessage) -> None:
-        """A message from the coordinator."""
+    @overload
+    def handle(self, event: Step) -> Idle | None: ...
+
+    @overload
+    def handle(self, event: Flush) -> bool: ...
+
+    @overload
+    def handle(self, event: Event) -> object: ...
+
+    def handle(self, event: Event) -> object:
+        """Lets an event happen; what follows from it is in `actions`. Of a step: None where something was done, else why
+        not. Of a flush: whether something went. Raises `ProtocolViolation` where the coordinator said what must not come
+        now."""
+        match event:
+            case Step():
+                return self._step(event.vertex, event.now, event.budget)
+            case FrameArrived():
+                self._frame(event.data, event.peer)
+            case Flush():
+                return self._flush()
+            case Encode():
+                self._encode(event.now, event.limit)
+            case FreezeTook():
+                self._freeze_took(event.vertex, event.micros)
+            case ReportDue():
+                self._report(event.busy, event.elapsed, event.refused)
+            case CoordinatorSaid():
+                self._control(event.message)
+            case CoordinatorLost():
+                if self.phase is not Phase.LEFT:
+                    self._leave(f"lost the coordinator: {event.reason}")
+            case MessageTooLarge():  # nobody may wait for it in vain
+                what = f"worker {self.slot} cannot say {event.name}: {event.reason}"
+                self._failed(failed(FailureKind.INTERNAL, what))
+            case DriverFailed():
+                self._failed(event.fault)
+            case PeersConnected():
+                if not self.failed and self.phase is Phase.DEPLOYED:
+                    self._say(Deployed())
+            case PeersUnreachable():
+                self._failed(failed(FailureKind.PEER, event.reason))
+            case PeerLost():
+                self._peer_lost(event.peer, event.reason)
+            case StatePartRead() | StateRead() | StateUnreadable():
+                self._restore(event)
+            case PreparedRead() | PreparedUnreadable():
+                self._go_on_publishing(event)
+            case StateWritten() | StateNotWritten():
+                self._file_answered(event)
+            case _:
+                assert_never(event)
+        return None
+
+    def _control(self, message: AnyMessage) -> None:
+        """The coordinator said something."""
         if self.phase is Phase.LEFT:
             return
         if isinstance(message, Reset):
@@ -138,81 +215,65 @@ class Worker:
         elif isinstance(message, Leave):
             self._leave(message.reason)
 
-    def peers_connected(self) -> None:
-        """All links to other workers are up."""
-        if not self.failed and self.phase is Phase.DEPLOYED:
-            self._say(Deployed())
-
-    def frame(self, data: bytes, peer: int) -> None:
+    def _frame(self, data: bytes, peer: int) -> None:
         """Bytes from another worker. A broken frame is that worker's fault and fails the job, naming it."""
         if self.slice is None or self.failed or self.phase is Phase.LEFT:
             return
         try:
             self.slice.receive(decode_frame(data), peer)
         except ProtocolViolation as error:
-            self._fail(FailureKind.PEER, f"worker {peer} broke the protocol: {error}", peer=peer)
+            self._failed(failed(FailureKind.PEER, f"worker {peer} broke the protocol: {error}", peer))
         self._collect_sends()
 
-    def peer_lost(self, peer: int, reason: str) -> None:
-        """A link to another worker closed. Once everything is finished that is how it should be."""
+    def _peer_lost(self, peer: int, reason: str) -> None:
+        """Once everything is finished that is how it should be."""
         if self.phase in (Phase.RUNNING, Phase.DEPLOYED) and not self.failed:
-            self._fail(FailureKind.PEER, f"lost the connection to worker {peer}: {reason}", peer=peer)
+            self._failed(failed(FailureKind.PEER, f"lost the connection to worker {peer}: {reason}", peer))
 
-    def coordinator_lost(self, reason: str) -> None:
-        """The coordinator's link closed: nobody will tell us anything any more."""
-        if self.phase is not Phase.LEFT:
-            self._leave(f"lost the coordinator: {reason}")
-
-    def state_part(self, number: int, part: Part) -> None:
-        """A part of the state that is to be restored was read."""
+    def _restore(self, event: StatePartRead | StateRead | StateUnreadable) -> None:
+        """The storage answers `ReadState`. What answers an older one does not count."""
         restorer = self._restorer
-        if restorer is not None and number == self._reading and not self.failed:
-            self._guarded(lambda: restorer.part(part))
+        if restorer is None or event.number != self._reading:
+            return
+        match event:
+            case StatePartRead():
+                if not self.failed:
+                    self._guarded(lambda: restorer.part(event.part))
+            case StateRead():
+                if not self.failed:
+                    self._restorer = None
+                    self._guarded(restorer.finish)
+                    self._guarded(self._open)
+            case StateUnreadable():
+                self._restorer = None
+                self._unreadable(event)
+            case _:
+                assert_never(event)
 
-    def state_read(self, number: int) -> None:
-        """All of the state was read."""
-        restorer = self._restorer
-        if restorer is not None and number == self._reading and not self.failed:
-            self._restorer = None
-            self._guarded(restorer.finish)
-            self._guarded(self._open)
+    def _go_on_publishing(self, event: PreparedRead | PreparedUnreadable) -> None:
+        """The storage answers `ReadPrepared`, likewise."""
+        publisher = self._publisher
+        if publisher is None or event.number != self._reading_prepared:
+            return
+        if isinstance(event, PreparedUnreadable):
+            self._unreadable(event)
+        elif not self.failed:
+            self._guarded(lambda: self._published(publisher.read(event.data)))
 
-    def state_unreadable(self, number: int, reason: str, fatal: bool) -> None:
-        """The state cannot be read. `fatal` where trying again would not help."""
-        if self._restorer is not None and number == self._reading:
-            self._restorer = None
-            self._fail(FailureKind.STATE if fatal else FailureKind.STORE, reason)
+    def _unreadable(self, event: StateUnreadable | PreparedUnreadable) -> None:
+        self._failed(failed(FailureKind.STATE if event.fatal else FailureKind.STORE, event.reason))
 
-    def prepared_read(self, number: int, data: list[bytes]) -> None:
-        """What sinks had prepared was read."""
-        if self._publisher is not None and number == self._reading_prepared and not self.failed:
-            publisher = self._publisher
-            self._guarded(lambda: self._published(publisher.read(data)))
-
-    def prepared_unreadable(self, number: int, reason: str, fatal: bool) -> None:
-        """What sinks had prepared cannot be read. `fatal` where trying again would not help."""
-        if self._publisher is not None and number == self._reading_prepared:
-            self._fail(FailureKind.STATE if fatal else FailureKind.STORE, reason)
-
-    def state_written(self, checkpoint: int, now: int) -> None:
-        """The file of a checkpoint is durable."""
-        if self._checkpoints is not None:
-            ack = self._checkpoints.written(checkpoint, now)
+    def _file_answered(self, event: StateWritten | StateNotWritten) -> None:
+        """The storage answers `WriteState`."""
+        checkpoints = self._checkpoints
+        if checkpoints is None:
+            return
+        if isinstance(event, StateWritten):
+            ack = checkpoints.written(event.checkpoint, event.now)
             if ack is not None:
                 self._say(ack)
-
-    def state_not_written(self, checkpoint: int, reason: str) -> None:
-        """The file of a checkpoint cannot be written."""
-        if self._checkpoints is not None and self._checkpoints.knows(checkpoint):
-            self._say(Declined(checkpoint, reason))
-
-    def cannot_say(self, message: AnyMessage, reason: str) -> None:
-        """The driver could not carry out `ToCoordinator`: the message is too large. Nobody may wait for it in vain."""
-        self._fail(FailureKind.INTERNAL, f"worker {self.slot} cannot say {type(message).__name__}: {reason}")
-
-    def cannot_connect(self, reason: str) -> None:
-        """The driver could not carry out `ConnectPeers`."""
-        self._fail(FailureKind.PEER, reason)
+        elif checkpoints.knows(event.checkpoint):
+            self._say(Declined(event.checkpoint, event.reason))
 
     # Steps.
 
@@ -245,7 +306,7 @@ class Worker:
         first = self._asked_first
         return tasks[first:] + tasks[:first] if first else tasks
 
-    def step(self, task: Task, now: int, budget: int) -> Idle | None:
+    def _step(self, vertex: int, now: int, budget: int) -> Idle | None:
         """One step of one task; a failure of user code becomes `Failed`. The step after everybody's last one closes the
         user's functions: what the tasks sent is on its way by then, and the end of the job, which is a matter of seconds,
         need not wait for them."""
@@ -253,6 +314,7 @@ class Worker:
         if self.slice.finished and self.phase is Phase.RUNNING:
             self._finish()
             return None
+        task = self.slice.task(vertex)
         try:
             idle = self.slice.step(task, now, budget)
             if idle is None:
@@ -263,9 +325,8 @@ class Worker:
             return Idle(Reason.FINISHED)
         return idle
 
-    def encode(self, now: int, limit: int) -> None:
-        """Encodes about `limit` more entries of a snapshot. The driver says when: between steps, and no longer than it
-        can let the records wait."""
+    def _encode(self, now: int, limit: int) -> None:
+        """Encodes about `limit` more entries of a snapshot, or of a log."""
         for task in self.tasks():
             if task.snapshot is not None and not task.snapshot.done:
                 try:
@@ -280,12 +341,11 @@ class Worker:
             except BaseException as error:
                 self._fail_by(error)
 
-    def freeze_took(self, task: Task, micros: int) -> None:
-        """The driver measured how long the last cut of a task took."""
-        if self._checkpoints is not None:
-            self._checkpoints.froze(task, micros)
+    def _freeze_took(self, vertex: int, micros: int) -> None:
+        if self._checkpoints is not None and self.slice is not None:
+            self._checkpoints.froze(self.slice.task(vertex), micros)
 
-    def flush(self) -> bool:
+    def _flush(self) -> bool:
         """Nothing else is to do. True when something gathered went."""
         if self.slice is None or not self.stepping:
             return False
@@ -305,16 +365,11 @@ class Worker:
         for said in self.slice.nests.idle() if self.slice.nests else ():
             self._say(said)
 
-    def report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> None:
-        """Time to say how it goes."""
+    def _report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> None:
         if self.slice is not None and self.phase in (Phase.RUNNING, Phase.FINISHED) and not self.failed:
             self._say(Progress(self.slice.reports(busy), elapsed, refused))
             for said in self.slice.nests.times():
                 self._say(said)
-
-    def internal_error(self, error: BaseException) -> None:
-        """The driver caught what nobody should have raised."""
-        self._failed(internal(error))
 
     # Inside.
 
@@ -450,9 +505,6 @@ class Worker:
         nodes = () if self.spec is None else self.spec.plan.graph.nodes
         found = {node.written for node in nodes if node.name == operator}
         return found.pop() if len(found) == 1 else ""
-
-    def _fail(self, kind: FailureKind, message: str, peer: int | None = None) -> None:
-        self._failed(failed(kind, message, peer))
 
     def _failed(self, fault: Failed) -> None:
         """Only the first failure of an attempt is told."""

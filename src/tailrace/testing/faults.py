@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.task.events import CoordinatorLost
 from tailrace.testing.world import Event, Process
 
 if TYPE_CHECKING:
@@ -113,6 +114,6 @@ def _end_driver(world: Simulation, fault: Fault) -> None:
         for process in world.processes.values():
             if process.driver is old:
                 machine = process.machine
-                told = Event("coordinator lost", lambda machine=machine: machine.coordinator_lost("it died"))  # type: ignore[misc]
+                told = Event("coordinator lost", lambda machine=machine: machine.handle(CoordinatorLost("it died")))  # type: ignore[misc]
                 world.send(old.party, process.party, told, world.chance.randint(*world.conditions.zombie))
     world.new_driver()

@@ -21,6 +21,7 @@ from tailrace.state.manifest import manifest_name
 from tailrace.storage.store import Store
 from tailrace.task.chains import GroupChains
 from tailrace.task.checkpoints import WriteState
+from tailrace.task.events import StateWritten
 from tailrace.task.gate import Gate
 from tailrace.task.operators.endpoints import SinkTask
 from tailrace.task.operators.splits import Dealer, Known
@@ -278,7 +279,7 @@ def _ack_before_durable() -> Patches:
             collect(self, now)
             for action in list(self.actions):
                 if isinstance(action, WriteState) and action.last:
-                    self.state_written(action.checkpoint, now)
+                    self.handle(StateWritten(action.checkpoint, now))
 
         return early
 

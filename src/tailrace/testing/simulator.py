@@ -15,8 +15,9 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
+from tailrace.coordinator.actions import Action as CoordinatorAction
 from tailrace.coordinator.actions import (
     CheckpointEnded,
     Claim,
@@ -31,6 +32,7 @@ from tailrace.coordinator.actions import (
     Send,
     StatusChanged,
     Sweep,
+    WasPublished,
 )
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.lifecycle import JobStatus
@@ -48,8 +50,20 @@ from tailrace.state.backend import Backend
 from tailrace.state.compat import check
 from tailrace.state.memory import MemoryBackend
 from tailrace.storage.origins import Origin, origin_at
-from tailrace.task.actions import ClosePeers, ConnectPeers, ReadPrepared, ReadState, ToCoordinator
+from tailrace.task.actions import Action as WorkerAction
+from tailrace.task.actions import ClosePeers, ConnectPeers, Exit, ReadPrepared, ReadState, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
+from tailrace.task.events import (
+    CoordinatorLost,
+    CoordinatorSaid,
+    Encode,
+    Flush,
+    FrameArrived,
+    PeerLost,
+    PeersConnected,
+    PeersUnreachable,
+    Step,
+)
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.slice import ToPeer
 from tailrace.task.worker import Worker
@@ -407,7 +421,7 @@ class Simulation:
 
         def act() -> None:
             if process.machine.incarnation == incarnation and process.peers.get(slot) == peer:
-                process.machine.peer_lost(slot, why)
+                process.machine.handle(PeerLost(slot, why))
 
         self.send(peer, process.party, Event(f"peer {slot} lost", act))
 
@@ -448,11 +462,11 @@ class Simulation:
             return
         process.asleep_until = 0
         if isinstance(item, FrameItem):
-            process.machine.frame(item.data, item.slot)
+            process.machine.handle(FrameArrived(item.data, item.slot))
         elif isinstance(item, Event | StoreWork):
             item.act()
         else:
-            process.machine.control(wire.decode(wire.encode(item)))
+            process.machine.handle(CoordinatorSaid(wire.decode(wire.encode(item))))
         self._carry_out(process)
 
     def _tell_driver(self, source: int, driver: Driver, item: Any) -> None:
@@ -481,7 +495,7 @@ class Simulation:
         machine, chance = process.machine, self.chance
         if machine.encoding and chance.random() < 0.4:
             limit = chance.randint(*self.conditions.encode_limit)
-            machine.encode(self.now, limit)
+            machine.handle(Encode(self.now, limit))
             self._note(f"{self._who(process.party)} encoded {limit}")
         else:
             self._work(process)
@@ -493,7 +507,7 @@ class Simulation:
         wakes: list[int] = []
         for task in machine.tasks():
             budget = self.chance.randint(*self.conditions.budget)
-            idle = machine.step(task, self.now, budget)
+            idle = machine.handle(Step(task.id.vertex, self.now, budget))
             if idle is None:
                 self._note(f"{self._who(process.party)} {task.id} read {task.last_count}")
                 return
@@ -501,7 +515,7 @@ class Simulation:
                 wakes.append(idle.wake_at)
             if not machine.stepping:
                 return
-        if machine.flush():
+        if machine.handle(Flush()):
             self._note(f"{self._who(process.party)} flushed")
         elif not machine.encoding:
             process.asleep_until = min(wakes, default=None)
@@ -512,29 +526,37 @@ class Simulation:
         while machine.actions:
             actions, machine.actions = machine.actions, []
             for action in actions:
-                if isinstance(action, ToPeer):
-                    peer = process.peers.get(action.slot)
-                    if peer is not None:
-                        self.send(process.party, peer, FrameItem(process.slot, action.data))
-                elif isinstance(action, ToCoordinator):
-                    self.send(process.party, process.driver.party, (process.slot, process.epoch, action.message))
-                elif isinstance(action, ConnectPeers):
-                    self._connect(process, action)
-                elif isinstance(action, ClosePeers):
-                    self._close_peers(process)
-                elif isinstance(action, WriteState):
-                    storing.write(self, process, action)
-                elif isinstance(action, DropState):
-                    storing.drop(self, process, action)
-                elif isinstance(action, ReadState):
-                    storing.read(self, process, action)
-                elif isinstance(action, ReadPrepared):
-                    storing.read_prepared(self, process, action)
-                else:
-                    if machine.slice is not None and process.driver is self.driver:
-                        self.reports.extend(machine.slice.reports({}))
-                    self.kill(process, f"left: {action.reason}", None, cut=False, announced=True)
+                self._carry_out_one(process, action)
+                if process.party not in self.processes:
                     return
+
+    def _carry_out_one(self, process: Process, action: WorkerAction) -> None:
+        match action:
+            case ToPeer():
+                peer = process.peers.get(action.slot)
+                if peer is not None:
+                    self.send(process.party, peer, FrameItem(process.slot, action.data))
+            case ToCoordinator():
+                self.send(process.party, process.driver.party, (process.slot, process.epoch, action.message))
+            case ConnectPeers():
+                self._connect(process, action)
+            case ClosePeers():
+                self._close_peers(process)
+            case WriteState():
+                storing.write(self, process, action)
+            case DropState():
+                storing.drop(self, process, action)
+            case ReadState():
+                storing.read(self, process, action)
+            case ReadPrepared():
+                storing.read_prepared(self, process, action)
+            case Exit():
+                machine = process.machine
+                if machine.slice is not None and process.driver is self.driver:
+                    self.reports.extend(machine.slice.reports({}))
+                self.kill(process, f"left: {action.reason}", None, cut=False, announced=True)
+            case _:
+                assert_never(action)
 
     def _connect(self, process: Process, action: ConnectPeers) -> None:
         wanted = {peer.slot: peer.port for peer in action.peers}  # a simulated worker listens at its party
@@ -545,10 +567,10 @@ class Simulation:
                 return
             missing = [slot for slot, party in wanted.items() if party not in self.processes]
             if missing:
-                process.machine.cannot_connect(f"worker {missing[0]} is gone")
+                process.machine.handle(PeersUnreachable(f"worker {missing[0]} is gone"))
                 return
             process.peers = wanted
-            process.machine.peers_connected()
+            process.machine.handle(PeersConnected())
 
         self.send(process.party, process.party, Event("connected", act))
 
@@ -567,26 +589,34 @@ class Simulation:
         while coordinator.actions:
             actions, coordinator.actions = coordinator.actions, []
             for action in actions:
-                if isinstance(action, Send):
-                    self._to_worker(driver, action)
-                elif isinstance(action, Launch):
-                    self.spawn(driver, action.slot, action.launch)
-                elif isinstance(action, Kill):
-                    self._cancel(driver, action)
-                elif isinstance(action, CloseLink):
-                    self._close_link(driver, action)
-                elif isinstance(action, StatusChanged):
-                    self._note(f"status {action.status}")
-                elif isinstance(action, CheckpointEnded):
-                    self._checkpoint_ended(action)
-                elif isinstance(action, Restarting):
-                    if driver is self.driver or action.cause.kind != "user":  # who was overtaken may ask too late
-                        self.causes.append(action.cause)
-                    self.count("restarted")
-                    self._note(f"restart {action.attempt}: {action.cause.message}")
-                elif isinstance(action, Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept):
-                    storing.of_driver(self, driver, action)
+                self._carry_out_of_driver(driver, action)
         driver.tick_at = coordinator.next_tick(self.now)
+
+    def _carry_out_of_driver(self, driver: Driver, action: CoordinatorAction) -> None:
+        match action:
+            case Send():
+                self._to_worker(driver, action)
+            case Launch():
+                self.spawn(driver, action.slot, action.launch)
+            case Kill():
+                self._cancel(driver, action)
+            case CloseLink():
+                self._close_link(driver, action)
+            case StatusChanged():
+                self._note(f"status {action.status}")
+            case CheckpointEnded():
+                self._checkpoint_ended(action)
+            case Restarting():
+                if driver is self.driver or action.cause.kind != "user":  # who was overtaken may ask too late
+                    self.causes.append(action.cause)
+                self.count("restarted")
+                self._note(f"restart {action.attempt}: {action.cause.message}")
+            case WasPublished():
+                pass  # nobody on a simulated driver keeps what it has read of a table
+            case Claim() | Commit() | Delete() | Sweep() | MarkPublished() | MarkSwept():
+                storing.of_driver(self, driver, action)
+            case _:
+                assert_never(action)
 
     def _checkpoint_ended(self, action: CheckpointEnded) -> None:
         if action.stats is None:
@@ -640,7 +670,7 @@ class Simulation:
         for process in self.processes.values():
             if process.driver is driver and process.slot == action.slot and process.epoch == action.epoch:
                 machine = process.machine
-                closed = Event("link closed", lambda machine=machine: machine.coordinator_lost("closed"))  # type: ignore[misc]
+                closed = Event("link closed", lambda machine=machine: machine.handle(CoordinatorLost("closed")))  # type: ignore[misc]
                 self.send(driver.party, process.party, closed)
 
     # Telling.

@@ -15,6 +15,15 @@ from tailrace.storage.origins import claim_again
 from tailrace.storage.reading import read_placed, read_state
 from tailrace.task.actions import ReadPrepared, ReadState
 from tailrace.task.checkpoints import DropState, WriteState
+from tailrace.task.events import (
+    PreparedRead,
+    PreparedUnreadable,
+    StateNotWritten,
+    StatePartRead,
+    StateRead,
+    StateUnreadable,
+    StateWritten,
+)
 from tailrace.testing.memorystore import MemoryStore
 from tailrace.testing.world import Driver, Event, Process, StoreWork
 
@@ -89,9 +98,9 @@ def write(world: Simulation, process: Process, action: WriteState) -> None:
         if machine.incarnation != incarnation:
             return
         if error is not None:
-            machine.state_not_written(number, str(error))
+            machine.handle(StateNotWritten(number, str(error)))
         elif done:
-            machine.state_written(number, world.now)
+            machine.handle(StateWritten(number, world.now))
 
     ask(world, process.party, f"write {action.name}", work, then)
 
@@ -126,11 +135,12 @@ def read(world: Simulation, process: Process, action: ReadState) -> None:
 
     def then(parts: Any, error: Exception | None) -> None:
         if error is not None:
-            machine.state_unreadable(action.number, f"{type(error).__name__}: {error}", isinstance(error, _FATAL))
+            reason, fatal = f"{type(error).__name__}: {error}", isinstance(error, _FATAL)
+            machine.handle(StateUnreadable(action.number, reason, fatal))
             return
         for part in parts:
-            machine.state_part(action.number, part)
-        machine.state_read(action.number)
+            machine.handle(StatePartRead(action.number, part))
+        machine.handle(StateRead(action.number))
 
     ask(world, process.party, "read state", lambda: list(read_state(store, manifest, action.wanted)), then)
 
@@ -142,10 +152,10 @@ def read_prepared(world: Simulation, process: Process, action: ReadPrepared) -> 
     def then(data: Any, error: Exception | None) -> None:
         if error is not None:
             fatal = isinstance(error, _FATAL)
-            machine.prepared_unreadable(action.number, f"{type(error).__name__}: {error}", fatal)
+            machine.handle(PreparedUnreadable(action.number, f"{type(error).__name__}: {error}", fatal))
         else:
             world.count("read what sinks had prepared from files")
-            machine.prepared_read(action.number, data)
+            machine.handle(PreparedRead(action.number, data))
 
     ask(world, process.party, "read prepared", lambda: [read_placed(store, one) for one in action.wanted], then)
 
