@@ -180,7 +180,7 @@ def keyed(spec: Spec, index: int, batch: int, sockets: dict[int, socket.socket])
 
 def key_hash(parallelism: int) -> Callable[[int], int]:
     """Which process a key belongs to: the very hash that tailrace uses."""
-    from tailrace.elements.keys import KeyGroups, owner
+    from tailrace.elements.keygroups import KeyGroups, owner
 
     groups = KeyGroups(128)
     return lambda key: owner(groups[key], parallelism, 128)

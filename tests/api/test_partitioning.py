@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.elements.keys import key_group, owner
+from tailrace.elements.keygroups import owner
+from tailrace.elements.keys import key_group
 
 N = 120
 

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.elements.intkeys import hashes
-from tailrace.elements.keys import KeyGroups, groups_of_arrow, key_group, key_hash
+from tailrace.elements.keycolumns import groups_of_arrow
+from tailrace.elements.keygroups import KeyGroups
+from tailrace.elements.keys import key_group, key_hash
 
 EDGES = sorted({sign * (1 << bits) + by for bits in range(63) for by in (-1, 0, 1) for sign in (1, -1)})
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tailrace.elements.keypickling import ChangedKeyClass, dump_keys, has_classes
-from tailrace.elements.keys import canonical_bytes, plain_key
+from tailrace.elements.keys import canonical_bytes
+from tailrace.elements.plainkeys import plain_key
 
 HEAD = """
 from collections import namedtuple

@@ -30,24 +30,12 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tailrace.elements import keys as module
+from tailrace.elements import keygroups as module
+from tailrace.elements.keycolumns import groups_of_arrow
+from tailrace.elements.keygroups import MAX_GROUPS, KeyGroups, group_range, owner, owners
 from tailrace.elements.keypickling import dump_keys
-from tailrace.elements.keys import (
-    KEY_FORMAT,
-    MAX_GROUPS,
-    NAN,
-    KeyGroups,
-    UnsupportedKey,
-    canonical_bytes,
-    group_range,
-    groups_of_arrow,
-    key_group,
-    key_hash,
-    owner,
-    owners,
-    parts_of,
-    plain_key,
-)
+from tailrace.elements.keys import KEY_FORMAT, UnsupportedKey, canonical_bytes, key_group, key_hash
+from tailrace.elements.plainkeys import NAN, parts_of, plain_key
 from tailrace.errors import TailraceError
 
 P = sys.hash_info.modulus
@@ -266,7 +254,8 @@ def test_other_processes_agree(seed: str) -> None:
     names = "from datetime import *; from decimal import *; from uuid import *; from zoneinfo import *\n"
     script = (
         f"import json, sys, numpy as np, pandas as pd\n{names}"
-        "from tailrace.elements.keys import KeyGroups, key_group\n"
+        "from tailrace.elements.keygroups import KeyGroups\n"
+        "from tailrace.elements.keys import key_group\n"
         "keys = [eval(text) for text in json.load(sys.stdin)]\n"
         "cache = KeyGroups(128)\n"
         "first, second = cache.groups_of(keys).tolist(), cache.groups_of(keys).tolist()\n"

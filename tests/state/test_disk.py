@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tailrace.elements.keys import plain_key
+from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import ConfigError
 from tailrace.testing.backends import Files
 

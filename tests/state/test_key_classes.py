@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.elements.keys import plain_key
+from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import IncompatibleState
 from tailrace.state import codecs
 from tailrace.state.layers import LayeredBackend

@@ -12,7 +12,9 @@ import pytest
 
 import tailrace as tr
 from tailrace.elements.batches import Columns, Rows
-from tailrace.elements.keys import NAN, group_range, key_group
+from tailrace.elements.keygroups import group_range
+from tailrace.elements.keys import key_group
+from tailrace.elements.plainkeys import NAN
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, AssignTimestamps, KeyedProcess, Operator, Reduce, Window

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.elements.keys import NAN, plain_key
+from tailrace.elements.plainkeys import NAN, plain_key
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.operators.process import timers_of

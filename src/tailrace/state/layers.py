@@ -19,9 +19,11 @@ from itertools import chain, islice
 from typing import Any
 
 from tailrace.elements.keyclasses import key_class
+from tailrace.elements.keygroups import KeyGroups
 from tailrace.elements.keypickling import ChangedKeyClass
-from tailrace.elements.keys import KeyGroups, UnsupportedKey, plain_key
+from tailrace.elements.keys import UnsupportedKey
 from tailrace.elements.pickling import advice
+from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import IncompatibleState, InternalError, TailraceError, UserCodeError, shortened
 from tailrace.state.backend import Block
 from tailrace.state.codecs import (

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-from tailrace.elements.keys import KeyGroups, plain_key
+from tailrace.elements.keygroups import KeyGroups
+from tailrace.elements.plainkeys import plain_key
 from tailrace.state.codecs import Codec, immutable
 from tailrace.state.format import TableInfo
 

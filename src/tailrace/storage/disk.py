@@ -20,7 +20,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tailrace.elements.keys import canonical_bytes, plain_key
+from tailrace.elements.keys import canonical_bytes
+from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import ConfigError
 from tailrace.state.codecs import Codec, immutable, pickled_key
 from tailrace.state.layers import Generation, LayeredBackend

@@ -10,7 +10,10 @@ import pyarrow as pa
 
 from tailrace.elements.batches import Columns, Groups, Rows
 from tailrace.elements.convert import field_getter
-from tailrace.elements.keys import KeyGroups, UnsupportedKey, groups_of_arrow, plain_key
+from tailrace.elements.keycolumns import groups_of_arrow
+from tailrace.elements.keygroups import KeyGroups
+from tailrace.elements.keys import UnsupportedKey
+from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Hash, Selector, describe_selector

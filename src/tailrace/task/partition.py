@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tailrace.elements.keys import owners
+from tailrace.elements.keygroups import owners
 from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning, Rebalance, Rescale, Shuffle
 from tailrace.task.keys import FieldReader, KeyReader
 from tailrace.task.services import Services

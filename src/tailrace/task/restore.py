@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.elements.keys import group_range
+from tailrace.elements.keygroups import group_range
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.graph.operators import Head
 from tailrace.graph.plan import Plan

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tailrace.elements.keys import NAN, key_group
+from tailrace.elements.keys import key_group
+from tailrace.elements.plainkeys import NAN
 from tailrace.state.backend import Backend
 from tailrace.state.format import TableInfo
 from tailrace.task.chains import GroupChains

@@ -16,7 +16,7 @@ import msgspec
 
 from tailrace.coordinator.checkpoints import Checkpoints
 from tailrace.elements.frames import decode as decode_frame
-from tailrace.elements.keys import plain_key
+from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import TailraceError
 from tailrace.state.codecs import unpack
 from tailrace.state.layers import LayeredBackend

@@ -30,7 +30,8 @@ from tailrace.elements.columns.kinds import plain_type
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.schemas import columns_of
 from tailrace.elements.convert import plain_values, rows_of
-from tailrace.elements.keys import KeyGroups, groups_of_arrow
+from tailrace.elements.keycolumns import groups_of_arrow
+from tailrace.elements.keygroups import KeyGroups
 from tailrace.testing.value_model import grouped, key_of, results, windows
 from tailrace.testing.value_shapes import ZONES, alike, any_type, same, scalar_type, spelt, value_of
 

@@ -22,7 +22,8 @@ from tailrace.api.functions import Function, as_callable
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.columns.exact import EXACT
 from tailrace.elements.columns.schemas import OneSchema
-from tailrace.elements.keys import parts_of, storable
+from tailrace.elements.keygroups import storable
+from tailrace.elements.plainkeys import parts_of
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, Reduce

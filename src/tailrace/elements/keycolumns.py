@@ -1,0 +1,124 @@
+"""The key groups of columns: those that the same records would get as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.elements.keygroups import Groups, KeyGroups
+from tailrace.elements.keys import UnsupportedKey
+
+_Codes = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def groups_of_arrow(array: Any, cache: KeyGroups) -> Groups:
+    """The key groups of an Arrow array or chunked array, or of a list of them: a composite key, which is a tuple.
+
+    The groups are those that the same records would get as rows: each distinct value is taken as the Python object
+    that a row holds (a null is None) and goes through the same cache. Raises `UnsupportedKey`.
+    """
+    if isinstance(array, pa.Array) and pa.types.is_integer(array.type) and not array.null_count:
+        if array.type != pa.uint64():
+            return cache.groups_of_integers(array.to_numpy().astype(np.int64, copy=False))
+    if isinstance(array, pa.Array | pa.ChunkedArray):
+        codes, values = _codes_of(array)
+        return cache.groups_of(values)[codes]
+    codes, keys = _composite_codes([_codes_of(column) for column in array])
+    return cache.groups_of(keys)[codes]
+
+
+def _codes_of(column: Any) -> tuple[_Codes, list[Any]]:
+    """A column as Python values, and for each record the place of its value. A value may occur more than once."""
+    if isinstance(column, pa.Array):
+        return _chunk_codes(column)
+    all_codes, all_values = [np.empty(0, np.int64)], list[Any]()
+    for chunk in column.chunks:
+        codes, values = _chunk_codes(chunk)
+        all_codes.append(codes + len(all_values))
+        all_values += values
+    return np.concatenate(all_codes), all_values
+
+
+def _chunk_codes(chunk: Any) -> tuple[_Codes, list[Any]]:
+    if isinstance(chunk, pa.DictionaryArray):
+        codes, dictionary = _only_used(_indices(chunk), chunk.dictionary)
+    else:
+        try:
+            encoded = chunk.dictionary_encode()
+        except pa.ArrowNotImplementedError:  # UUIDs, small decimals; lists and structs, which groups_of will refuse
+            return np.arange(len(chunk)), _python_values(chunk)
+        codes, dictionary = _indices(encoded), encoded.dictionary
+    values = _python_values(dictionary)
+    values.append(None)  # where _indices puts the nulls
+    return codes, values
+
+
+def _indices(encoded: Any) -> _Codes:
+    """The indices of a dictionary array; a null points behind the end of the dictionary."""
+    indices = encoded.indices.cast(pa.int64()).fill_null(len(encoded.dictionary))
+    codes: _Codes = indices.to_numpy(zero_copy_only=False)
+    return codes
+
+
+def _only_used(codes: _Codes, dictionary: Any) -> tuple[_Codes, Any]:
+    """The same values from a dictionary without the unused ones, which rows would never see (and may not be keys)."""
+    used = np.zeros(len(dictionary) + 1, np.bool_)
+    used[codes] = True
+    if used[:-1].all():
+        return codes, dictionary
+    try:
+        values = dictionary.take(pa.array(np.flatnonzero(used[:-1])))
+    except pa.ArrowNotImplementedError:  # views of text and bytes, each of which may be a key
+        return codes, dictionary
+    # Where there are nulls, their place is in use and so stays behind the last value.
+    places = np.cumsum(used) - 1
+    return places[codes], values
+
+
+def _python_values(array: Any) -> list[Any]:
+    """The values as rows hold them."""
+    kind = array.type
+    if array.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)):
+        numbers: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+        return numbers
+    try:
+        values: list[Any] = array.to_pylist()
+    except (OverflowError, ValueError) as error:  # a time that Python's calendar does not have
+        raise UnsupportedKey(
+            f"a value of a column of type {kind} cannot be a key: {error}; cast the column, for example to int64"
+        ) from error
+    return values
+
+
+def _composite_codes(columns: Sequence[tuple[_Codes, list[Any]]]) -> tuple[_Codes, list[tuple[Any, ...]]]:
+    """The distinct tuples of several columns, and for each record the place of its tuple."""
+    if not columns:
+        raise ValueError("a composite key needs at least one column")
+    if len({len(codes) for codes, _ in columns}) != 1:
+        raise ValueError(f"the columns of a key differ in length: {[len(codes) for codes, _ in columns]}")
+    if 2 * max(len(values) for _, values in columns) > len(columns[0][0]):
+        # Most records have a tuple of their own; to look for the others costs more than it saves.
+        return np.arange(len(columns[0][0])), _tuples(columns)
+    combined, size = columns[0][0], len(columns[0][1])
+    for codes, values in columns[1:]:
+        if size * len(values) >= 1 << 63:
+            combined, size = _dense(combined)
+        combined = combined * len(values) + codes
+        size *= len(values)
+    combined, size = _dense(combined)
+    example = np.empty(size, np.int64)
+    example[combined] = np.arange(len(combined))  # for each distinct tuple, some record that has it
+    return combined, _tuples([(codes[example], values) for codes, values in columns])
+
+
+def _tuples(columns: Sequence[tuple[_Codes, list[Any]]]) -> list[tuple[Any, ...]]:
+    return list(zip(*[map(values.__getitem__, codes.tolist()) for codes, values in columns], strict=True))
+
+
+def _dense(codes: _Codes) -> tuple[_Codes, int]:
+    """The same partition of the records with codes from 0, and how many codes there are."""
+    encoded = pa.array(codes).dictionary_encode()
+    return _indices(encoded), len(encoded.dictionary)
