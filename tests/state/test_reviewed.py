@@ -14,6 +14,7 @@ from tailrace.elements.keys import key_group
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.state import layers
 from tailrace.state.backend import MetaPart
+from tailrace.state.blocks import BLOCK_BYTES
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorState, OperatorStates
@@ -213,7 +214,7 @@ def test_long_texts_do_not_make_long_blocks(value: Any) -> None:
     for key in range(100):
         backend.table("t")[key] = value
     made = Files().take(backend, 1)
-    assert max(len(data) for _, data in made.blocks[0]) < layers.BLOCK_BYTES + 200_000
+    assert max(len(data) for _, data in made.blocks[0]) < BLOCK_BYTES + 200_000
 
 
 class Mutable:

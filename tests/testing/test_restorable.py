@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
-from tailrace.state.layers import LayeredBackend
+from tailrace.state.blocks import Blocks
 from tailrace.testing.scenarios import Scenario, Verdict, run_scenario
 
 MS = 1_000
@@ -31,13 +31,13 @@ def test_without_faults_every_checkpoint_is_what_was_there_at_its_cut(program: s
 
 
 def test_state_that_is_not_in_the_files_is_noticed_though_nobody_restores_it() -> None:
-    to_bucket = LayeredBackend._to_bucket
+    put = Blocks.put
 
-    def forgetful(self: LayeredBackend, table: Any, group: int, key: Any, value: Any, data: Any) -> None:
+    def forgetful(self: Blocks, table: Any, group: int, key: Any, value: Any, data: Any) -> None:
         if key != 5:
-            to_bucket(self, table, group, key, value, data)
+            put(self, table, group, key, value, data)
 
-    with mock.patch.object(LayeredBackend, "_to_bucket", forgetful):
+    with mock.patch.object(Blocks, "put", forgetful):
         wrong = run(seed=1).wrong
     assert any("state 'seen' of" in one and "is not that of the cut: 1 lost, as 5" in one for one in wrong)
 

@@ -18,81 +18,25 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from tailrace.elements.keyclasses import key_class
 from tailrace.elements.keygroups import KeyGroups
-from tailrace.elements.keypickling import ChangedKeyClass
 from tailrace.elements.keys import UnsupportedKey
-from tailrace.elements.pickling import advice
-from tailrace.elements.plainkeys import plain_key
-from tailrace.errors import IncompatibleState, InternalError, TailraceError, UserCodeError, shortened
+from tailrace.errors import InternalError, UserCodeError
 from tailrace.state.backend import Block
+from tailrace.state.blocks import Blocks, Encoder
 from tailrace.state.codecs import (
     Codec,
-    Entries,
-    checks_classes,
     codec_for,
-    decoder,
-    immutable,
-    pack,
-    pickled,
-    pickled_key,
     type_name,
-    unpack,
 )
 from tailrace.state.format import TableInfo
+from tailrace.state.generations import Generation
+from tailrace.state.restoring import Restoring
 from tailrace.state.tables import Base, MemoryBase, Table
 
 SMALL = 20_000
 """Entries up to which each checkpoint writes all of an operator's state."""
-BLOCK_ENTRIES = 2_048
-"""Entries of a block at most."""
-BLOCK_BYTES = 256 * 1024
-"""Bytes of single values and long texts at which a block is closed."""
 _PORTION = 32
 """Entries between two looks at the limit."""
-
-
-class Generation:
-    """One freeze whose checkpoint is not confirmed: what it changed, and what it wrote."""
-
-    def __init__(self, checkpoint: int, tables: int) -> None:
-        self.checkpoint = checkpoint
-        self.aborted = False
-        self.changed: list[list[set[Any]]] = [[set()] for _ in range(tables)]
-        """By table the keys that it changed, in one or several sets."""
-        self.full: list[int] = []
-        self.delta: list[int] = []
-        self.empty: set[int] = set()
-        """Of the groups written as a whole, those that had nothing."""
-
-    def absorb(self, other: Generation) -> None:
-        """Takes over the keys of another aborted one."""
-        for mine, others in zip(self.changed, other.changed, strict=True):
-            sets = sorted([*mine, *others], key=len)
-            largest = sets.pop()
-            largest.update(*sets)
-            mine[:] = [largest]
-
-    def size(self) -> int:
-        """How many keys it holds."""
-        return sum(len(one) for sets in self.changed for one in sets)
-
-
-class _Bucket:
-    """Entries of one table and group that wait for their block."""
-
-    __slots__ = ("deleted", "keys", "single_keys", "singles", "size", "values")
-
-    def __init__(self) -> None:
-        self.keys: list[Any] = []
-        self.values: list[Any] = []
-        self.single_keys: list[Any] = []
-        self.singles: list[bytes] = []
-        self.deleted: list[Any] = []
-        self.size = 0
-
-    def count(self) -> int:
-        return len(self.keys) + len(self.single_keys) + len(self.deleted)
 
 
 class LayeredBackend:
@@ -122,9 +66,10 @@ class LayeredBackend:
         self._groups = KeyGroups(max_parallelism)
         self._must: set[int] = set()
         """Groups that the next checkpoint has to write as a whole, because changes to them were forgotten."""
-        self._seen: set[int] = set()
-        """Groups that were restored."""
-        self._dropped = False
+        self._encoder = Encoder(self.operator, subtask)
+        self._restoring = Restoring(
+            self.operator, uid, self.tables, self.allow_dropped, self._group_of, self._encoder.value
+        )
         self._current: Generation | None = None
         """The one that is being encoded."""
         self._work: Iterator[int] | None = None
@@ -140,12 +85,10 @@ class LayeredBackend:
         self._everything = False
         self._touched: set[int] = set()
         """Groups in which something changed, or was deleted, of those that are written as a whole."""
-        self._delta: set[int] = set()
         self._failed: UserCodeError | None = None
         self._early: list[dict[Any, bytes]] = []
         """By table, objects that were handed out before their turn, as they were at the cut."""
-        self._buckets: dict[tuple[int, int], _Bucket] = {}
-        self._ready: list[Block] = []
+        self._blocks = Blocks(self._encoder)
 
     def make_base(self, index: int, codec: Codec, group_of: Callable[[Any], int]) -> Base:
         """The lowest layer of the table with this place. `group_of` finds the key group of one of its keys."""
@@ -210,8 +153,7 @@ class LayeredBackend:
         self.generations.append(made)
         self._current = made
         self._early = [{} for _ in tables]
-        self._buckets = {}
-        self._ready = []
+        self._blocks = Blocks(self._encoder)
         self._work = self._encoding(made, tables)
         self._draining = True
         self._everything = True  # until the first `encode` chooses; what is handed out before counts as wanted
@@ -243,7 +185,7 @@ class LayeredBackend:
         if not waiting:
             return
         try:
-            early[key] = self._encoded(table, key, value)
+            early[key] = self._encoder.value(table, key, value)
         except UserCodeError as error:
             self._failed = error  # told by `encode`: whoever reads the state here has done nothing wrong
             early[key] = b""
@@ -261,14 +203,13 @@ class LayeredBackend:
                 spent += cost
             if self._failed is not None:
                 raise self._failed
-        ready, self._ready = self._ready, []
-        return ready, self._work is None
+        return self._blocks.take(), self._work is None
 
     def _encoding(self, made: Generation, tables: list[Table]) -> Iterator[int]:
         """The pieces of work after a freeze; each says about how many entries it was."""
         self._choose(tables)
         for table in tables:
-            yield from self._drain(table, made.changed[table.index][0], self._to_bucket)
+            yield from self._drain(table, made.changed[table.index][0], self._blocks.put)
         for table in tables:
             table.base.cut()
         alive = [group for table in tables for group in table.base.alive]
@@ -276,13 +217,13 @@ class LayeredBackend:
         for table in tables:
             yield from self._earlier(table, made.changed[table.index][0])
         whole = {group for group in chain(alive, self._known, self._touched) if self._is_whole(group)}
-        made.delta = sorted(self._delta)
-        yield from self._close_buckets()
+        made.delta = sorted(self._blocks.touched)
+        yield from self._blocks.close()
         yield from self._wholes(made, tables, sorted(whole))
 
     def _choose(self, tables: list[Table]) -> None:
         """Which groups are written as a whole, but for those that have to be."""
-        self._known, self._whole, self._delta = set(self.written), set(self._must), set()
+        self._known, self._whole = set(self.written), set(self._must)
         self._overlapping = len(self.generations) > 1
         self._touched = set()
         frozen = [table.frozen for table in tables if table.frozen is not None]
@@ -328,7 +269,7 @@ class LayeredBackend:
                 if emit is None or self._is_whole(group):
                     self._touched.add(group)
                 else:
-                    self._to_deleted(table, group, key)
+                    self._blocks.delete(table, group, key)
             base.commit()
             yield count
         while entries:
@@ -341,7 +282,7 @@ class LayeredBackend:
                     group = self._group_of(table, key)
                 data = early.get(key) if early else None
                 if data is None and not base.mutable:
-                    data = self._encoded(table, key, value)
+                    data = self._encoder.value(table, key, value)
                 data = base.put(key, value, group, data) or data
                 if noted or group in known:
                     changed.add(key)
@@ -367,9 +308,9 @@ class LayeredBackend:
                         continue
                     found = base.stored(key, group)
                     if found is None:
-                        self._to_deleted(table, group, key)
+                        self._blocks.delete(table, group, key)
                     else:
-                        self._to_bucket(table, group, found[0], found[1], early.get(key, found[2]))
+                        self._blocks.put(table, group, found[0], found[1], early.get(key, found[2]))
                 yield len(portion)
 
     def _wholes(self, made: Generation, tables: list[Table], groups: list[int]) -> Iterator[int]:
@@ -381,98 +322,20 @@ class LayeredBackend:
                 walk = table.base.group(group)
                 while portion := list(islice(walk, _PORTION)):
                     for key, value, data in portion:
-                        self._to_bucket(table, group, key, value, early.get(key, data) if early else data)
+                        self._blocks.put(table, group, key, value, early.get(key, data) if early else data)
                     nothing = False
                     yield len(portion)
             self._whole.discard(group)
             made.full.append(group)
             if nothing:
                 made.empty.add(group)
-            yield from self._close_buckets()
-
-    # Blocks.
-
-    def _bucket(self, table: Table, group: int) -> _Bucket:
-        found = self._buckets.get((table.index, group))
-        if found is None:
-            found = self._buckets[table.index, group] = _Bucket()
-            self._delta.add(group)
-        return found
-
-    def _to_deleted(self, table: Table, group: int, key: Any) -> None:
-        bucket = self._bucket(table, group)
-        bucket.deleted.append(key)
-        self._close_if_large(table, group, bucket)
-
-    def _to_bucket(self, table: Table, group: int, key: Any, value: Any, data: bytes | None) -> None:
-        bucket = self._bucket(table, group)
-        if data is None and (table.codec.encode is not pickled or not immutable(value)):
-            data = self._encoded(table, key, value)
-        if data is None:
-            bucket.keys.append(key)
-            bucket.values.append(value)
-            kind = type(value)
-            if kind is str or kind is bytes:
-                bucket.size += len(value)
-            elif kind is tuple:
-                for one in value:
-                    if type(one) is str or type(one) is bytes:
-                        bucket.size += len(one)
-        else:
-            bucket.single_keys.append(key)
-            bucket.singles.append(data)
-            bucket.size += len(data)
-        self._close_if_large(table, group, bucket)
-
-    def _close_if_large(self, table: Table, group: int, bucket: _Bucket) -> None:
-        if bucket.size >= BLOCK_BYTES or bucket.count() >= BLOCK_ENTRIES:
-            del self._buckets[table.index, group]
-            self._ready.append(self._block(table, group, bucket))
-
-    def _close_buckets(self) -> Iterator[int]:
-        """Makes blocks of what is gathered."""
-        tables = list(self.tables.values())
-        for place in sorted(self._buckets):
-            bucket = self._buckets.pop(place)
-            self._ready.append(self._block(tables[place[0]], place[1], bucket))
-            yield 8 + bucket.count() // 8
-
-    def _block(self, table: Table, group: int, bucket: _Bucket) -> Block:
-        entries = Entries(bucket.keys, bucket.values, bucket.single_keys, bucket.singles, bucket.deleted)
-        try:
-            data = pack(entries)
-        except Exception:
-            for key, value in zip(bucket.keys, bucket.values, strict=True):
-                self._encoded(table, key, value)
-            for key in chain(bucket.keys, bucket.single_keys, bucket.deleted):
-                self._check_key(table, key)
-            raise
-        return Block(table.index, group, bucket.count(), data)
-
-    def _encoded(self, table: Table, key: Any, value: Any) -> bytes:
-        try:
-            return table.codec.encode(value)
-        except Exception as error:
-            what = f"the value of state {table.name!r} for key {shortened(key, 80)} cannot be saved"
-            raise self._user_error(
-                f"{what} ({type(error).__name__}: {error}); it is {shortened(value)}; {advice(error)}"
-            ) from error
-
-    def _check_key(self, table: Table, key: Any) -> None:
-        try:
-            pickled_key(key)
-        except Exception as error:
-            what = f"the key {shortened(key, 80)} of state {table.name!r} cannot be saved"
-            raise self._user_error(f"{what} ({type(error).__name__}: {error}); {advice(error)}") from error
-
-    def _user_error(self, what: str) -> UserCodeError:
-        return UserCodeError(what, operator=self.operator, subtask=self.subtask, permanent=True)
+            yield from self._blocks.close()
 
     def _group_of(self, table: Table, key: Any) -> int:
         try:
             return table.group_of(self._groups, key)
         except UnsupportedKey as error:
-            raise self._user_error(str(error)) from error
+            raise self._encoder.user_error(str(error)) from error
 
     def groups(self, checkpoint: int) -> tuple[list[int], list[int]]:
         """Once encoded: (groups written as a whole, groups of which only what changed was written)."""
@@ -486,7 +349,8 @@ class LayeredBackend:
     def _end(self) -> None:
         """Encoding is over, at its end or before it."""
         self._work = self._current = None
-        self._older, self._early, self._buckets = [], [], {}
+        self._older, self._early = [], []
+        self._blocks.forget()
         self._failed, self._draining = None, False
         for table in self.tables.values():
             table.hurry = None
@@ -508,7 +372,7 @@ class LayeredBackend:
         """The checkpoint will not be complete; what it wrote is written again."""
         if self._current is not None and self._current.checkpoint == checkpoint:
             self._end()
-            self._ready = []
+            self._blocks.take()
         for one in self.generations:
             if one.checkpoint == checkpoint:
                 one.aborted = True
@@ -517,79 +381,11 @@ class LayeredBackend:
 
     def apply(self, table: TableInfo, group: int, data: bytes | memoryview) -> None:
         """While restoring: the entries of a block, oldest block first."""
-        mine = self._declared(table)
-        self._seen.add(group)
-        if mine is None:
-            self._dropped = True
-            return
-        decode = decoder(table.encoding, mine.kind, mine.type, mine.name)
-        try:
-            found = unpack(data)
-            if not checks_classes(data):
-                self._check_groups(mine, group, found)
-            self._load(mine, group, found, decode, table.encoding == mine.codec.name)
-        except ChangedKeyClass as error:
-            raise self._changed(table, str(error)) from error
-        except TailraceError:
-            raise
-        except Exception as error:
-            raise IncompatibleState(
-                f"operator {self.operator!r} (uid {self.uid!r}): what the checkpoint holds of state {table.name!r} "
-                f"({table.type or 'of no declared type'}, {table.encoding}) cannot be read as {type_name(mine.type)}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-
-    def _check_groups(self, table: Table, group: int, found: Entries) -> None:
-        """Keys of classes that were written before classes were compared. What the class makes of them now may be another
-        key, and that is nearly always of another key group."""
-        for key in chain(found.keys, found.single_keys, found.deleted):
-            inner = key if table.group_by is None else table.group_by(key)
-            if key_class(type(inner)) is not None and self._group_of(table, key) != group:
-                raise self._changed(table.info, f"{shortened(key, 80)} is another key now: its class was changed")
-
-    def _changed(self, table: TableInfo, what: str) -> IncompatibleState:
-        return IncompatibleState(
-            f"operator {self.operator!r} (uid {self.uid!r}): the keys of state {table.name!r} in the checkpoint cannot be "
-            f"read: {what}; a key is found again by the name of its class and of its fields, or by the name of an Enum's "
-            f"member: take the old class for the key again, or give the operator another uid to begin without its state"
-        )
-
-    def _declared(self, table: TableInfo) -> Table | None:
-        mine = self.tables.get(table.name)
-        if mine is not None and mine.kind == table.kind:
-            return mine
-        if self.allow_dropped:
-            return None
-        who = f"operator {self.operator!r} (uid {self.uid!r})"
-        if mine is None:
-            declared = ", ".join(repr(name) for name in self.tables) or "no state"
-            raise IncompatibleState(
-                f"{who}: the checkpoint holds state {table.name!r} of kind {table.kind!r}, which is not declared any more; "
-                f"declared are {declared}; declare it, or start with allow_dropped_state to leave it behind"
-            )
-        raise IncompatibleState(
-            f"{who}: state {table.name!r} is of kind {table.kind!r} in the checkpoint and declared as {mine.kind!r}; give "
-            f"the new state another name, or start with allow_dropped_state to leave the old one behind"
-        )
-
-    def _load(self, table: Table, group: int, found: Entries, decode: Callable[[Any], Any], same: bool) -> None:
-        """`same`: whether encoded values are as the table would encode them."""
-        base = table.base
-        for key in found.deleted:
-            base.remove(plain_key(key), group)
-        base.commit()
-        for key, value in zip(found.keys, found.values, strict=True):
-            data = None if base.mutable else self._encoded(table, key, value)
-            table.load(key, value, group, data)
-        for key, single in zip(found.single_keys, found.singles, strict=True):
-            value = decode(single)
-            data = None if base.mutable else bytes(single) if same else self._encoded(table, key, value)
-            table.load(key, value, group, data)
-        base.commit()
+        self._restoring.apply(table, group, data)
 
     def restored(self, own_files: bool) -> None:
         """Restoring is over."""
-        self.written = dict.fromkeys(sorted(self._seen), 0) if own_files else {}
-        self._must = set(self.written) if self._dropped else set()
+        self.written = dict.fromkeys(sorted(self._restoring.seen), 0) if own_files else {}
+        self._must = set(self.written) if self._restoring.dropped else set()
         for call in self.after_restore:
             call()

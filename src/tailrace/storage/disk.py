@@ -24,7 +24,8 @@ from tailrace.elements.keys import canonical_bytes
 from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import ConfigError
 from tailrace.state.codecs import Codec, immutable, pickled_key
-from tailrace.state.layers import Generation, LayeredBackend
+from tailrace.state.generations import Generation
+from tailrace.state.layers import LayeredBackend
 from tailrace.state.tables import MISSING, Base, Entry, Table
 
 TOP_ENTRIES = 100_000
@@ -224,7 +225,7 @@ class DiskBackend(LayeredBackend):
         base.commit()
         for key in list(islice(top, max(over, 0))):
             value = top[key]
-            base.put(key, value, self._group_of(table, key), self._encoded(table, key, value))
+            base.put(key, value, self._group_of(table, key), self._encoder.value(table, key, value))
             del top[key]
             table.deleted.discard(key)
             spilled.add(key)
@@ -238,7 +239,7 @@ class DiskBackend(LayeredBackend):
         if entries < 2 * looked or entries < _SAMPLED:
             return limit
         sample = list(islice(reversed(table.top.items()), _SAMPLED))
-        mean = sum(len(self._encoded(table, key, value)) for key, value in sample) // len(sample) + 1
+        mean = sum(len(self._encoder.value(table, key, value)) for key, value in sample) // len(sample) + 1
         limit = max(1, min(self.top_entries, self.top_bytes // mean))
         self._limits[table.name] = (entries, limit)
         return limit

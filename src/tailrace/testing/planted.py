@@ -16,6 +16,7 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.protocol.deployment import Published, Settled
+from tailrace.state.blocks import Blocks
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.manifest import manifest_name
 from tailrace.storage.store import Store
@@ -301,14 +302,14 @@ def _forgotten_schemas() -> Patches:
 
 
 def _forgotten_timer() -> Patches:
-    def make(to_bucket: Any) -> Any:
-        def forgetful(self: LayeredBackend, table: Any, group: int, key: Any, value: Any, data: Any) -> None:
+    def make(put: Any) -> Any:
+        def forgetful(self: Blocks, table: Any, group: int, key: Any, value: Any, data: Any) -> None:
             if table.info.kind != "timers" or value % 7:
-                to_bucket(self, table, group, key, value, data)
+                put(self, table, group, key, value, data)
 
         return forgetful
 
-    return [method(LayeredBackend, "_to_bucket", make)]
+    return [method(Blocks, "put", make)]
 
 
 def _forgotten_keys() -> Patches:

@@ -1,0 +1,144 @@
+"""How entries of state become blocks of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from tailrace.elements.pickling import advice
+from tailrace.errors import UserCodeError, shortened
+from tailrace.state.backend import Block
+from tailrace.state.codecs import Entries, immutable, pack, pickled, pickled_key
+from tailrace.state.tables import Table
+
+BLOCK_ENTRIES = 2_048
+"""Entries of a block at most."""
+BLOCK_BYTES = 256 * 1024
+"""Bytes of single values and long texts at which a block is closed."""
+
+
+class _Bucket:
+    """Entries of one table and group that wait for their block."""
+
+    __slots__ = ("deleted", "keys", "single_keys", "singles", "size", "values")
+
+    def __init__(self) -> None:
+        self.keys: list[Any] = []
+        self.values: list[Any] = []
+        self.single_keys: list[Any] = []
+        self.singles: list[bytes] = []
+        self.deleted: list[Any] = []
+        self.size = 0
+
+    def count(self) -> int:
+        return len(self.keys) + len(self.single_keys) + len(self.deleted)
+
+
+class Encoder:
+    """Values and keys of one operator as bytes; what cannot be saved is an error of its user."""
+
+    def __init__(self, operator: str, subtask: int) -> None:
+        self.operator = operator
+        self.subtask = subtask
+
+    def value(self, table: Table, key: Any, value: Any) -> bytes:
+        """The bytes of a value. Raises `UserCodeError` where it cannot be saved."""
+        try:
+            return table.codec.encode(value)
+        except Exception as error:
+            what = f"the value of state {table.name!r} for key {shortened(key, 80)} cannot be saved"
+            raise self.user_error(
+                f"{what} ({type(error).__name__}: {error}); it is {shortened(value)}; {advice(error)}"
+            ) from error
+
+    def check_key(self, table: Table, key: Any) -> None:
+        """Raises `UserCodeError` where the key cannot be saved."""
+        try:
+            pickled_key(key)
+        except Exception as error:
+            what = f"the key {shortened(key, 80)} of state {table.name!r} cannot be saved"
+            raise self.user_error(f"{what} ({type(error).__name__}: {error}); {advice(error)}") from error
+
+    def user_error(self, what: str) -> UserCodeError:
+        """An error of the user's that no restart mends."""
+        return UserCodeError(what, operator=self.operator, subtask=self.subtask, permanent=True)
+
+
+class Blocks:
+    """The entries of one checkpoint on their way into blocks: gathered by table and key group, and closed when a block is
+    large enough or its group is over."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._buckets: dict[tuple[int, int], tuple[Table, _Bucket]] = {}
+        self._ready: list[Block] = []
+        self.touched: set[int] = set()
+        """Groups that have got an entry."""
+
+    def take(self) -> list[Block]:
+        """The blocks that are closed."""
+        ready, self._ready = self._ready, []
+        return ready
+
+    def forget(self) -> None:
+        """What is not in a block yet is not wanted any more."""
+        self._buckets = {}
+
+    def _bucket(self, table: Table, group: int) -> _Bucket:
+        found = self._buckets.get((table.index, group))
+        if found is None:
+            found = self._buckets[table.index, group] = table, _Bucket()
+            self.touched.add(group)
+        return found[1]
+
+    def delete(self, table: Table, group: int, key: Any) -> None:
+        """The key is gone."""
+        bucket = self._bucket(table, group)
+        bucket.deleted.append(key)
+        self._close_if_large(table, group, bucket)
+
+    def put(self, table: Table, group: int, key: Any, value: Any, data: bytes | None) -> None:
+        """An entry, with the bytes of its value where they are known."""
+        bucket = self._bucket(table, group)
+        if data is None and (table.codec.encode is not pickled or not immutable(value)):
+            data = self._encoder.value(table, key, value)
+        if data is None:
+            bucket.keys.append(key)
+            bucket.values.append(value)
+            kind = type(value)
+            if kind is str or kind is bytes:
+                bucket.size += len(value)
+            elif kind is tuple:
+                for one in value:
+                    if type(one) is str or type(one) is bytes:
+                        bucket.size += len(one)
+        else:
+            bucket.single_keys.append(key)
+            bucket.singles.append(data)
+            bucket.size += len(data)
+        self._close_if_large(table, group, bucket)
+
+    def _close_if_large(self, table: Table, group: int, bucket: _Bucket) -> None:
+        if bucket.size >= BLOCK_BYTES or bucket.count() >= BLOCK_ENTRIES:
+            del self._buckets[table.index, group]
+            self._ready.append(self._block(table, group, bucket))
+
+    def close(self) -> Iterator[int]:
+        """Makes blocks of all that is gathered; yields about how much work each was, in entries."""
+        for place in sorted(self._buckets):
+            table, bucket = self._buckets.pop(place)
+            self._ready.append(self._block(table, place[1], bucket))
+            yield 8 + bucket.count() // 8
+
+    def _block(self, table: Table, group: int, bucket: _Bucket) -> Block:
+        entries = Entries(bucket.keys, bucket.values, bucket.single_keys, bucket.singles, bucket.deleted)
+        try:
+            data = pack(entries)
+        except Exception:
+            for key, value in zip(bucket.keys, bucket.values, strict=True):
+                self._encoder.value(table, key, value)
+            for key in chain(bucket.keys, bucket.single_keys, bucket.deleted):
+                self._encoder.check_key(table, key)
+            raise
+        return Block(table.index, group, bucket.count(), data)

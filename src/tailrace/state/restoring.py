@@ -1,0 +1,111 @@
+"""How blocks of a checkpoint become the entries of one operator's tables, and what of them is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import chain
+from typing import Any
+
+from tailrace.elements.keyclasses import key_class
+from tailrace.elements.keypickling import ChangedKeyClass
+from tailrace.elements.plainkeys import plain_key
+from tailrace.errors import IncompatibleState, TailraceError, shortened
+from tailrace.state.codecs import Entries, checks_classes, decoder, type_name, unpack
+from tailrace.state.format import TableInfo
+from tailrace.state.tables import Table
+
+
+class Restoring:
+    """One operator while its state is restored."""
+
+    def __init__(
+        self,
+        operator: str,
+        uid: str,
+        tables: Mapping[str, Table],
+        allow_dropped: bool,
+        group_of: Callable[[Table, Any], int],
+        encoded: Callable[[Table, Any, Any], bytes],
+    ) -> None:
+        self._operator = operator
+        self._uid = uid
+        self._tables = tables
+        self._allow_dropped = allow_dropped
+        self._group_of = group_of
+        self._encoded = encoded
+        self.seen: set[int] = set()
+        """Groups that the checkpoint has something of."""
+        self.dropped = False
+        """Whether something of it was left behind."""
+
+    def apply(self, table: TableInfo, group: int, data: bytes | memoryview) -> None:
+        """While restoring: the entries of a block, oldest block first."""
+        mine = self._declared(table)
+        self.seen.add(group)
+        if mine is None:
+            self.dropped = True
+            return
+        decode = decoder(table.encoding, mine.kind, mine.type, mine.name)
+        try:
+            found = unpack(data)
+            if not checks_classes(data):
+                self._check_groups(mine, group, found)
+            self._load(mine, group, found, decode, table.encoding == mine.codec.name)
+        except ChangedKeyClass as error:
+            raise self._changed(table, str(error)) from error
+        except TailraceError:
+            raise
+        except Exception as error:
+            raise IncompatibleState(
+                f"operator {self._operator!r} (uid {self._uid!r}): what the checkpoint holds of state {table.name!r} "
+                f"({table.type or 'of no declared type'}, {table.encoding}) cannot be read as {type_name(mine.type)}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _check_groups(self, table: Table, group: int, found: Entries) -> None:
+        """Keys of classes that were written before classes were compared. What the class makes of them now may be another
+        key, and that is nearly always of another key group."""
+        for key in chain(found.keys, found.single_keys, found.deleted):
+            inner = key if table.group_by is None else table.group_by(key)
+            if key_class(type(inner)) is not None and self._group_of(table, key) != group:
+                raise self._changed(table.info, f"{shortened(key, 80)} is another key now: its class was changed")
+
+    def _changed(self, table: TableInfo, what: str) -> IncompatibleState:
+        return IncompatibleState(
+            f"operator {self._operator!r} (uid {self._uid!r}): the keys of state {table.name!r} in the checkpoint cannot be "
+            f"read: {what}; a key is found again by the name of its class and of its fields, or by the name of an Enum's "
+            f"member: take the old class for the key again, or give the operator another uid to begin without its state"
+        )
+
+    def _declared(self, table: TableInfo) -> Table | None:
+        mine = self._tables.get(table.name)
+        if mine is not None and mine.kind == table.kind:
+            return mine
+        if self._allow_dropped:
+            return None
+        who = f"operator {self._operator!r} (uid {self._uid!r})"
+        if mine is None:
+            declared = ", ".join(repr(name) for name in self._tables) or "no state"
+            raise IncompatibleState(
+                f"{who}: the checkpoint holds state {table.name!r} of kind {table.kind!r}, which is not declared any more; "
+                f"declared are {declared}; declare it, or start with allow_dropped_state to leave it behind"
+            )
+        raise IncompatibleState(
+            f"{who}: state {table.name!r} is of kind {table.kind!r} in the checkpoint and declared as {mine.kind!r}; give "
+            f"the new state another name, or start with allow_dropped_state to leave the old one behind"
+        )
+
+    def _load(self, table: Table, group: int, found: Entries, decode: Callable[[Any], Any], same: bool) -> None:
+        """`same`: whether encoded values are as the table would encode them."""
+        base = table.base
+        for key in found.deleted:
+            base.remove(plain_key(key), group)
+        base.commit()
+        for key, value in zip(found.keys, found.values, strict=True):
+            data = None if base.mutable else self._encoded(table, key, value)
+            table.load(key, value, group, data)
+        for key, single in zip(found.single_keys, found.singles, strict=True):
+            value = decode(single)
+            data = None if base.mutable else bytes(single) if same else self._encoded(table, key, value)
+            table.load(key, value, group, data)
+        base.commit()
