@@ -8,6 +8,7 @@ from typing import Any
 from tailrace import versions  # first: it refuses what the rest could not run on
 from tailrace.api.aggregates import Count, Max, Mean, Min, Sum
 from tailrace.api.config import Checkpoint, CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from tailrace.api.connected import ConnectedStreams
 from tailrace.api.connectors import Enumerator, Reader, Sink, SinkContext, SinkWriter, Source
 from tailrace.api.environment import Environment
 from tailrace.api.functions import (
@@ -24,7 +25,8 @@ from tailrace.api.functions import (
     ReduceFunction,
 )
 from tailrace.api.loops import CoLoopFunction, Combine, LoopFunction, Rounds, Spill
-from tailrace.api.streams import ConnectedStreams, DataStream, KeyedStream, WindowedStream
+from tailrace.api.streams import DataStream, KeyedStream
+from tailrace.api.windowed import WindowedStream
 from tailrace.api.windows import Sliding, Tumbling
 from tailrace.connectors import sinks, sources
 from tailrace.coordinator.lifecycle import JobStatus

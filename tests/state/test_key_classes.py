@@ -126,7 +126,7 @@ def as_before(entries: codecs.Entries) -> bytes:
 def test_named_tuples_of_older_checkpoints_are_read(
     make: Make, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.state.layers.pack", as_before)
+    monkeypatch.setattr("tailrace.state.blocks.pack", as_before)
     module, files, backend = program(PAIR), Files(), make()
     for i in range(50):
         backend.tables["held"][module.Pair(i, "x")] = i
@@ -140,7 +140,7 @@ def test_named_tuples_of_older_checkpoints_that_are_longer_now_are_refused(
     make: Make, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pickle makes `Pair(1, "x", 0)` of them, which is another key and belongs to another key group."""
-    monkeypatch.setattr("tailrace.state.layers.pack", as_before)
+    monkeypatch.setattr("tailrace.state.blocks.pack", as_before)
     module, files, backend = program(PAIR), Files(), make()
     for i in range(50):
         backend.tables["held"][module.Pair(i, "x")] = i

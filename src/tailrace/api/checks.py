@@ -15,8 +15,9 @@ from tailrace.api.functions import (
     MapBatchesFunction,
     ProcessFunction,
 )
+from tailrace.elements.timestamps import micros
 from tailrace.errors import ConfigError, GraphError, shortened
-from tailrace.graph.operators import Selector
+from tailrace.graph.operators import AtEnd, Selector
 from tailrace.state.handles import declared
 
 MAX_NAME = 200
@@ -165,3 +166,52 @@ def check_name(value: Any, verb: str, what: str) -> str:
 
 def _name(fn: Any) -> str:
     return str(getattr(fn, "__name__", type(fn).__name__))
+
+
+def named_aggregates(
+    one: Any, named: dict[str, Any], options: dict[str, Any], default: str | None = None
+) -> tuple[tuple[str, AggregateFunction], ...]:
+    """One positional aggregate, or several by name."""
+    verb = called("aggregate", options)
+    if (one is None) == (not named):
+        raise GraphError(
+            f"{verb}: give one aggregate function, or several by name: count=tr.Count(), total=tr.Sum('x')"
+        )
+    pairs = tuple(named.items()) if one is None else ((default or type(one).__name__.lower(), one),)
+    for name, aggregate in pairs:
+        check_aggregate(aggregate, f"{verb}: {name}" if one is None else verb)
+    return pairs
+
+
+def key_columns(key: Selector) -> tuple[str, ...]:
+    """The column names of a key by name."""
+    return (key,) if isinstance(key, str) else tuple(key) if isinstance(key, tuple) else ("key",)
+
+
+def called(verb: str, options: dict[str, Any]) -> str:
+    """How errors call an operator: its given name, or the verb."""
+    name = options.get("name")
+    return f"{verb} {name!r}" if isinstance(name, str) and name else verb
+
+
+def check_time_column(name: Any, verb: str) -> str | None:
+    """The name of a column of timestamps, if any."""
+    return None if name is None else check_name(name, verb, "timestamps")
+
+
+def check_at_end(value: Any) -> AtEnd:
+    """What becomes of timers at the end of input."""
+    if value not in ("wait", "drop"):
+        raise GraphError(f"process: at_end is 'wait' or 'drop', not {value!r}")
+    return value  # type: ignore[no-any-return]
+
+
+def check_span(value: Any, verb: str) -> int:
+    """A span of time in microseconds."""
+    try:
+        span = micros(value)
+    except (TypeError, OverflowError) as error:
+        raise GraphError(f"{verb}: {error}") from None
+    if span < 0:
+        raise GraphError(f"{verb}: a span of time must not be negative, not {value!r}")
+    return span

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.api.checks import check_callable, check_methods, check_selector
+from tailrace.api.connected import ConnectedStreams
 from tailrace.api.nodes import add_node, default_name, described_scope
-from tailrace.api.streams import ConnectedStreams, DataStream, KeyedStream
+from tailrace.api.streams import DataStream, KeyedStream
 from tailrace.errors import ConfigError, GraphError, ScopeError, TypeMismatch
 from tailrace.graph import operators as ops
 from tailrace.graph.graph import Edge, Node, unbounded_before

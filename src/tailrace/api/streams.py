@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.api.aggregates import BuiltinAggregate, Count, Sum, is_builtin
 from tailrace.api.checks import (
-    check_aggregate,
+    called,
+    check_at_end,
     check_callable,
-    check_co_process,
     check_name,
     check_names,
     check_object,
     check_process,
     check_selector,
+    check_span,
+    check_time_column,
+    key_columns,
+    named_aggregates,
 )
+from tailrace.api.connected import ConnectedStreams
 from tailrace.api.connectors import Sink
 from tailrace.api.elsewhere import instead_of
 from tailrace.api.functions import (
     AggregateFunction,
-    CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
     MapBatchesFunction,
@@ -29,14 +33,13 @@ from tailrace.api.functions import (
     Span,
 )
 from tailrace.api.nodes import Stream, Upstream, add_node, check_together
-from tailrace.api.released import check_times
 from tailrace.api.sides import warn_of_tag
+from tailrace.api.windowed import WindowedStream
 from tailrace.api.windows import WindowSpec
 from tailrace.elements.batches import Form
-from tailrace.elements.timestamps import micros
 from tailrace.errors import GraphError, TypeMismatch, written_here
 from tailrace.graph import operators as ops
-from tailrace.graph.graph import Edge, Node
+from tailrace.graph.graph import Node
 from tailrace.graph.operators import AtEnd, Operator, Partitioning, Priority, Selector
 from tailrace.graph.scope import StreamScope
 
@@ -71,18 +74,18 @@ class DataStream(Stream):
 
     def map(self, f: Callable[[Any], Any] | MapFunction, **options: Any) -> DataStream:
         """One record in, one out. A stream of columns is seen as named tuples."""
-        check_callable(f, 1, _verb("map", options), MapFunction)
+        check_callable(f, 1, called("map", options), MapFunction)
         return self._as_rows()._add(ops.Map(f), "map", options)
 
     def filter(self, f: Callable[[Any], Any] | FilterFunction, **options: Any) -> DataStream:
         """Keeps the records for which `f` is true."""
-        check_callable(f, 1, _verb("filter", options), FilterFunction)
+        check_callable(f, 1, called("filter", options), FilterFunction)
         rows = self._as_rows()
         return rows._add(ops.Filter(f), "filter", options, columns=rows.columns)
 
     def flat_map(self, f: Callable[[Any], Any] | FlatMapFunction, **options: Any) -> DataStream:
         """One record in, any number out: `f` yields, returns an iterable, or returns None."""
-        check_callable(f, 1, _verb("flat_map", options), FlatMapFunction)
+        check_callable(f, 1, called("flat_map", options), FlatMapFunction)
         return self._as_rows()._add(ops.FlatMap(f), "flat_map", options)
 
     def map_batches(
@@ -97,9 +100,9 @@ class DataStream(Stream):
         `pyarrow.Schema`) is that of what `f` is given: a stream of rows needs it, and one in columns is brought into it, as
         by `to_columns`. With `timestamps` the batches that `f` is given have their timestamps in a column of this name, and
         what it returns must have them there."""
-        verb = _verb("map_batches", options)
+        verb = called("map_batches", options)
         check_callable(f, 1, verb, MapBatchesFunction)
-        operator = ops.MapBatches(f, _time_column(timestamps, verb))
+        operator = ops.MapBatches(f, check_time_column(timestamps, verb))
         columns = self if self.form == "columns" and schema is None else self._as_columns(schema, verb)
         return columns._add(operator, "map_batches", options, form="columns")
 
@@ -110,13 +113,13 @@ class DataStream(Stream):
     def to_columns(self, schema: Any, **options: Any) -> DataStream:
         """The same records as record batches of `schema` (DDL text, `StructType` or `pyarrow.Schema`). Of a stream in
         columns it takes the columns that the schema names. A value that would not be the same fails the job."""
-        arrow = self.env._arrow_schema(schema, _verb("to_columns", options))
+        arrow = self.env._arrow_schema(schema, called("to_columns", options))
         return self._add(ops.ToColumns(arrow), "to_columns", options, form="columns", columns=tuple(arrow.names))
 
     def process(self, fn: Any, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
         """Works record by record with a `ProcessFunction` or a plain `f(value, ctx)`."""
-        check_process(fn, _verb("process", options), keyed=False)
-        return self._as_rows()._add(ops.Process(fn, _at_end(at_end)), "process", options)
+        check_process(fn, called("process", options), keyed=False)
+        return self._as_rows()._add(ops.Process(fn, check_at_end(at_end)), "process", options)
 
     # Time.
 
@@ -126,9 +129,12 @@ class DataStream(Stream):
         """Gives each record a timestamp: `f(record)` or a column, as seconds, `datetime`, `date` or None. The watermark
         stays `out_of_orderness` behind the largest timestamp. A split or input silent for `idle_after` no longer holds the
         watermark back."""
-        verb = _verb("assign_timestamps", options)
+        verb = called("assign_timestamps", options)
         selector = check_selector(f, self.columns, verb)
-        lateness, idle = _span(out_of_orderness, verb), None if idle_after is None else _span(idle_after, verb)
+        lateness, idle = (
+            check_span(out_of_orderness, verb),
+            None if idle_after is None else check_span(idle_after, verb),
+        )
         operator = ops.AssignTimestamps(selector, lateness, idle)
         return self._add(operator, "assign_timestamps", options, form=self.form, columns=self.columns)
 
@@ -274,7 +280,7 @@ class DataStream(Stream):
 
     def sink_to(self, sink: SinkT, **options: Any) -> SinkT:
         """Ends the stream in a sink, and returns it. Runs with the environment's next execution."""
-        verb = _verb("sink_to", options)
+        verb = called("sink_to", options)
         check_object(sink, Sink, verb)
         self.env._check_place(sink, verb)
         if sink.form == "columns" and self.form == "rows" and getattr(sink, "schema", None) is None:
@@ -314,8 +320,11 @@ class DataStream(Stream):
         form: Form = "rows",
         columns: tuple[str, ...] | None = None,
     ) -> DataStream:
-        node = add_node(self, operator, self._edges(self._partitioning), name, options, form, columns)
-        return DataStream(self.env, ((node.id, None),), form, columns)
+        return self._of(add_node(self, operator, self._edges(self._partitioning), name, options, form, columns))
+
+    def _of(self, node: Node) -> DataStream:
+        """What a node puts out."""
+        return DataStream(self.env, ((node.id, None),), node.form, node.columns)
 
 
 class KeyedStream(DataStream):
@@ -349,8 +358,8 @@ class KeyedStream(DataStream):
     def process(self, fn: Any, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
         """Works record by record with state and timers: a `KeyedProcessFunction`, or a plain `f(value, ctx)`. At the end
         of the input pending processing-time timers are awaited (`at_end="wait"`) or dropped (`"drop"`)."""
-        check_process(fn, _verb("process", options), keyed=True)
-        return self._add(ops.KeyedProcess(fn, self.key, _at_end(at_end)), "process", options)
+        check_process(fn, called("process", options), keyed=True)
+        return self._add(ops.KeyedProcess(fn, self.key, check_at_end(at_end)), "process", options)
 
     def map_batches(
         self,
@@ -362,9 +371,9 @@ class KeyedStream(DataStream):
     ) -> DataStream:
         """`pyarrow.RecordBatch` in, one or several out; the batches of a subtask hold all records of the keys that belong
         to it, and no others. The result is in columns. `schema` and `timestamps` are as for a stream without keys."""
-        verb = _verb("map_batches", options)
+        verb = called("map_batches", options)
         check_callable(f, 1, verb, MapBatchesFunction)
-        operator = ops.MapBatches(f, _time_column(timestamps, verb))
+        operator = ops.MapBatches(f, check_time_column(timestamps, verb))
         if self.form == "columns" and schema is None:
             return self._add(operator, "map_batches", options, form="columns")
         if schema is None:
@@ -388,7 +397,7 @@ class KeyedStream(DataStream):
 
     def reduce(self, f: Callable[[Any, Any], Any] | ReduceFunction, **options: Any) -> DataStream:
         """Merges each record into the value of its key and emits the merged value."""
-        check_callable(f, 2, _verb("reduce", options), ReduceFunction)
+        check_callable(f, 2, called("reduce", options), ReduceFunction)
         return self._add(ops.Reduce(self.key, f), "reduce", options)
 
     def count(self, **options: Any) -> DataStream:
@@ -412,13 +421,13 @@ class KeyedStream(DataStream):
         """Emits (key, result, …) for each record; in columns once per distinct key and batch. Either one aggregate
         function, or several by name: `aggregate(count=tr.Count(), total=tr.Sum("x"))`."""
         options = {"name": name, "uid": uid, "parallelism": parallelism}
-        return self._aggregate(named_aggregates(aggregate, named, self, options), "aggregate", options)
+        return self._aggregate(named_aggregates(aggregate, named, options), "aggregate", options)
 
     def window(self, windows: WindowSpec, *, allowed_lateness: Span = 0.0) -> WindowedStream:
         """Groups the records of each key by event-time windows."""
         if not isinstance(windows, WindowSpec):
             raise GraphError(f"window: expected tr.Tumbling(...) or tr.Sliding(...), got {windows!r}")
-        lateness = _span(allowed_lateness, "window")
+        lateness = check_span(allowed_lateness, "window")
         return WindowedStream(self, windows, lateness)
 
     def _aggregate(
@@ -427,181 +436,24 @@ class KeyedStream(DataStream):
         for _, one in aggregates:
             of = getattr(one, "of", None)
             if of is not None:
-                check_selector(of, self.columns, _verb(verb, options))
-        stream, form = vectorisable(self, aggregates)
+                check_selector(of, self.columns, called(verb, options))
+        stream, form = self._vectorised(aggregates)
         columns = (*key_columns(stream.key), *(n for n, _ in aggregates)) if form == "columns" else None
-        check_names(columns or (), _verb(verb, options))
+        check_names(columns or (), called(verb, options))
         return stream._add(ops.Aggregate(self.key, aggregates), verb, options, form=form, columns=columns)
 
-
-class WindowedStream:
-    """The records of each key by window. Results are named tuples (key, start, end, …) with float seconds, timestamped
-    with the window's last microsecond."""
-
-    def __init__(self, keyed: KeyedStream, windows: WindowSpec, allowed_lateness: int) -> None:
-        self._keyed = keyed
-        self._windows = windows
-        self._lateness = allowed_lateness
-
-    @property
-    def scope(self) -> StreamScope:
-        """The loops that this stream is in."""
-        return self._keyed.scope
-
-    def reduce(self, f: Callable[[Any, Any], Any] | ReduceFunction, **options: Any) -> DataStream:
-        """Merges the records of each window: (key, start, end, value)."""
-        check_callable(f, 2, _verb("window.reduce", options), ReduceFunction)
-        return self._add((), f, "window.reduce", options)
-
-    def count(self, **options: Any) -> DataStream:
-        """(key, start, end, count)."""
-        return self._add((("count", Count()),), None, "window.count", options)
-
-    def sum(self, of: Selector, **options: Any) -> DataStream:
-        """(key, start, end, sum)."""
-        return self._add((("sum", Sum(of)),), None, "window.sum", options)
-
-    def aggregate(
-        self,
-        aggregate: AggregateFunction | None = None,
-        /,
-        *,
-        name: str | None = None,
-        uid: str | None = None,
-        parallelism: int | None = None,
-        **named: AggregateFunction,
-    ) -> DataStream:
-        """(key, start, end, result, …); one aggregate's result is named `value`."""
-        options = {"name": name, "uid": uid, "parallelism": parallelism}
-        aggregates = named_aggregates(aggregate, named, self._keyed, options, default="value")
-        return self._add(aggregates, None, "window.aggregate", options)
-
-    def _add(
-        self, aggregates: tuple[tuple[str, AggregateFunction], ...], reduce: Any, verb: str, options: dict[str, Any]
-    ) -> DataStream:
-        for _, one in aggregates:
-            of = getattr(one, "of", None)
-            if of is not None:
-                check_selector(of, self._keyed.columns, _verb(verb, options))
-        stream, form = vectorisable(self._keyed, aggregates)
-        if reduce is not None:
-            form = "rows"
-        names = [name for name, _ in aggregates] or ["value"]
-        columns = (*key_columns(stream.key), "start", "end", *names) if form == "columns" else None
-        w = self._windows
-        operator = ops.Window(stream.key, w.size, w.slide, w.offset, self._lateness, aggregates, reduce)
-        row_columns = ("key", "start", "end", *names)
-        check_names(columns or row_columns, _verb(verb, options))
-        return stream._add(operator, verb, options, form=form, columns=columns if columns else row_columns)
-
-
-class ConnectedStreams:
-    """Two streams into one function."""
-
-    def __init__(self, first: DataStream, second: DataStream) -> None:
-        self.first = first
-        self.second = second
-
-    @property
-    def scope(self) -> StreamScope:
-        """The loops that both streams are in."""
-        return self.first.scope
-
-    def key_by(self, first: Selector, second: Selector) -> ConnectedStreams:
-        """Keys both streams, so that records of equal keys meet in one subtask and share state."""
-        if isinstance(self.first, KeyedStream) or isinstance(self.second, KeyedStream):
-            raise GraphError("connect(...).key_by: a stream is keyed already; key both before or both here")
-        return ConnectedStreams(self.first.key_by(first), self.second.key_by(second))
-
-    def process(self, fn: CoProcessFunction, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
-        """Works on both streams record by record."""
-        verb = _verb("process", options)
-        check_co_process(fn, verb)
-        self._check_keys(fn, verb)
-        check_together(self.first, self.second, verb)
-        keys = (getattr(self.first, "key", None), getattr(self.second, "key", None))
-        inputs = _port_edges(self.first, 0), _port_edges(self.second, 1)
-        check_times(fn, inputs, self.first.env._graph.nodes, verb)
-        edges = (*inputs[0], *inputs[1])
-        node = add_node(self.first, ops.CoProcess(fn, keys, _at_end(at_end)), edges, "process", options, "rows", None)
-        return DataStream(self.first.env, ((node.id, None),), "rows")
-
-    def _check_keys(self, fn: CoProcessFunction, verb: str) -> None:
-        from tailrace.state.handles import declared
-
-        keyed = isinstance(self.first, KeyedStream) and isinstance(self.second, KeyedStream)
-        timed = type(fn).on_timer is not CoProcessFunction.on_timer
-        if not keyed and (declared(fn) or timed):
-            raise GraphError(
-                f"{verb}: {type(fn).__name__} uses keyed state or timers, and not both streams have a key; call key_by on "
-                f"both"
-            )
-
-
-def _port_edges(stream: DataStream, port: int) -> tuple[Edge, ...]:
-    return stream._edges(stream._partitioning, port)
-
-
-def named_aggregates(
-    one: Any, named: dict[str, Any], stream: KeyedStream, options: dict[str, Any], default: str | None = None
-) -> tuple[tuple[str, AggregateFunction], ...]:
-    """One positional aggregate, or several by name."""
-    verb = _verb("aggregate", options)
-    if (one is None) == (not named):
-        raise GraphError(
-            f"{verb}: give one aggregate function, or several by name: count=tr.Count(), total=tr.Sum('x')"
+    def _vectorised(self, aggregates: tuple[tuple[str, AggregateFunction], ...]) -> tuple[KeyedStream, Form]:
+        """A keyed stream in columns stays so where Arrow can do all of it; else its operator works on rows."""
+        if self.form == "rows":
+            return self, "rows"
+        by_name = not callable(self.key) and all(
+            isinstance(f, BuiltinAggregate) and is_builtin(f) and (f.of is None or isinstance(f.of, str))
+            for _, f in aggregates
         )
-    pairs = tuple(named.items()) if one is None else ((default or type(one).__name__.lower(), one),)
-    for name, aggregate in pairs:
-        check_aggregate(aggregate, f"{verb}: {name}" if one is None else verb)
-    return pairs
-
-
-def vectorisable(
-    stream: KeyedStream, aggregates: tuple[tuple[str, AggregateFunction], ...]
-) -> tuple[KeyedStream, Form]:
-    """A keyed stream in columns stays so where Arrow can do all of it; else its operator works on rows."""
-    if stream.form == "rows":
-        return stream, "rows"
-    by_name = not callable(stream.key) and all(
-        isinstance(f, BuiltinAggregate) and is_builtin(f) and (f.of is None or isinstance(f.of, str))
-        for _, f in aggregates
-    )
-    needs_value = any(
-        isinstance(f, BuiltinAggregate) and f.of is None and not isinstance(f, Count) for _, f in aggregates
-    )
-    if by_name and aggregates and not needs_value:
-        return stream, "columns"
-    rows = DataStream(stream.env, stream._upstreams, stream.form, stream.columns)._as_rows()
-    return KeyedStream(stream.env, rows._upstreams, "rows", stream.columns, stream.key, stream._written), "rows"
-
-
-def key_columns(key: Selector) -> tuple[str, ...]:
-    """The column names of a key by name."""
-    return (key,) if isinstance(key, str) else tuple(key) if isinstance(key, tuple) else ("key",)
-
-
-def _verb(verb: str, options: dict[str, Any]) -> str:
-    """How errors call an operator: its given name, or the verb."""
-    name = options.get("name")
-    return f"{verb} {name!r}" if isinstance(name, str) and name else verb
-
-
-def _time_column(name: Any, verb: str) -> str | None:
-    return None if name is None else check_name(name, verb, "timestamps")
-
-
-def _at_end(value: Any) -> AtEnd:
-    if value not in ("wait", "drop"):
-        raise GraphError(f"process: at_end is 'wait' or 'drop', not {value!r}")
-    return value  # type: ignore[no-any-return]
-
-
-def _span(value: Any, verb: str) -> int:
-    try:
-        span = micros(value)
-    except (TypeError, OverflowError) as error:
-        raise GraphError(f"{verb}: {error}") from None
-    if span < 0:
-        raise GraphError(f"{verb}: a span of time must not be negative, not {value!r}")
-    return span
+        needs_value = any(
+            isinstance(f, BuiltinAggregate) and f.of is None and not isinstance(f, Count) for _, f in aggregates
+        )
+        if by_name and aggregates and not needs_value:
+            return self, "columns"
+        rows = DataStream(self.env, self._upstreams, self.form, self.columns)._as_rows()
+        return KeyedStream(self.env, rows._upstreams, "rows", self.columns, self.key, self._written), "rows"

@@ -1,0 +1,64 @@
+"""Two streams on their way into one function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tailrace.api.checks import called, check_at_end, check_co_process
+from tailrace.api.functions import CoProcessFunction
+from tailrace.api.nodes import add_node, check_together
+from tailrace.api.released import check_times
+from tailrace.errors import GraphError
+from tailrace.graph import operators as ops
+from tailrace.graph.operators import AtEnd, Selector
+from tailrace.graph.scope import StreamScope
+from tailrace.state.handles import declared
+
+if TYPE_CHECKING:
+    from tailrace.api.streams import DataStream
+
+
+class ConnectedStreams:
+    """Two streams into one function."""
+
+    def __init__(self, first: DataStream, second: DataStream) -> None:
+        self.first = first
+        self.second = second
+
+    @property
+    def scope(self) -> StreamScope:
+        """The loops that both streams are in."""
+        return self.first.scope
+
+    @property
+    def _keys(self) -> tuple[Selector | None, Selector | None]:
+        return getattr(self.first, "key", None), getattr(self.second, "key", None)
+
+    def key_by(self, first: Selector, second: Selector) -> ConnectedStreams:
+        """Keys both streams, so that records of equal keys meet in one subtask and share state."""
+        if any(key is not None for key in self._keys):
+            raise GraphError("connect(...).key_by: a stream is keyed already; key both before or both here")
+        return ConnectedStreams(self.first.key_by(first), self.second.key_by(second))
+
+    def process(self, fn: CoProcessFunction, *, at_end: AtEnd = "wait", **options: Any) -> DataStream:
+        """Works on both streams record by record."""
+        verb = called("process", options)
+        check_co_process(fn, verb)
+        self._check_keys(fn, verb)
+        check_together(self.first, self.second, verb)
+        inputs = self.first._edges(self.first._partitioning, 0), self.second._edges(self.second._partitioning, 1)
+        check_times(fn, inputs, self.first.env._graph.nodes, verb)
+        edges = (*inputs[0], *inputs[1])
+        node = add_node(
+            self.first, ops.CoProcess(fn, self._keys, check_at_end(at_end)), edges, "process", options, "rows", None
+        )
+        return self.first._of(node)
+
+    def _check_keys(self, fn: CoProcessFunction, verb: str) -> None:
+        keyed = all(key is not None for key in self._keys)
+        timed = type(fn).on_timer is not CoProcessFunction.on_timer
+        if not keyed and (declared(fn) or timed):
+            raise GraphError(
+                f"{verb}: {type(fn).__name__} uses keyed state or timers, and not both streams have a key; call key_by on "
+                f"both"
+            )
