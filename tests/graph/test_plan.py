@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
+from tailrace.elements.frames import ChannelName
 from tailrace.elements.keygroups import group_range, owners
 from tailrace.graph.explain import as_mermaid, as_text
 from tailrace.graph.operators import Forward, Hash, Rebalance, Rescale
@@ -85,6 +86,27 @@ def test_a_side_output_is_chained_by_its_tag() -> None:
     made.side_output("odd").map(abs, name="odd ones")
     links = plan_of(env).vertices[0].links
     assert [(link.source, link.tag, link.target) for link in links] == [(0, None, 1), (1, "odd", 2)]
+
+
+def test_a_channel_has_a_name_that_means_the_same_in_another_plan() -> None:
+    """Edges have other numbers once something is written before them; the operators at their two ends have their uids."""
+
+    def channels(before: bool) -> list[ChannelName]:
+        env = environment()
+        if before:
+            env.from_collection([0], uid="other").rebalance().map(abs, uid="more")
+        numbers = env.from_collection([1], uid="numbers")
+        split = numbers.process(lambda value, ctx: ctx.emit("odd", value), uid="split")
+        split.side_output("odd").rebalance().map(abs, uid="odd ones")
+        split.key_by("x").union(split.key_by("x")).count(uid="counted")
+        made = plan_of(env)
+        return [made.name_of(channel) for edge in made.edges for channel in made.channels(edge)]
+
+    alone, beside = channels(False), channels(True)
+    assert len(set(alone)) == len(alone) == 12
+    assert set(alone) < set(beside)
+    assert ChannelName("split", "odd", "odd ones", 0, 0, 1, 0) in alone
+    assert {ChannelName("split", None, "counted", 0, number, 0, 1) for number in (0, 1)} <= set(alone)
 
 
 def test_equal_programs_give_equal_plans() -> None:

@@ -26,8 +26,8 @@ def held(world: Simulation) -> list[bool]:
 def records_in_logs(files: WatchedFiles) -> int:
     (_, manifest) = files.newest or (None, None)
     assert manifest is not None
-    parts = [part for file in manifest.files for part in load_index(files, file.name).operators]
-    return sum(block.count for part in parts for block in part.feedback)
+    logs = [log for file in manifest.files for log in load_index(files, file.name).logs]
+    return sum(piece.count for log in logs for piece in log.pieces)
 
 
 @pytest.mark.parametrize("program", ["visited", "wandered"])

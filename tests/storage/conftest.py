@@ -9,9 +9,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from tailrace.state.format import BlockRef, Index, OperatorPart, TableInfo, checksum, header, tail
+from tailrace.elements.frames import ChannelName
+from tailrace.state.format import (
+    BlockRef,
+    ChannelLog,
+    Index,
+    LogPiece,
+    OperatorPart,
+    TableInfo,
+    checksum,
+    header,
+    tail,
+)
 from tailrace.state.manifest import Manifest, StateFile, encode_manifest
 from tailrace.storage.store import Store
 
@@ -74,12 +86,20 @@ class Maker:
         self.store, self.incarnation = store, incarnation
         self.number = 0
 
-    def file(self, checkpoint: int, slot: int, blocks: Blocks, chains: dict[str, dict[int, list[str]]]) -> StateFile:
-        """The file of one worker. Of `chains`, `.` is the file itself. Groups with a chain that begins here are full."""
+    def file(
+        self,
+        checkpoint: int,
+        slot: int,
+        blocks: Blocks,
+        chains: dict[str, dict[int, list[str]]],
+        logs: dict[ChannelName, list[bytes | tuple[str, LogPiece]]] | None = None,
+    ) -> StateFile:
+        """The file of one worker. Of `chains`, `.` is the file itself. Groups with a chain that begins here are full. Of
+        `logs`, bytes are a frame of one record, and a piece is one of the file that is named."""
         name = f"{self.incarnation}/chk-{checkpoint}/w{slot}-0.state"
         index = Index("job", self.incarnation, checkpoint, slot, 8)
         tables = [TableInfo("sum", "reducing", "pickle", "int"), TableInfo("seen", "map", "msgspec", "dict[str, int]")]
-        data = bytearray(header())
+        data = bytearray(header(logs is not None))
         parts = {uid: OperatorPart(uid, uid.title(), slot, 2, False, b"meta" + uid.encode(), tables) for uid in chains}
         for uid, table, group, block in blocks:
             ref = BlockRef(table, group, len(data), len(block), checksum(block), 1)
@@ -92,6 +112,16 @@ class Maker:
                 part.chains[group] = [index.files.index(one) for one in names]
                 if files[0] == ".":
                     part.full.append(group)
+        for channel, pieces in (logs or {}).items():
+            log = ChannelLog(channel, 2)
+            for piece in pieces:
+                if isinstance(piece, bytes):
+                    log.pieces.append(LogPiece(len(data), len(piece), checksum(piece), 1))
+                    data += piece
+                else:
+                    index.files += [piece[0]] if piece[0] not in index.files else []
+                    log.pieces.append(msgspec.structs.replace(piece[1], file=index.files.index(piece[0])))
+            index.logs.append(log)
         index.operators = list(parts.values())
         data += tail(index, len(data))
         writer = self.store.writer(name)

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from tailrace.elements.frames import ChannelName
 from tailrace.errors import CheckpointCorrupt
-from tailrace.state.format import FOOTER_SIZE, Placed, checksum
+from tailrace.state.format import FOOTER_SIZE, Placed, checksum, header, tail
 from tailrace.state.manifest import Manifest, Prepared, decode_manifest, encode_manifest
-from tailrace.state.parts import BlockOf, ChainsOf, MetaOf, TablesOf
+from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, TablesOf
 from tailrace.storage.reading import load_index, read_placed, read_state, verify
 from tailrace.storage.store import Store
 from tailrace.testing.memorystore import MemoryFiles, MemoryStore
@@ -134,6 +135,93 @@ def test_of_a_few_groups_only_their_bytes_are_read(maker: Any) -> None:
     assert sum(length for _, length in counting.ranges if length >= 100_000) == 200_000
 
 
+# What was on its way.
+
+AB = ChannelName("a", None, "b", 0, 0, 0, 1)
+AC = ChannelName("a", "late", "c", 1, 2, 0, 1)
+
+
+@pytest.fixture
+def under_way(maker: Any) -> tuple[MemoryStore, Manifest]:
+    """Two checkpoints of a worker; the second has of the first what nobody had read since, and a part of another frame."""
+    store = MemoryStore("job")
+    make = maker(store, store.claim("run"))
+    one = make.file(1, 0, [], {"b": {}, "c": {}}, {AB: [b"first", b"second", b"third"], AC: [b"beside"]})
+    make.commit(1, [one])
+    pieces = load_index(store, one.name).logs[0].pieces
+    part = msgspec.structs.replace(pieces[1], start=3, groups=(2, 4), round=5)
+    two = make.file(2, 0, [], {"b": {}, "c": {}}, {AB: [(one.name, part), (one.name, pieces[2]), b"fourth"]})
+    make.commit(2, [two], older=[one.name])
+    found = store.latest()
+    assert found is not None
+    return store, found[1]
+
+
+def logged(store: Any, manifest: Manifest, *uids: str) -> list[LogOf]:
+    return [part for part in read_state(store, manifest, dict.fromkeys(uids, ALL)) if isinstance(part, LogOf)]
+
+
+def test_what_was_on_its_way_is_told_by_channel_whoever_wrote_the_plan(under_way: tuple[MemoryStore, Manifest]) -> None:
+    store, _ = under_way
+    first = store.manifest("1/1.manifest")
+    assert [(part.channel, bytes(part.data)) for part in logged(store, first, "b", "c")] == [
+        (AB, b"first"),
+        (AB, b"second"),
+        (AB, b"third"),
+        (AC, b"beside"),
+    ]
+    assert [part.channel for part in logged(store, first, "c")] == [AC]
+    assert logged(store, first, "a") == [], "it is for whom it was on its way to"
+    assert str(AC) == "a/late[0] -> c:1[1]"
+
+
+def test_a_log_goes_on_in_files_of_earlier_checkpoints(under_way: tuple[MemoryStore, Manifest]) -> None:
+    """Bytes that a checkpoint has written are not written again by the next one."""
+    store, manifest = under_way
+    part, whole, fresh = logged(store, manifest, "b")
+    assert [bytes(one.data) for one in (part, whole, fresh)] == [b"second", b"third", b"fourth"]
+    assert (part.start, part.groups, part.round) == (3, (2, 4), 5)
+    assert (whole.start, whole.groups, whole.round) == (0, None, 0)
+    assert b"second" not in store.memory.contents[manifest.files[0].name]
+    verify(store, manifest)
+
+
+def test_a_log_whose_bytes_are_damaged_or_gone_is_refused(under_way: tuple[MemoryStore, Manifest]) -> None:
+    store, manifest = under_way
+    older, own = "1/chk-1/w0-0.state", bytes(store.memory.contents["1/chk-2/w0-0.state"])
+    damage(store.memory, "1/chk-2/w0-0.state", lambda d: d.__setitem__(8, d[8] ^ 1))
+    with pytest.raises(CheckpointCorrupt, match=r"1/chk-2/w0-0\.state is damaged"):
+        logged(store, manifest, "b")
+    store.memory.contents["1/chk-2/w0-0.state"] = own
+    damage(store.memory, older, lambda d: d.__setitem__(14, d[14] ^ 1))
+    with pytest.raises(CheckpointCorrupt, match=f"{older} is damaged"):
+        logged(store, manifest, "b")
+    store.memory.delete([older])
+    with pytest.raises(CheckpointCorrupt, match=f"{older} is missing"):
+        verify(store, manifest)
+
+
+def test_a_log_in_a_file_that_is_not_named_is_refused(maker: Any) -> None:
+    store = MemoryStore("job")
+    make = maker(store, store.claim("run"))
+    file = make.file(1, 0, [], {"b": {}}, {AB: [b"first"]})
+    index = load_index(store, file.name)
+    index.logs[0].pieces[0] = msgspec.structs.replace(index.logs[0].pieces[0], file=0)
+    data = header(logs=True) + b"first"
+    store.memory.contents[file.name] = data + tail(index, len(data))
+    with pytest.raises(CheckpointCorrupt, match="refers to file 0 of 0"):
+        logged(store, store.manifest(make.commit(1, [file])), "b")
+
+
+def test_a_file_without_logs_can_be_read_by_an_older_tailrace(maker: Any) -> None:
+    """One with logs is of a version that it refuses: it would go on without what was on its way."""
+    store = MemoryStore("job")
+    make = maker(store, store.claim("run"))
+    make.file(1, 0, [], {"a": {}})
+    make.file(1, 1, [], {"a": {}}, {})
+    assert [store.memory.contents[f"1/chk-1/w{slot}-0.state"][4] for slot in (0, 1)] == [1, 2]
+
+
 # What is refused.
 
 
@@ -150,7 +238,7 @@ LAST = "1/chk-3/w0-0.state"
     ("name", "change", "said"),
     [
         (LAST, lambda d: d.__setitem__(0, 0), "no state file"),
-        (LAST, lambda d: d.__setitem__(4, 2), "version 2"),
+        (LAST, lambda d: d.__setitem__(4, 3), "version 3; this tailrace reads versions 1 to 2"),
         (LAST, lambda d: d.pop(), "cut short or damaged"),
         (LAST, lambda d: d.__delitem__(slice(3, None)), "no state file"),
         (LAST, lambda d: d.clear(), "no state file"),

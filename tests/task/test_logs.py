@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 
+import tailrace as tr
 from tailrace.elements.batches import Rows
-from tailrace.elements.frames import decode
-from tailrace.errors import InternalError
-from tailrace.task.logs import LogFrame, Recording
+from tailrace.elements.frames import ChannelName, decode
+from tailrace.errors import CheckpointCorrupt, IncompatibleState, InternalError
+from tailrace.state.parts import LogOf
+from tailrace.task.logs import LogFrame, Recording, log_frame, restored_frame
+from tailrace.task.services import Services
+from tailrace.task.slice import Slice
 from tailrace.task.spilling import Item, MemorySpill, Shelf
 
 ALL = 1 << 40
@@ -96,6 +102,56 @@ def test_once_nothing_comes_any_more_a_log_is_complete_from_its_beginning() -> N
     channel.cut(2)
     assert channel.logs.complete(2) and not channel.logs.open
     assert channel.encoded(1) == channel.encoded(2) == [1]
+
+
+AB = ChannelName("a", None, "b", 0, 0, 1, 2)
+
+
+def piece(*, count: int, start: int = 0, groups: tuple[int, int] | None = None, grouped: bool = True) -> LogOf:
+    """Of a frame of six records, in key groups 0 to 5."""
+    batch = Rows(list("abcdef"), None, np.arange(6, dtype=np.uint16) if grouped else None)
+    return LogOf(AB, 2, count, log_frame(batch, 3, "it", 0).data, start, groups, 3)
+
+
+def test_of_a_frame_in_a_checkpoint_only_what_belongs_to_the_log_comes_back() -> None:
+    for part, expected in (
+        (piece(count=6), "abcdef"),
+        (piece(count=4, start=2), "cdef"),
+        (piece(count=3, groups=(1, 4)), "bcd"),
+        (piece(count=2, start=2, groups=(1, 4)), "cd"),
+        (piece(count=0, start=6), ""),
+    ):
+        frame = restored_frame(part, "it", 0)
+        frame.check("it")
+        assert (records([frame]), frame.count, frame.round) == (list(expected), len(expected), 3)
+
+
+def test_a_frame_that_does_not_hold_what_the_checkpoint_says_is_refused() -> None:
+    for part, said in (
+        (piece(count=5, start=2), r"a\[1\] -> b:0\[2\] holds 4 records where 5"),
+        (piece(count=1, start=9), "holds 0 records where 1"),
+        (piece(count=2, groups=(1, 4)), "holds 3 records where 2"),
+        (piece(count=3, groups=(1, 4), grouped=False), "does not say theirs"),
+        (LogOf(AB, 2, 1, b"nonsense", 1), "cannot be read"),
+    ):
+        with pytest.raises(CheckpointCorrupt, match=said):
+            restored_frame(part, "it", 0)
+
+
+def test_what_nothing_can_take_is_refused_and_not_left_out() -> None:
+    """An operator that was a loop, and one that had records on their way to a port where none are restored."""
+    env = tr.Environment(parallelism=1)
+    numbers = env.from_collection([1], uid="numbers").map(lambda x: x, name="plain", uid="b").rebalance()
+    numbers.iterate(lambda s: (s.filter(lambda x: False), s), uid="loop", name="loop").sink_to(tr.sinks.Collect())
+    plan = env._plan(env._pending())
+    held = Slice(plan, 0, 0, Services(random.Random), 1 << 20)
+    operators = {ctx.uid: op for task in held.tasks for op in task.chain.operators for ctx in op.contexts()}
+    frame = log_frame(Rows([1, 2]), 0, "it", 0)
+    for uid, name in (("b", "plain"), ("loop", "loop")):
+        channel = AB._replace(target=uid)
+        with pytest.raises(IncompatibleState, match=f"holds 2 records on their way to '{name}'.*nothing can take them"):
+            operators[uid].restore_log(channel, 2, frame)
+    operators["loop"].restore_log(AB._replace(target="loop", port=1, target_subtask=0), 1, frame)
 
 
 def test_the_end_of_a_log_before_its_beginning_is_a_bug() -> None:

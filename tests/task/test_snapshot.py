@@ -8,13 +8,25 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.elements.frames import ChannelName
+from tailrace.errors import InternalError
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.backend import Block
-from tailrace.state.format import FOOTER_SIZE, HEADER_SIZE, Index, OperatorPart, check_block, check_header, index_place
+from tailrace.state.format import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    ChannelLog,
+    Index,
+    OperatorPart,
+    check_block,
+    check_header,
+    index_place,
+)
 from tailrace.state.format import read_index as read
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.checkpoints import DropState, WorkerCheckpoints, WriteState
 from tailrace.task.context import OperatorContext
+from tailrace.task.logs import LogFrame
 from tailrace.task.services import Services
 from tailrace.task.slice import Slice
 from tailrace.task.snapshot import FileBuilder, TaskSnapshot, read_meta
@@ -71,6 +83,30 @@ def test_blocks_are_found_where_the_index_says_however_the_file_was_handed_over(
     chains = {group: [index.files[i] for i in chain] for group, chain in found["one"].chains.items()}
     assert chains == {4: ["mine"], 5: ["older", "mine"]}
     assert made.older() == ["older"], "one's own name is none"
+
+
+def test_frames_of_a_log_are_found_where_the_index_says() -> None:
+    channel = ChannelName("tail", None, "head", 1, 0, 2, 2)
+    log = ChannelLog(channel, 3)
+    made = FileBuilder("mine", Index("job", 1, 5, 0, 128), logs=True)
+    for frame in (LogFrame(0, 7, b"one"), LogFrame(4, 2, b"two")):
+        made.add_frame(log, frame)
+    made.finish()
+    data = b"".join(made.fresh)
+    [found] = index_of(data).logs
+    assert (found.channel, found.parallelism) == (channel, 3)
+    assert [(data[p.offset : p.offset + p.length], p.count, p.round) for p in found.pieces] == [
+        (b"one", 7, 0),
+        (b"two", 2, 4),
+    ]
+    for piece in found.pieces:
+        check_block(data[piece.offset : piece.offset + piece.length], piece, "it")
+
+
+def test_a_file_that_was_begun_without_logs_takes_none() -> None:
+    """An older tailrace would read it, and leave them out."""
+    with pytest.raises(InternalError, match="begun as a file without logs"):
+        builder().add_frame(ChannelLog(ChannelName("a", None, "b", 0, 0, 0, 0), 1), LogFrame(0, 1, b"one"))
 
 
 # A task's snapshot, and the worker's file.

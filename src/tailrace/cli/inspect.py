@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from tailrace.errors import TailraceError
-from tailrace.state.format import Index
+from tailrace.state.format import ChannelLog, Index
 from tailrace.state.manifest import Manifest
 from tailrace.storage.filesystem import absolute, open_folder
 from tailrace.storage.finding import resolve
@@ -102,10 +102,10 @@ def _operators(store: Store, manifest: Manifest) -> list[dict[str, Any]]:
 def _around(indexes: Iterable[Index]) -> dict[str, dict[str, int]]:
     """By the uid of its head: what was on its way around a loop."""
     found: dict[str, dict[str, int]] = {}
-    for part in (part for index in indexes for part in index.operators if part.feedback):
-        counted = found.setdefault(part.uid, {"records": 0, "bytes": 0})
-        counted["records"] += sum(block.count for block in part.feedback)
-        counted["bytes"] += sum(block.length for block in part.feedback)
+    for log in (log for index in indexes for log in index.logs):
+        counted = found.setdefault(log.channel.target, {"records": 0, "bytes": 0})
+        counted["records"] += sum(piece.count for piece in log.pieces)
+        counted["bytes"] += sum(piece.length for piece in log.pieces)
     return found
 
 
@@ -132,7 +132,7 @@ def _held(store: Store, manifest: Manifest) -> dict[tuple[str, str], tuple[int, 
 
 def _of_file(index: Index) -> dict[str, Any]:
     """What one file of one worker holds itself."""
-    operators = []
+    operators, around = [], _around([index])
     for part in index.operators:
         tables = []
         for i, table in enumerate(part.tables):
@@ -149,9 +149,7 @@ def _of_file(index: Index) -> dict[str, Any]:
                 "meta_bytes": len(part.meta or b""),
                 "full_groups": len(part.full),
                 "tables": tables,
-                "feedback": _around([Index("", 0, 0, 0, 0, operators=[part])]).get(
-                    part.uid, {"records": 0, "bytes": 0}
-                ),
+                "feedback": around.get(part.uid, {"records": 0, "bytes": 0}),
             }
         )
     return {
@@ -162,6 +160,18 @@ def _of_file(index: Index) -> dict[str, Any]:
         "max_parallelism": index.max_parallelism,
         "refers_to": index.files,
         "operators": operators,
+        "logs": [_of_log(log) for log in index.logs],
+    }
+
+
+def _of_log(log: ChannelLog) -> dict[str, Any]:
+    """What was on its way in one channel."""
+    return {
+        "channel": str(log.channel),
+        "records": sum(piece.count for piece in log.pieces),
+        "bytes": sum(piece.length for piece in log.pieces),
+        "pieces": len(log.pieces),
+        "in_other_files": sum(piece.file >= 0 for piece in log.pieces),
     }
 
 
@@ -199,6 +209,11 @@ def _file_lines(told: dict[str, Any]) -> Iterator[str]:
         yield f"  {operator['uid']}  {operator['name']}, {where}{finished}, {_size(operator['meta_bytes'])} not keyed"
         yield from _table_lines(operator["tables"])
         yield from _feedback_lines(operator["feedback"])
+    if told["logs"]:
+        yield "channels"
+    for log in told["logs"]:
+        older = f", {log['in_other_files']} of them in older files" if log["in_other_files"] else ""
+        yield f"  {log['channel']}: {log['records']} records, {_size(log['bytes'])}, {log['pieces']} pieces{older}"
     if told["refers_to"]:
         yield "refers to"
         yield from (f"  {name}" for name in told["refers_to"])

@@ -44,6 +44,26 @@ class ChannelId(NamedTuple):
         return f"e{self.edge}:{self.source}->{self.target}"
 
 
+class ChannelName(NamedTuple):
+    """What a channel is called in whatever outlives the plan: edges have numbers in one plan only."""
+
+    source: str
+    """The uid of the operator that sends."""
+    tag: str | None
+    """Its side output, or None."""
+    target: str
+    """The uid of the operator that receives."""
+    port: int
+    number: int
+    """Of several edges between the same two, in the order in which they were written: which one."""
+    source_subtask: int
+    target_subtask: int
+
+    def __str__(self) -> str:
+        side = "" if self.tag is None else f"/{self.tag}"
+        return f"{self.source}{side}[{self.source_subtask}] -> {self.target}:{self.port}[{self.target_subtask}]"
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A received frame: its header, read and checked, and its sections, not yet decoded."""

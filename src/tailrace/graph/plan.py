@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frames import ChannelId, ChannelName
 from tailrace.graph.graph import Graph, Node
 from tailrace.graph.loops import check_rounds, hoisted, lead_out, tails_of, time_begins
 from tailrace.graph.operators import Forward, Head, Partitioning, Rebalance, Rescale, Rounds
@@ -130,6 +130,16 @@ class Plan:
     def sources(self, edge: PlanEdge, target: int) -> list[int]:
         """The subtasks of the edge's source that may send to subtask `target`."""
         return [s for s in range(self.vertices[edge.source].parallelism) if target in self.targets(edge, s)]
+
+    def name_of(self, channel: ChannelId) -> ChannelName:
+        """What a channel is called in checkpoints, which outlive this plan: by the operators at its two ends."""
+        edge = self.edges[channel.edge]
+        place = edge.source_node, edge.tag, edge.port
+        alike = [e.id for e in self.edges_into(edge.target) if (e.source_node, e.tag, e.port) == place]
+        source, target = self.graph.node(edge.source_node), self.graph.node(self.vertices[edge.target].nodes[0])
+        return ChannelName(
+            source.uid, edge.tag, target.uid, edge.port, alike.index(edge.id), channel.source, channel.target
+        )
 
     def channels(self, edge: PlanEdge) -> Iterator[ChannelId]:
         """Every channel of an edge."""

@@ -1,14 +1,17 @@
 """The file of one worker and checkpoint: blocks of encoded state, then an index that says what they are.
 
-Layout. The header: magic `TRST`, version (u16 little-endian), 2 zero bytes. Then blocks, bytes as their encoders made
-them. Then the index (msgpack of `Index`). Then the footer: offset of the index (u64), its length (u64), its XXH64 (u64),
-magic `TRSE`. All integers little-endian. Each block carries its own XXH64 in the index. A reader that finds another
-version refuses the file; nothing in this module unpickles anything.
+Layout. The header: magic `TRST`, version (u16 little-endian), 2 zero bytes. Then blocks, and frames of records that were
+on their way, bytes as their encoders made them. Then the index (msgpack of `Index`). Then the footer: offset of the index
+(u64), its length (u64), its XXH64 (u64), magic `TRSE`. All integers little-endian. Each block and each frame carries its own
+XXH64 in the index. A reader that finds another version refuses the file; nothing in this module unpickles anything.
 
 State is laid out by key group. What a checkpoint knows of one key group of one operator is the *chain* of that group: an
 ordered list of files, the oldest first, of which the first holds the whole group (a *full* write) and the later ones
 what changed since. The index of a checkpoint's file holds the chain of every group of its subtasks, so a reader starts
 from it and opens the older files it names.
+
+Records that were on their way are laid out by channel: a *log* is a sequence of pieces, each of which is (a part of) one
+frame in this file or in that of an earlier checkpoint.
 """
 
 from __future__ import annotations
@@ -18,9 +21,15 @@ import struct
 import msgspec
 import xxhash
 
+from tailrace.elements.frames import ChannelName
 from tailrace.errors import CheckpointCorrupt
 
-VERSION = 1
+VERSION = 2
+"""That of a file that may hold logs. A reader that does not know them would leave them out."""
+WITHOUT_LOGS = 1
+"""That of any other one: an older tailrace can read it."""
+_FEEDBACK_PORT = 1
+"""The port of a loop's head at which what is fed back came in, in the dataflows of version 1."""
 _MAGIC = b"TRST"
 _END_MAGIC = b"TRSE"
 _HEADER = struct.Struct("<4sHxx")
@@ -63,6 +72,35 @@ class Placed(msgspec.Struct, frozen=True, array_like=True):
     checksum: int
 
 
+class LogPiece(msgspec.Struct, frozen=True, array_like=True):
+    """Some records of a log, in order: one frame (`elements.frames`) of whole records, each with its key group where it has
+    one, or a part of it."""
+
+    offset: int
+    length: int
+    checksum: int
+    """Of the whole frame."""
+    count: int
+    """How many records of it belong to the log."""
+    file: int = -1
+    """Where the frame is, as a position in `Index.files`; -1: in this file."""
+    start: int = 0
+    """How many records at its beginning do not belong to the log: they had been read."""
+    groups: tuple[int, int] | None = None
+    """Of the others only those of these key groups [first, last) do; None: all."""
+    round: int = 0
+    """The round that they wait for, in a loop in rounds; 0: none."""
+
+
+class ChannelLog(msgspec.Struct, omit_defaults=True):
+    """What was on its way in one channel: the checkpoint has it beside the state."""
+
+    channel: ChannelName
+    parallelism: int
+    """That of the operator that receives."""
+    pieces: list[LogPiece] = []
+
+
 class OperatorPart(msgspec.Struct, omit_defaults=True):
     """What one operator in one subtask has in this file."""
 
@@ -82,8 +120,8 @@ class OperatorPart(msgspec.Struct, omit_defaults=True):
     chains: dict[int, list[int]] = {}
     """Key group -> the files that hold it, as positions in `Index.files`, oldest first. Groups without state are absent."""
     feedback: list[BlockRef] = []
-    """What was on its way around a loop, in its head: one frame of records each (`elements.frames`), in order. each record
-    carries its own key group. `table` is 0; `group` is the round that they wait for, in a loop in rounds, else 0."""
+    """In files of version 1 only: what was on its way around a loop, in its head. `read_index` makes a log of it. `table` is
+    0, and `group` is the round that the records wait for, in a loop in rounds, else 0."""
 
 
 class Index(msgspec.Struct, omit_defaults=True):
@@ -98,6 +136,8 @@ class Index(msgspec.Struct, omit_defaults=True):
     """Names of files, relative to the checkpoint folder of the job; the chains refer to them. This file's own name is
     among them where a chain needs it."""
     operators: list[OperatorPart] = []
+    logs: list[ChannelLog] = []
+    """Those of the channels that this worker reads, in the order in which they are to be restored."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -109,9 +149,9 @@ def checksum(data: bytes | memoryview) -> int:
     return xxhash.xxh64_intdigest(data)
 
 
-def header() -> bytes:
-    """How every file starts."""
-    return _HEADER.pack(_MAGIC, VERSION)
+def header(logs: bool = False) -> bytes:
+    """How a file starts; `logs`: whether it may hold some."""
+    return _HEADER.pack(_MAGIC, VERSION if logs else WITHOUT_LOGS)
 
 
 def tail(index: Index, offset: int) -> bytes:
@@ -125,8 +165,10 @@ def check_header(data: bytes, name: str) -> None:
     if len(data) < HEADER_SIZE or data[:4] != _MAGIC:
         raise CheckpointCorrupt(f"{name} is no state file of tailrace: it starts with {data[:4]!r}")
     version = _HEADER.unpack(data[:HEADER_SIZE])[1]
-    if version != VERSION:
-        raise CheckpointCorrupt(f"{name} is a state file of version {version}; this tailrace reads version {VERSION}")
+    if not WITHOUT_LOGS <= version <= VERSION:
+        raise CheckpointCorrupt(
+            f"{name} is a state file of version {version}; this tailrace reads versions {WITHOUT_LOGS} to {VERSION}"
+        )
 
 
 def index_place(footer: bytes, size: int, name: str) -> tuple[int, int, int]:
@@ -145,12 +187,24 @@ def read_index(data: bytes | memoryview, expected: int, name: str) -> Index:
     if checksum(data) != expected:
         raise CheckpointCorrupt(f"{name} is damaged: the checksum of its index does not match")
     try:
-        return _decoder.decode(data)
+        index = _decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise CheckpointCorrupt(f"{name}: its index cannot be read: {error}") from error
+    for part in index.operators:
+        if part.feedback:
+            index.logs.append(_feedback_of_version_1(part))
+    return index
 
 
-def check_block(data: bytes | memoryview, block: BlockRef, name: str) -> None:
+def _feedback_of_version_1(part: OperatorPart) -> ChannelLog:
+    """Which tail had fed it was not said then; it was the one in the same subtask."""
+    pieces = [LogPiece(one.offset, one.length, one.checksum, one.count, round=one.group) for one in part.feedback]
+    channel = ChannelName("", None, part.uid, _FEEDBACK_PORT, 0, part.subtask, part.subtask)
+    part.feedback = []
+    return ChannelLog(channel, part.parallelism, pieces)
+
+
+def check_block(data: bytes | memoryview, block: BlockRef | LogPiece, name: str) -> None:
     """Raises `CheckpointCorrupt` for bytes that are not the block's."""
     if len(data) != block.length or checksum(data) != block.checksum:
         raise CheckpointCorrupt(

@@ -1,10 +1,12 @@
-"""What comes out of a checkpoint's files, in the order in which it is to be taken: of each file first the metas and tables
-of its operators, then blocks, the oldest first; chains where the next checkpoint may refer to the same files."""
+"""What comes out of a checkpoint's files, in the order in which it is to be taken: of each file first what was on its way,
+then the metas and tables of its operators; then blocks, the oldest first; chains where the next checkpoint may refer to
+the same files."""
 
 from __future__ import annotations
 
 import msgspec
 
+from tailrace.elements.frames import ChannelName
 from tailrace.state.format import TableInfo
 
 
@@ -42,17 +44,26 @@ class ChainsOf(msgspec.Struct, frozen=True, tag=True):
     chains: dict[int, tuple[str, ...]]
 
 
-class FeedbackOf(msgspec.Struct, frozen=True, tag=True):
-    """Records that were on their way around a loop, as one old subtask of its head had them."""
+class LogOf(msgspec.Struct, frozen=True, tag=True):
+    """Records that were on their way in one old channel: a piece of its log."""
 
-    uid: str
-    subtask: int
+    channel: ChannelName
     parallelism: int
-    round: int
-    """The round that they wait for, in a loop in rounds; 0: none."""
+    """That of the operator that was to receive them."""
     count: int
     data: memoryview
     """One frame."""
+    start: int = 0
+    """How many records at its beginning do not belong to the log."""
+    groups: tuple[int, int] | None = None
+    """Of the others only those of these key groups [first, last) do; None: all."""
+    round: int = 0
+    """The round that they wait for, in a loop in rounds; 0: none."""
+
+    @property
+    def uid(self) -> str:
+        """The operator that was to receive them."""
+        return self.channel.target
 
 
-Part = MetaOf | TablesOf | BlockOf | ChainsOf | FeedbackOf
+Part = MetaOf | TablesOf | BlockOf | ChainsOf | LogOf

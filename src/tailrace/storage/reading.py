@@ -10,7 +10,9 @@ from tailrace.state.format import (
     FOOTER_SIZE,
     HEADER_SIZE,
     BlockRef,
+    ChannelLog,
     Index,
+    LogPiece,
     OperatorPart,
     Placed,
     check_block,
@@ -20,7 +22,7 @@ from tailrace.state.format import (
     read_index,
 )
 from tailrace.state.manifest import Manifest
-from tailrace.state.parts import BlockOf, ChainsOf, FeedbackOf, MetaOf, Part, TablesOf
+from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, Part, TablesOf
 
 _RANGE = 4 << 20
 """Blocks that lie next to each other are read together, up to about so many bytes."""
@@ -71,9 +73,11 @@ def read_state(store: Readable, manifest: Manifest, wanted: Mapping[str, tuple[i
     first: dict[str, list[tuple[str, int]]] = {}
     """File -> key groups whose chain begins there."""
     for file, index in list(indexes.items()):
+        for log in index.logs:
+            if log.channel.target in wanted:
+                yield from _log(store, file, index, log)
         for part in index.operators:
             if part.uid in wanted:
-                yield from _feedback(store, file, part, wanted[part.uid])
                 yield MetaOf(part.uid, part.subtask, part.parallelism, part.finished, part.meta)
                 yield TablesOf(part.uid, part.tables)
                 chains = _chains(index, part, wanted[part.uid])
@@ -95,12 +99,22 @@ def read_state(store: Readable, manifest: Manifest, wanted: Mapping[str, tuple[i
         yield from _blocks(store, name, indexes[name], needed[name])
 
 
-def _feedback(store: Readable, name: str, part: OperatorPart, groups: tuple[int, int]) -> Iterator[Part]:
-    """What was on its way around a loop. Its reader knows which of it is its own."""
-    for block in part.feedback:
-        data = store.read_range(name, block.offset, block.length)
-        check_block(data, block, name)
-        yield FeedbackOf(part.uid, part.subtask, part.parallelism, block.group, block.count, memoryview(data))
+def _log(store: Readable, name: str, index: Index, log: ChannelLog) -> Iterator[Part]:
+    """What was on its way in one channel. Its reader knows which of it is its own."""
+    for piece in log.pieces:
+        file = _file_of(piece, name, index)
+        try:
+            data = store.read_range(file, piece.offset, piece.length)
+        except FileNotFoundError as error:
+            raise CheckpointCorrupt(f"{file} is missing, and the checkpoint needs it") from error
+        check_block(data, piece, file)
+        yield LogOf(log.channel, log.parallelism, piece.count, memoryview(data), piece.start, piece.groups, piece.round)
+
+
+def _file_of(piece: LogPiece, name: str, index: Index) -> str:
+    if piece.file >= len(index.files):
+        raise CheckpointCorrupt(f"{name} is damaged: a log refers to file {piece.file} of {len(index.files)}")
+    return name if piece.file < 0 else index.files[piece.file]
 
 
 def _chains(index: Index, part: OperatorPart, groups: tuple[int, int]) -> dict[int, tuple[str, ...]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tailrace.protocol.snapshot import Ack, SubtaskAck, Transaction
-from tailrace.state.format import Index, OperatorPart, Placed
+from tailrace.state.format import ChannelLog, Index, Placed
 from tailrace.task.logs import Recording
 from tailrace.task.machine import Task
 from tailrace.task.services import Services
@@ -51,8 +51,8 @@ class _Pending:
     prepared: list[Transaction] = field(default_factory=list)
     inline: int = 0
     """Bytes of what sinks prepared that go into the ack."""
-    logs: list[tuple[Recording, OperatorPart]] = field(default_factory=list)
-    """Where records are logged whose log of the checkpoint is not in the file yet."""
+    logs: list[tuple[ChannelLog, Recording]] = field(default_factory=list)
+    """Channels whose log of the checkpoint is not in the file yet, with where it is."""
     inflight: int = 0
     """Bytes of such logs."""
     sealed_at: int | None = None
@@ -70,6 +70,8 @@ class WorkerCheckpoints:
         self._epoch = epoch
         self._services = services
         self._tasks = tasks
+        self._logs = any(operator.recordings() for task in tasks for operator in task.chain.operators)
+        """Whether there may be logs in the files."""
         self._pending: dict[int, _Pending] = {}
 
     def name(self, checkpoint: int) -> str:
@@ -97,7 +99,7 @@ class WorkerCheckpoints:
     def _begin(self, checkpoint: int) -> _Pending:
         services = self._services
         index = Index(services.job, services.incarnation, checkpoint, self._slot, services.max_parallelism)
-        return _Pending(FileBuilder(self.name(checkpoint), index), {task.vertex.id for task in self._tasks})
+        return _Pending(FileBuilder(self.name(checkpoint), index, self._logs), {task.vertex.id for task in self._tasks})
 
     def _take(self, task: Task, pending: _Pending) -> None:
         """Everything of a task is there."""
@@ -133,24 +135,24 @@ class WorkerCheckpoints:
         """Whether a log is complete, and is to be encoded."""
         return any(self._next_log(number) is not None for number in self._pending)
 
-    def _next_log(self, checkpoint: int) -> tuple[Recording, OperatorPart] | None:
+    def _next_log(self, checkpoint: int) -> tuple[ChannelLog, Recording] | None:
         logs = self._pending[checkpoint].logs
-        return next((log for log in logs if log[0].complete(checkpoint)), None)
+        return next((log for log in logs if log[1].complete(checkpoint)), None)
 
     def encode_logs(self, limit: int, now: int) -> list[WriteState | DropState]:
         """Encodes about `limit` more records of the oldest log that is complete."""
         for checkpoint, pending in self._pending.items():
-            log = self._next_log(checkpoint)
-            if log is None:
+            found = self._next_log(checkpoint)
+            if found is None:
                 continue
-            recording, part = log
+            log, recording = found
             frames, done = recording.encode(checkpoint, limit)
             for frame in frames:
-                pending.builder.add_feedback(part, frame)
+                pending.builder.add_frame(log, frame)
                 pending.inflight += len(frame.data)
             if done:
                 recording.discard(checkpoint)
-                pending.logs.remove(log)
+                pending.logs.remove(found)
             return self._write(checkpoint, pending, now)
         return []
 

@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+
 from tailrace.elements.batches import Columns, Rows, concat, joinable
 from tailrace.elements.frames import Frame, decode
 from tailrace.errors import CheckpointCorrupt, InternalError, ProtocolViolation
+from tailrace.state.parts import LogOf
 from tailrace.task.spilling import FRAME_BYTES, FRAME_RECORDS, Item, Shelf, framed
 
 _T = TypeVar("_T")
@@ -55,6 +58,30 @@ def _read(ask: Callable[[Frame], _T], data: bytes, what: str) -> _T:
 def log_frame(batch: Rows | Columns, round: int, who: str, subtask: int) -> LogFrame:
     """A batch as one frame of a log. Raises `UserCodeError` for a record that cannot be pickled."""
     return LogFrame(round, len(batch), framed(batch, who, subtask, "go into a checkpoint"))
+
+
+def restored_frame(part: LogOf, who: str, subtask: int) -> LogFrame:
+    """What a checkpoint says of one frame: all of its records, or those from some record on, or of some key groups only.
+    Raises `CheckpointCorrupt` where the frame does not hold them."""
+    whole = LogFrame(part.round, part.count, bytes(part.data))
+    if not part.start and part.groups is None:
+        return whole
+    what = f"the log of {part.channel}"
+    batch = whole.batch(what)
+    batch = batch.slice(min(part.start, len(batch)), len(batch))
+    if part.groups is not None:
+        batch = _of_groups(batch, part.groups, what)
+    if len(batch) != part.count:
+        raise CheckpointCorrupt(f"{what} holds {len(batch)} records where {part.count} should be")
+    return log_frame(batch, part.round, who, subtask)
+
+
+def _of_groups(batch: Rows | Columns, groups: tuple[int, int], what: str) -> Rows | Columns:
+    if batch.groups is None:
+        raise CheckpointCorrupt(f"{what}: records of key groups {groups} are wanted, and the frame does not say theirs")
+    wanted = (batch.groups >= groups[0]) & (batch.groups < groups[1])
+    parts: dict[int, Rows | Columns] = dict(batch.partition(wanted.astype(np.int64), 2))
+    return parts.get(1, batch.slice(0, 0))
 
 
 class Log:

@@ -8,8 +8,8 @@ from tailrace.graph.operators import Head
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.state.manifest import Manifest
-from tailrace.state.parts import BlockOf, ChainsOf, FeedbackOf, MetaOf, Part
-from tailrace.task.logs import LogFrame
+from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, Part
+from tailrace.task.logs import restored_frame
 from tailrace.task.machine import Task
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.schemas import restore_schema
@@ -53,8 +53,9 @@ class Restorer:
         elif isinstance(part, BlockOf):
             if operator.backend is not None:
                 operator.backend.apply(part.table, part.group, part.data)
-        elif isinstance(part, FeedbackOf):
-            operator.restore_log(part.subtask, part.parallelism, LogFrame(part.round, part.count, bytes(part.data)))
+        elif isinstance(part, LogOf):
+            frame = restored_frame(part, operator.node.name, operator.ctx.subtask)
+            operator.restore_log(part.channel, part.parallelism, frame)
         elif isinstance(part, ChainsOf) and self.own:
             operator.chains.confirmed.update(part.chains)
 

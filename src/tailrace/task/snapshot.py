@@ -6,9 +6,10 @@ from collections import deque
 
 import msgspec
 
+from tailrace.errors import InternalError
 from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
 from tailrace.state.backend import Block
-from tailrace.state.format import BlockRef, Index, OperatorPart, Placed, checksum, header, tail
+from tailrace.state.format import BlockRef, ChannelLog, Index, LogPiece, OperatorPart, Placed, checksum, header, tail
 from tailrace.task.chain import Chain
 from tailrace.task.logs import LogFrame, Recording
 from tailrace.task.operators.base import OperatorTask
@@ -60,8 +61,8 @@ class TaskSnapshot:
         self._acks: list[OperatorAck] = []
         self._todo: deque[tuple[OperatorTask, OperatorPart]] = deque()
         self.operators: list[tuple[OperatorTask, OperatorPart]] = []
-        self.recordings: list[tuple[Recording, OperatorPart]] = []
-        """Where the records are logged that were on their way, each with the operator that they were on their way to."""
+        self.recordings: list[tuple[ChannelLog, Recording]] = []
+        """The channels whose records belong to the checkpoint as well, with where they are logged."""
         for i, operator in enumerate(chain.operators):
             self._freeze(operator, chain.reached[i])
 
@@ -83,7 +84,7 @@ class TaskSnapshot:
         part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables)
         self.parts.append(part)
         self.operators.append((operator, part))
-        self.recordings.extend((recording, part) for recording in operator.recordings())
+        self.recordings += operator.recordings()
         if backend is not None:
             self._todo.append((operator, part))
         stateful = data is not None or (backend is not None and backend.entries() > 0)
@@ -117,14 +118,16 @@ class TaskSnapshot:
 class FileBuilder:
     """The one file of a worker and checkpoint, as it grows: what to append, and in the end the index."""
 
-    def __init__(self, name: str, index: Index) -> None:
+    def __init__(self, name: str, index: Index, logs: bool = False) -> None:
+        """`logs`: whether there may be some, which is said at the very beginning."""
         self.name = name
         self.index = index
+        self._logs = logs
         self.offset = 0
         self._files: dict[str, int] = {}
         self.fresh: list[bytes] = []
         """To be written next."""
-        self._append(header())
+        self._append(header(logs))
 
     def _append(self, data: bytes) -> None:
         self.fresh.append(data)
@@ -137,10 +140,14 @@ class FileBuilder:
         )
         self._append(block.data)
 
-    def add_feedback(self, part: OperatorPart, frame: LogFrame) -> None:
-        """A frame of what is on its way around a loop."""
+    def add_frame(self, log: ChannelLog, frame: LogFrame) -> None:
+        """The next frame of a log."""
+        if not self._logs:
+            raise InternalError(f"{self.name} was begun as a file without logs, and {log.channel} has one")
+        if not log.pieces:
+            self.index.logs.append(log)
         data = frame.data
-        part.feedback.append(BlockRef(0, frame.round, self.offset, len(data), checksum(data), frame.count))
+        log.pieces.append(LogPiece(self.offset, len(data), checksum(data), frame.count, round=frame.round))
         self._append(data)
 
     def add_prepared(self, data: bytes) -> Placed:

@@ -69,8 +69,8 @@ class LoopFiles(WatchedFiles):
         held: Counter[str] = Counter()
         for file in manifest.files:
             if file.name in self.contents:
-                for part in load_index(self, file.name).operators:
-                    held[part.uid] += sum(block.count for block in part.feedback)
+                for log in load_index(self, file.name).logs:
+                    held[log.channel.target] += sum(piece.count for piece in log.pieces)
         return {uid: count for uid, count in held.items() if count}
 
 

@@ -21,7 +21,7 @@ from tailrace.errors import TailraceError
 from tailrace.state.codecs import unpack
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.manifest import Manifest, decode_manifest
-from tailrace.state.parts import BlockOf, FeedbackOf, MetaOf
+from tailrace.state.parts import BlockOf, LogOf, MetaOf
 from tailrace.storage.reading import own_indexes, read_state
 from tailrace.storage.slots import holds_manifest
 from tailrace.task.snapshot import TaskSnapshot, read_meta
@@ -142,7 +142,7 @@ def content(files: WatchedFiles, manifest: Manifest) -> Mapping[Place, Entries]:
                 entries[plain_key(key)] = decode(single)
         elif isinstance(part, MetaOf) and part.data is not None:
             read_meta(part.data)
-        elif isinstance(part, FeedbackOf):
+        elif isinstance(part, LogOf):
             decode_frame(bytes(part.data))
     return found
 

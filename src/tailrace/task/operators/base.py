@@ -12,11 +12,13 @@ from typing import Any, Literal
 from tailrace.api.functions import Function
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.columns.schemas import OneSchema
+from tailrace.elements.frames import ChannelName
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import Backend, MetaPart
+from tailrace.state.format import ChannelLog
 from tailrace.task.chains import GroupChains
 from tailrace.task.context import OperatorContext
 from tailrace.task.logs import LogFrame, Recording
@@ -139,16 +141,17 @@ class OperatorTask:
         the checkpoint that had it first."""
         return []
 
-    def recordings(self) -> list[Recording]:
-        """After `snapshot(checkpoint)`: where the records are logged that are on their way to it, and that the checkpoint
-        holds as well. Each has a log of the checkpoint, which the worker encodes when it is complete."""
+    def recordings(self) -> list[tuple[ChannelLog, Recording]]:
+        """The channels into it whose records checkpoints hold as well: what a file is to say of each, still without pieces;
+        and where its records are logged, from `snapshot(checkpoint)` on."""
         return []
 
-    def restore_log(self, subtask: int, parallelism: int, frame: LogFrame) -> None:
-        """Before `open`: records that were on their way to an old subtask of this operator. They come in the order of
-        subtasks, and those of each in order."""
+    def restore_log(self, channel: ChannelName, parallelism: int, frame: LogFrame) -> None:
+        """Before `open`: records that were on their way to an old subtask of this operator, which had that parallelism. They
+        come in the order of those subtasks, and those of each channel in order."""
         raise IncompatibleState(
-            f"the checkpoint holds records on their way to {self.node.name!r}, which was a loop then and is none now"
+            f"the checkpoint holds {frame.count} records on their way to {self.node.name!r} (channel {channel}), and in "
+            f"this dataflow nothing can take them; start from a checkpoint that holds none, or the dataflow as it was"
         )
 
     def logs_restored(self) -> None:

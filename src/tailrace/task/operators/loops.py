@@ -11,11 +11,13 @@ from typing import Any
 
 import msgspec
 
+from tailrace.elements.frames import ChannelName
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import FEEDBACK, MARKERS, Enter, Head, Judge, Leave, Loop, Tail
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
+from tailrace.state.format import ChannelLog
 from tailrace.task.context import OperatorContext
 from tailrace.task.logs import LogFrame, Recording
 from tailrace.task.operators.base import OperatorTask
@@ -56,6 +58,8 @@ class HeadTask(OperatorTask):
         self.queue = ctx.services.feedback_of(loop, ctx.subtask)
         self.redistribution = Redistribution([], node.name, ctx.subtask, ctx.parallelism, ctx.services)
         """How feedback finds its subtask, as `planned` finds out."""
+        self.channel = ChannelName("", None, node.uid, FEEDBACK_PORT, 0, ctx.subtask, ctx.subtask)
+        """What checkpoints call the way from the tail, which `planned` finds."""
         self.over = False
         """Whether the loop has ended: nothing comes back any more."""
         self.fed = False
@@ -81,6 +85,7 @@ class HeadTask(OperatorTask):
         edges = [edge.partitioning for node in tails or [self.node] for edge in node.inputs if edge.tag != MARKERS]
         ctx = self.ctx
         self.redistribution = Redistribution(edges, self.node.name, ctx.subtask, ctx.parallelism, ctx.services)
+        self.channel = self.channel._replace(source=tails[0].uid if tails else "")
 
     def process(self, batch: Any, port: int) -> None:
         if port == FEEDBACK_PORT:
@@ -139,8 +144,8 @@ class HeadTask(OperatorTask):
         self.queue.cut(checkpoint)
         return _encoder.encode(HeadState(self.fed, self.round, self.round_over, self.stopped))
 
-    def recordings(self) -> list[Recording]:
-        return [self.queue.logs]
+    def recordings(self) -> list[tuple[ChannelLog, Recording]]:
+        return [(ChannelLog(self.channel, self.ctx.parallelism), self.queue.logs)]
 
     def abort(self, checkpoint: int) -> None:
         self.queue.logs.discard(checkpoint)
@@ -156,9 +161,11 @@ class HeadTask(OperatorTask):
     def start_anew(self) -> None:
         self.round, self.round_over, self.stopped = 0, False, False
 
-    def restore_log(self, subtask: int, parallelism: int, frame: LogFrame) -> None:
+    def restore_log(self, channel: ChannelName, parallelism: int, frame: LogFrame) -> None:
         """What is another subtask's now is not kept, and the rest goes to the disk where memory is short."""
-        mine = self.redistribution.mine(subtask, parallelism, frame)
+        if channel.port != FEEDBACK_PORT:
+            super().restore_log(channel, parallelism, frame)
+        mine = self.redistribution.mine(channel.target_subtask, parallelism, frame)
         if self.loop.rounds is None:
             self.queue.restored(mine)
         else:
