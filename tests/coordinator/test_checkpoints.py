@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from tailrace.coordinator.checkpoints import HISTORY, Checkpoints, CheckpointSettings
+from tailrace.coordinator.marks import Marks
 from tailrace.protocol.snapshot import Ack, OperatorAck, SubtaskAck, Transaction
 from tailrace.state.format import TableInfo
-from tailrace.state.manifest import Prepared
+from tailrace.state.manifest import Manifest, Prepared
 
 S = 1_000_000
 _POINTER = "1/0.manifest"
@@ -21,10 +22,12 @@ class Books:
 
     def __init__(self, slots: int = 2, **settings: Any) -> None:
         self.books = Checkpoints(CheckpointSettings(**settings), "job", "run", slots, 128)
+        self.books.clock_offset = 5
+        self.marks = Marks()
         self.slots = slots
 
     def trigger(self, now: int = 0, final: bool = False) -> int:
-        return self.books.trigger(now, now + 5, final)
+        return self.books.trigger(now, final)
 
     def ack(self, number: int, older: list[str] | None = None, prepared: tuple[bytes, ...] = ()) -> None:
         for slot in range(self.slots):
@@ -35,11 +38,23 @@ class Books:
         ready = self.books.ready()
         assert ready is not None and ready.id == number
         ready.committing = True
-        manifest = self.books.manifest(ready, 1)
-        return self.books.committed(number, manifest, path(number), f"url/{path(number)}", now)
+        manifest = self.manifest()
+        self.marks.made(number)
+        complete = self.books.committed(number, manifest, path(number), f"url/{path(number)}", now)
+        self.marks.committed(number, complete.fresh)
+        self.marks.adopt(manifest, path(number))
+        return complete
+
+    def manifest(self) -> Manifest:
+        ready = next(one for one in self.books.pending.values() if len(one.acks) == self.slots)
+        return self.books.manifest(ready, self.unpublished, 1)
+
+    @property
+    def unpublished(self) -> list[Prepared]:
+        return [one for _, one in self.marks.unpublished]
 
     def surplus(self) -> list[str]:
-        return [name for name in self.books.surplus() if name != _POINTER]
+        return [name for name in self.books.surplus(self.marks.unmarked) if name != _POINTER]
 
     def complete(self, older: list[str] | None = None, prepared: tuple[bytes, ...] = (), now: int = 0) -> int:
         number = self.trigger(now)
@@ -199,7 +214,7 @@ def test_the_manifest_says_what_there_is() -> None:
         )
     ready = b.books.ready()
     assert ready is not None
-    manifest = b.books.manifest(ready, 4)
+    manifest = b.books.manifest(ready, [], 4)
     assert (manifest.job, manifest.run_id, manifest.incarnation, manifest.checkpoint) == ("job", "run", 4, 1)
     assert (manifest.timestamp, manifest.slots, manifest.max_parallelism, manifest.final) == (7 * S + 5, 2, 128, True)
     assert [(one.slot, one.name, one.size) for one in manifest.files] == [(0, file(1), 500), (1, file(1, 1), 501)]
@@ -255,17 +270,15 @@ def test_what_was_prepared_goes_with_every_manifest_until_it_is_published() -> N
     b.complete(prepared=(b"a",))
     number = b.trigger()
     b.ack(number, prepared=(b"b",))
-    ready = b.books.ready()
-    assert ready is not None
-    assert [one.data for one in b.books.manifest(ready, 1).prepared] == [b"a", b"b"]
+    assert [one.data for one in b.manifest().prepared] == [b"a", b"b"]
     b.commit(number)
-    assert [(n, one.data) for n, one in b.books.unpublished] == [(1, b"a"), (2, b"b")]
-    b.books.published(1)
-    assert [(n, one.data) for n, one in b.books.unpublished] == [(2, b"b")]
+    assert [(n, one.data) for n, one in b.marks.unpublished] == [(1, b"a"), (2, b"b")]
+    b.marks.published(1)
+    assert [(n, one.data) for n, one in b.marks.unpublished] == [(2, b"b")]
     b.complete()
-    assert [(n, one.data) for n, one in b.books.unpublished] == [(2, b"b")]
-    b.books.published(2)
-    assert b.books.unpublished == []
+    assert [(n, one.data) for n, one in b.marks.unpublished] == [(2, b"b")]
+    b.marks.published(2)
+    assert b.marks.unpublished == []
 
 
 # Files.
@@ -299,15 +312,15 @@ def test_pointers_go_when_there_is_a_manifest_behind_them() -> None:
     incarnation follows none. Who claims looks at the last slot that is taken, so nobody needs it any more."""
     b = Books(keep=5)
     b.complete()
-    assert b.books.surplus() == ["1/0.manifest"]
+    assert b.books.surplus(()) == ["1/0.manifest"]
     b.complete()
-    assert b.books.surplus() == []
+    assert b.books.surplus(()) == []
     for _ in range(3):
         b.books.abort(b.trigger(), "why", 0)
     b.complete()
-    assert b.books.surplus() == ["1/3.manifest"]
+    assert b.books.surplus(()) == ["1/3.manifest"]
     b.complete()
-    assert b.books.surplus() == [] and b.books.last == 7
+    assert b.books.surplus(()) == [] and b.books.last == 7
 
 
 def test_what_one_under_way_may_build_on_stays() -> None:
@@ -346,7 +359,7 @@ def test_what_an_ack_refers_to_stays_while_its_checkpoint_is_pending() -> None:
     assert b.surplus() == [], "3 may yet refer to what 1 has"
     assert b.trigger() == 4
     late = Ack(4, file(4, 1), 100, [file(1, 1)])
-    assert b.books.gone(late) == []
+    assert b.books.refused(1, late) is None
     b.books.ack(1, late)
     b.books.ack(0, Ack(3, file(3), 100, [file(2)]))
     b.commit(3)
@@ -376,8 +389,10 @@ def test_what_builds_on_a_deleted_file_is_noticed() -> None:
     b.complete()
     b.complete()
     assert b.surplus() == files(1)
-    assert b.books.gone(Ack(3, file(3), 1, [file(2), file(1)])) == [file(1)]
-    assert b.books.gone(Ack(3, file(3), 1, [file(2)])) == []
+    assert b.trigger() == 3
+    refused = b.books.refused(0, Ack(3, file(3), 1, [file(2), file(1)]))
+    assert refused == f"worker 0 builds on {file(1)}, which is deleted"
+    assert b.books.refused(0, Ack(3, file(3), 1, [file(2)])) is None
 
 
 def test_files_of_another_run_are_nobodys_to_delete() -> None:
@@ -393,9 +408,7 @@ def test_a_checkpoint_found_after_a_restart_is_kept_like_any_other() -> None:
     b.complete()
     number = b.trigger()
     b.ack(number)
-    ready = b.books.ready()
-    assert ready is not None
-    manifest = b.books.manifest(ready, 1)
+    manifest = b.manifest()
     b.books.abort(number, "why", 0)  # nobody heard that it was written
     b.books.adopt(manifest, path(number))
     assert b.surplus() == files(1) and b.books.needed == files(2)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from tailrace.coordinator.actions import Delete, MarkPublished
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
+from tailrace.coordinator.durability import Durability
+from tailrace.coordinator.origin import NOTHING, Origin
 from tailrace.coordinator.publishing import PART_BYTES, Publications
-from tailrace.protocol.deployment import Publish, Settled
+from tailrace.protocol.deployment import Publish, Published, Settled
 from tailrace.protocol.snapshot import Ack, Transaction
 from tailrace.state.format import Placed
-from tailrace.state.manifest import Prepared
+from tailrace.state.manifest import Manifest, Prepared, decode_manifest
 
 
 def placed(size: int, file: str = "1/chk-1/w0-1.state") -> Placed:
@@ -60,48 +65,66 @@ def test_the_worker_is_told_once_what_is_settled() -> None:
     assert one.settle() == Settled(3, True)
 
 
+class Store:
+    """The books of a job with one worker, and a storage that does what it is asked for."""
+
+    def __init__(self) -> None:
+        checkpoints = Checkpoints(CheckpointSettings(keep=1), "job", "run", 1, 128)
+        self.books = Durability("job", "run", 1, checkpoints, Origin("job", "run", "", NOTHING))
+        self.deleted: list[str] = []
+        self.marks: list[str] = []
+        """What was to be marked."""
+
+    def complete(self, *prepared: Transaction) -> Manifest:
+        """A checkpoint, from its trigger to its commit."""
+        (told,) = self.books._trigger(0, False)
+        number = told.message.checkpoint
+        ack = Ack(number, f"1/chk-{number}/w0-1.state", 10, prepared=list(prepared))
+        (commit,) = self.books.ack(0, ack, 0, running=True)
+        self.told(self.books.committed(number, f"1/{number}.manifest", "url", 0, running=True)[0])
+        return decode_manifest(commit.data, "manifest")
+
+    def published(self, number: int) -> None:
+        """The worker has published everything up to this checkpoint."""
+        for one in range(1, number + 1):
+            self.told(self.books.output.published(Published(one)) or [])
+
+    def told(self, decided: list[Any]) -> None:
+        self.marks += [one.path for one in decided if isinstance(one, MarkPublished)]
+        self.deleted += [name for one in decided if isinstance(one, Delete) for name in one.names]
+
+
 def test_a_file_with_prepared_output_stays_as_long_as_that_may_be_asked_for() -> None:
     """The first checkpoint's file holds what a sink prepared; it is not visible when the second manifest is made, which
     therefore names that file. With keep=1 both manifests go once they are marked, and so does the file."""
-    books = Checkpoints(CheckpointSettings(keep=1), "job", "run", 1, 128)
-    file = "1/chk-1/w0-1.state"
-
-    def complete(*prepared: Transaction) -> list[str]:
-        number = books.trigger(0, 0, False)
-        books.ack(0, Ack(number, f"1/chk-{number}/w0-1.state", 10, prepared=list(prepared)))
-        ready = books.ready()
-        assert ready is not None
-        manifest = books.manifest(ready, 1)
-        assert (file in manifest.older) == (number == 2)
-        books.committed(number, manifest, f"1/{number}.manifest", "url", 0)
-        return books.surplus()
-
-    assert complete(Transaction("sink", placed(70_000), 1)) == ["1/0.manifest"], "a pointer"
-    assert file not in complete()
-    for path in books.published(2):
-        books.marked(path)
-    assert file in complete()
+    store, file = Store(), "1/chk-1/w0-1.state"
+    assert file not in store.complete(Transaction("sink", placed(70_000), 1)).older
+    assert store.deleted == ["1/0.manifest"], "a pointer"
+    assert file in store.complete().older
+    store.published(2)
+    for path in store.marks:
+        store.told(store.books.marked(path))
+    assert file not in store.deleted
+    assert file not in store.complete().older
+    assert file in store.deleted
 
 
 def test_a_manifest_that_is_not_marked_is_not_given_up() -> None:
     """Whoever starts from it asks for its output, and a manifest that is to be deleted may be there for long: as long as a
     checkpoint under way builds on it, or where the storage does not delete it. If it counted as deleted, sinks would forget
     that its output was visible, and a start from it would take files that readers have taken away for lost."""
-    books = Checkpoints(CheckpointSettings(keep=1), "job", "run", 1, 128)
-
-    def complete(number: int) -> list[str]:
-        books.trigger(0, 0, False)
-        books.ack(0, Ack(number, f"1/chk-{number}/w0-1.state", 10, prepared=[Transaction("sink", b"x", number)]))
-        ready = books.ready()
-        assert ready is not None
-        books.committed(number, books.manifest(ready, 1), f"1/{number}.manifest", "url", 0)
-        return [name for name in books.surplus() if name != "1/0.manifest"]  # a pointer
-
-    assert complete(1) == [] and complete(2) == []
-    assert books.published(2) == ["1/1.manifest", "1/2.manifest"]
-    books.marked("1/2.manifest")
-    books.not_marked("1/1.manifest")
-    assert complete(3) == [] and books.settled(2) == 0
-    assert books.published(3) == ["1/1.manifest", "1/3.manifest"]
-    books.marked("1/1.manifest")
-    assert {"1/1.manifest", "1/2.manifest"} <= set(complete(4)) and books.settled(2) == 2
+    store = Store()
+    books, pointer = store.books, ["1/0.manifest"]
+    for number in (1, 2):
+        store.complete(Transaction("sink", b"x", number))
+    store.published(2)
+    assert store.marks == ["1/1.manifest", "1/2.manifest"]
+    store.told(books.marked("1/2.manifest"))
+    books.output.not_marked("1/1.manifest")
+    store.complete(Transaction("sink", b"x", 3))
+    assert store.deleted == pointer and books.output._marks.settled(2) == 0
+    store.published(3)
+    assert store.marks[2:] == ["1/1.manifest", "1/3.manifest"]
+    store.told(books.marked("1/1.manifest"))
+    store.complete(Transaction("sink", b"x", 4))
+    assert {"1/1.manifest", "1/2.manifest"} <= set(store.deleted) and books.output._marks.settled(2) == 2

@@ -29,6 +29,7 @@ from tailrace.coordinator.failures import storage_failure
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.origin import StartFrom
 from tailrace.coordinator.restarts import Fixed, Strategy
 from tailrace.errors import CheckpointsRemoved
 from tailrace.protocol.deployment import (
@@ -84,11 +85,7 @@ class Job:
             run_id="run",
             checkpoints=CheckpointSettings(**settings, origin="here") if checkpoints else None,
             restarts=restarts if restarts is not None else Fixed(3, PAUSE * SECOND),
-            origin=start_from,
-            origin_folder=folder,
-            origin_path=path,
-            origin_before=before,
-            spare_origin=spare_origin,
+            start_from=StartFrom(start_from, folder, path, before, spare_origin),
             abandoned=abandoned,
         )
         self.now = 100 * SECOND
@@ -184,7 +181,7 @@ class Job:
         """A worker's function fails, and all that is needed for the next deployment comes."""
         self.says(0, Failed(FailureKind.USER, "it broke"))
         self.claimed(self.machine.incarnation + 1)
-        self.all_say(WasReset(self.machine.attempt))
+        self.all_say(WasReset(self.machine.attempts.restarts))
         self.wait(PAUSE)
         return self
 
@@ -216,7 +213,7 @@ def test_a_checkpoint_from_its_trigger_to_its_publication() -> None:
     assert sent == [Send(0, 1, Complete(1)), Send(1, 1, Complete(1)), Send(0, 1, publish)]
     job.says(0, Published(1))
     assert job.actions() == [MarkPublished("1/1.manifest"), WasPublished()]
-    assert job.machine.checkpoints is not None and job.machine.checkpoints.unpublished == []
+    assert job.machine.durability.output.carried() == []
 
 
 def test_a_checkpoint_that_is_not_kept_any_more_goes_when_its_output_is_marked() -> None:
@@ -528,7 +525,7 @@ def test_what_was_not_published_goes_into_the_next_manifest_and_is_said_once() -
     assert job.sent(Publish) == [(0, Publish([("sink", [b"b"])], 2))]
     job.says(0, Published(1))
     job.says(0, Published(2))
-    assert job.machine.checkpoints is not None and job.machine.checkpoints.unpublished == []
+    assert job.machine.durability.output.carried() == []
 
 
 def test_who_asked_is_told_and_two_who_ask_at_once_share_one() -> None:
@@ -627,7 +624,7 @@ def test_too_many_failures_in_a_row_fail_the_job() -> None:
         assert job.status is S.RUNNING
     job.says(0, Declined(job.trigger(), "full"))
     assert job.status is S.RESTARTING
-    cause = job.machine.last_failure
+    cause = job.machine.attempts.last_failure
     assert cause is not None and cause.kind == "checkpoint"
     assert cause.message == "checkpoint 6 failed, as did those before it: worker 0: full"
 
@@ -770,7 +767,7 @@ def test_a_lost_worker_is_started_again_and_the_other_one_stays() -> None:
     assert job.hello(1) == 2
     job.wait(PAUSE)
     assert [(a.slot, a.epoch) for a in job.actions(Send) if isinstance(a.message, Deploy)] == [(0, 1), (1, 2)]
-    assert job.machine.attempt == 1
+    assert job.machine.attempts.restarts == 1
 
 
 def test_the_hello_of_an_old_start_is_not_wanted() -> None:
@@ -803,7 +800,7 @@ def test_a_worker_that_is_lost_while_it_drops_what_it_runs_does_not_count_again(
     else:
         job.machine.roster.slots[1].heard_at = job.now - LIMITS.lease
         job.machine.tick(job.now)
-    assert (job.status, job.machine.attempt) == (S.RESTARTING, 1)
+    assert (job.status, job.machine.attempts.restarts) == (S.RESTARTING, 1)
     assert job.actions(Launch) == [Launch(1, 2)]
     job.ended(1, "killed", launch=1)
     job.says(0, WasReset(1))
@@ -831,7 +828,7 @@ def test_who_does_not_drop_what_it_runs_in_time_is_replaced() -> None:
     job.wait(1)
     assert job.actions() == [CloseLink(1, 1), Kill(1, 1), Launch(1, 2)]
     job.wait(1)
-    assert (job.actions(), job.machine.attempt) == ([], 1)
+    assert (job.actions(), job.machine.attempts.restarts) == ([], 1)
     assert job.hello(1) == 2
 
 
@@ -869,7 +866,7 @@ def test_what_a_worker_says_before_it_has_dropped_what_it_ran_does_not_count(sai
     job.says(0, Failed(FailureKind.USER, "it broke"))
     job.actions()
     job.says(1, said)
-    assert (job.actions(), job.machine.attempt, job.status) == ([], 1, S.RESTARTING)
+    assert (job.actions(), job.machine.attempts.restarts, job.status) == ([], 1, S.RESTARTING)
     assert not job.machine.roster.slots[1].clean
 
 
@@ -878,7 +875,7 @@ def test_a_second_failure_resets_again_and_only_the_newest_answer_counts() -> No
     job.says(0, Failed(FailureKind.USER, "it broke"))
     job.says(0, WasReset(1))
     job.says(0, Failed(FailureKind.USER, "it broke again"))
-    assert job.machine.attempt == 2
+    assert job.machine.attempts.restarts == 2
     assert job.sent(Reset) == [(0, Reset(1)), (1, Reset(1)), (0, Reset(2)), (1, Reset(2))]
     job.claimed()
     job.all_say(WasReset(1))
@@ -895,7 +892,7 @@ def test_a_failure_while_the_state_is_read_restarts_again() -> None:
     job.says(0, Deployed())
     job.actions()
     job.says(1, Failed(FailureKind.STORE, "cannot read"))
-    assert job.machine.attempt == 2 and job.actions(Claim) == []
+    assert job.machine.attempts.restarts == 2 and job.actions(Claim) == []
     job.all_say(WasReset(2))
     job.wait(PAUSE)
     assert job.actions((Claim, Send)) == [Claim()], "the storage gets the pause too"
@@ -933,7 +930,7 @@ def test_a_commit_that_failed_or_may_have_is_settled_by_a_restart() -> None:
     [commit] = job.actions(Commit)
     job.machine.not_committed(number, "OSError: timed out", FailureKind.STORE, job.now)
     assert job.status is S.RESTARTING
-    cause = job.machine.last_failure
+    cause = job.machine.attempts.last_failure
     assert cause is not None and cause.message == "checkpoint 1 could not be committed: OSError: timed out"
     assert job.actions(Delete) == [], "perhaps it was written"
     # It was written, as the new incarnation finds out.
@@ -1050,7 +1047,7 @@ def test_a_claim_that_failed_is_a_failure_and_the_next_one_waits_for_the_pause()
     job.says(0, Failed(FailureKind.USER, "it broke"))
     assert len(job.actions(Claim)) == 1
     job.machine.claim_failed("OSError: no route", job.now)
-    assert (job.status, job.machine.attempt) == (S.RESTARTING, 2)
+    assert (job.status, job.machine.attempts.restarts) == (S.RESTARTING, 2)
     assert job.actions(Claim) == [], "a storage that is gone is not asked without a rest"
     assert job.machine.next_tick(job.now) is not None
     job.all_say(WasReset(2))
@@ -1058,7 +1055,7 @@ def test_a_claim_that_failed_is_a_failure_and_the_next_one_waits_for_the_pause()
     assert job.actions((Claim, Send)) == [Claim()]
     job.claimed()
     assert len(job.sent(Deploy)) == 2
-    cause = job.machine.last_failure
+    cause = job.machine.attempts.last_failure
     assert cause is not None and (cause.kind, cause.message.endswith("OSError: no route")) == ("store", True)
 
 
@@ -1261,7 +1258,7 @@ def test_a_worker_is_welcomed_again_under_a_new_epoch() -> None:
     assert job.hello(0) == 2
     assert job.actions()[0] == Send(0, 2, Welcome(2))
     job.says(0, Failed(FailureKind.USER, "from the dead"), epoch=1)
-    assert job.machine.attempt == 1
+    assert job.machine.attempts.restarts == 1
 
 
 def test_a_storage_that_never_answers_is_told_and_ends_the_job() -> None:

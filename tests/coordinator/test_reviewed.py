@@ -13,6 +13,7 @@ from tailrace.coordinator.actions import Commit, Delete, Restarting, Send
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.origin import StartFrom
 from tailrace.coordinator.restarts import Fixed
 from tailrace.protocol.deployment import Deployed, Failed, FailureKind, Hello, Publish, Published, SubtasksFinished
 from tailrace.protocol.snapshot import Ack, Transaction
@@ -38,7 +39,7 @@ class Job:
             run_id="run",
             checkpoints=CheckpointSettings(**settings) if checkpoints else None,
             restarts=Fixed(3, 0),
-            origin=origin,
+            start_from=StartFrom(origin),
         )
         self.machine.start(self.now)
         for slot in range(2):
@@ -265,4 +266,4 @@ def test_what_was_published_while_the_next_manifest_was_made_is_not_published_ag
     job.machine.committed(second, "1/2.manifest", "url", job.now)
     assert job.sent(Publish) == [Publish([("sink", [b"later"])], 2)]
     assert job.machine.checkpoints is not None
-    assert [one.data for _, one in job.machine.checkpoints.unpublished] == [b"later"]
+    assert [one.data for _, one in job.machine.durability.output._marks.unpublished] == [b"later"]

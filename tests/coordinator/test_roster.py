@@ -29,12 +29,12 @@ def test_who_joins_anew_starts_anew() -> None:
     assert (slot.deployed, slot.finished, slot.heard_at) == (False, False, 9)
 
 
-def test_the_roster_is_complete_when_every_slot_is_held() -> None:
+def test_the_roster_is_ready_when_every_slot_is_held() -> None:
     roster = Roster(2)
     roster.admit(hello(1), 0)
-    assert not roster.complete and [slot.index for slot in roster.connected] == [1]
+    assert not roster.ready and [slot.index for slot in roster.connected] == [1]
     roster.admit(hello(0), 0)
-    assert roster.complete
+    assert roster.ready
     assert roster.peers() == [Peer(0, "h0", 1000, 1), Peer(1, "h1", 1001, 1)]
 
 

@@ -160,7 +160,8 @@ def _sizes(world: Simulation, files: WatchedFiles) -> dict[str, int]:
         "files": sum(1 for name in files.contents if "chk-" in name),
         "pending": len(checkpoints.pending),
         "names": len(checkpoints._sizes),
-        "unpublished": len(checkpoints.unpublished),
+        "unpublished": len(world.coordinator.durability.output.carried()),
+        "marks": len(world.coordinator.durability.output._marks._entries),
         "links": len(world.links),
         "writers": sum(len(process.writers) for process in world.processes.values()),
     }
@@ -297,7 +298,7 @@ def test_an_old_driver_that_must_restart_is_told_that_it_was_overtaken(ledger: L
     old = next(iter(world._drivers.values()))
     assert old.coordinator.status is JobStatus.FAILED
     assert old.coordinator.cause is not None and old.coordinator.cause.kind == "fenced"
-    assert old.coordinator.attempt == 1
+    assert old.coordinator.attempts.restarts == 1
     is_right(ledger, files, counted.expected(240), counted.order)
 
 

@@ -42,7 +42,8 @@ def test_a_held_loop_stands_still_and_its_checkpoint_has_what_was_on_its_way(pro
         assert world.run_until("v2[0] read")
         for _ in range(40):
             world.turn()
-        world.coordinator._trigger(world.now, final=False, hold=True)
+        coordinator = world.coordinator
+        coordinator._do(coordinator.durability._trigger(world.now, final=False, hold=True), world.now)
         world.coordinate(world.driver)
         assert world.run_until("Complete")
         while not all(held(world)):

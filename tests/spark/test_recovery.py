@@ -194,7 +194,7 @@ def test_user_code_that_raises_once_costs_a_restart(jobs: Any, tmp_path: Path, w
     job = jobs.start(env, running=False)
     assert job.await_termination(30)
     assert job.restarts == 1
-    cause = job._runner.machine.last_failure
+    cause = job._runner.machine.attempts.last_failure
     assert cause.operator == "fails once" and "boom" in cause.message
     assert counts(jobs.out) == all_counts(3000)
 

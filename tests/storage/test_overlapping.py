@@ -172,7 +172,7 @@ class Job:
                     worker.write(chance)
             case 1:
                 if len(self.books.pending) < self.books.settings.max_concurrent:
-                    self.books.trigger(0, 0, False)
+                    self.books.trigger(0, False)
             case 2:
                 worker.cut()
             case 3:
@@ -198,7 +198,7 @@ class Job:
             return
         ack = self.acks[slot].popleft()
         if ack.checkpoint in self.books.pending:
-            if self.books.gone(ack):
+            if self.books.refused(slot, ack) is not None:
                 self.abort(ack.checkpoint)
             else:
                 self.books.ack(slot, ack)
@@ -209,7 +209,7 @@ class Job:
         ready = self.books.ready()
         if ready is not None and self.committing is None:
             ready.committing = True
-            self.committing = self.books.manifest(ready, self.incarnation)
+            self.committing = self.books.manifest(ready, [], self.incarnation)
 
     def committed(self) -> None:
         """The manifest is there."""
@@ -224,7 +224,7 @@ class Job:
             worker.heard.append(Complete(number))
         self.manifests[number], self.paths[number] = manifest, path
         self.look()
-        surplus = self.books.surplus()
+        surplus = self.books.surplus(())
         for name in surplus:
             self.files.contents.pop(name, None)
         self.manifests = {one: m for one, m in self.manifests.items() if self.paths[one] in self.books.needed}

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.output import Output
 from tailrace.testing.checker import Book, Ledger, WatchedFiles
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.planted import BUGS
@@ -38,12 +38,12 @@ def test_whatever_users_and_readers_do_the_output_is_right() -> None:
 
 
 def test_what_a_start_from_a_checkpoint_does_not_publish_is_missed() -> None:
-    publish = Coordinator._publish
+    tell = Output._tell
 
-    def forgetful(self: Coordinator, number: int, prepared: Any, recover: Any = None) -> None:
-        publish(self, number, prepared if number else [], recover)
+    def forgetful(self: Output, number: int, prepared: Any, recover: Any) -> Any:
+        return tell(self, number, prepared if number else [], recover)
 
-    with mock.patch.object(Coordinator, "_publish", forgetful):
+    with mock.patch.object(Output, "_tell", forgetful):
         wrong = run(0).wrong + run(1).wrong
     assert wrong and all(one.startswith("the job, started again (as it was after") for one in wrong)
     assert any("were lost" in one for one in wrong)

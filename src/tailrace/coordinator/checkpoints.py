@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,14 +100,6 @@ class _Kept:
     path: str
     """The manifest, relative to the checkpoint folder of the job."""
     names: frozenset[str]
-    prepared: bool
-    """Whether it has anything to publish."""
-    first: int = 1
-    """The number of the publication with the oldest output that it has: what was not visible when it was made."""
-    visible: bool = False
-    """Whether all that it has prepared is published, as far as we know, and its mark was asked for."""
-    marked: bool = False
-    """Whether it is marked as published."""
 
 
 class Checkpoints:
@@ -129,6 +122,8 @@ class Checkpoints:
     ) -> None:
         self.settings = settings
         self.job, self.run_id, self.slots, self.max_parallelism = job, run_id, slots, max_parallelism
+        self.clock_offset = 0
+        """What to add to the coordinator's clock to get microseconds since 1970. Set by the driver."""
         self.next_id = 1 if origin is None else origin.checkpoint + 1
         self.last = 0
         """The newest checkpoint that was committed under this incarnation; 0: none."""
@@ -144,13 +139,9 @@ class Checkpoints:
         self.completed = 0
         self.failures = 0
         """In a row."""
-        self.unpublished: list[tuple[int, Prepared]] = []
-        """What complete checkpoints have prepared and nobody has said to be published, with their numbers."""
         self.newest = 0
         """The newest complete checkpoint of this run."""
         self._next_at: int | None = None
-        self._made = (0, 1)
-        """The newest manifest that was made: its checkpoint, and the number of the oldest output in it."""
         self._ended_at: int | None = None
         """When the last checkpoint was complete or aborted."""
         self._kept: list[_Kept] = []
@@ -201,12 +192,12 @@ class Checkpoints:
         """Whether the last checkpoint of the job is under way."""
         return any(pending.final for pending in self.pending.values())
 
-    def trigger(self, now: int, timestamp: int, final: bool) -> int:
+    def trigger(self, now: int, final: bool) -> int:
         """A checkpoint begins."""
         number = self.next_id
         self.next_id += 1
         base = set(self._kept[-1].names) if self._kept else set()
-        self.pending[number] = PendingCheckpoint(number, now, timestamp, final, self.requests, base)
+        self.pending[number] = PendingCheckpoint(number, now, now + self.clock_offset, final, self.requests, base)
         self.requests = []
         if self.settings.interval is not None:
             self._next_at = now + self.settings.interval
@@ -220,16 +211,18 @@ class Checkpoints:
         pending.acks[slot] = ack
         return len(pending.acks) == self.slots
 
-    def gone(self, ack: Ack) -> list[str]:
-        """The files that the worker refers to and that are not there any more: it did not know of the newest complete
-        checkpoint when it encoded its state."""
-        return [name for name in ack.older if name not in self._sizes]
+    def refused(self, slot: int, ack: Ack) -> str | None:
+        """Why an ack counts for nothing: the worker refers to a file that is not there any more. A peer's barrier overtook
+        our `Complete`, so it did not know of the newest complete checkpoint when it encoded its state."""
+        gone = [name for name in ack.older if name not in self._sizes] if ack.checkpoint in self.pending else []
+        return f"worker {slot} builds on {gone[0]}, which is deleted" if gone else None
 
-    def commit(self, pending: PendingCheckpoint, incarnation: int, now: int) -> Commit:
-        """The storage is to be asked for the manifest of a checkpoint that all have acked."""
+    def commit(self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int, now: int) -> Commit:
+        """The storage is to be asked for the manifest of a checkpoint that all have acked. `carried`: what complete
+        checkpoints have prepared, and may not be visible."""
         pending.committing = True
         self.commit_asked_at = now
-        made = self.committing = self.manifest(pending, incarnation)
+        made = self.committing = self.manifest(pending, carried, incarnation)
         needs = [*(file.name for file in made.files), *made.older]
         return Commit(pending.id, incarnation, self.last, encode_manifest(made), needs)
 
@@ -245,14 +238,13 @@ class Checkpoints:
         complete = [p for p in self.pending.values() if len(p.acks) == self.slots]
         return min(complete, key=lambda p: p.id, default=None)
 
-    def manifest(self, pending: PendingCheckpoint, incarnation: int) -> Manifest:
+    def manifest(self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int) -> Manifest:
         """The manifest of a checkpoint that all have acked."""
         acks = [pending.acks[slot] for slot in sorted(pending.acks)]
         pending.fresh = [
             Prepared(one.uid, one.data) for ack in acks for one in ack.prepared if not 0 < one.first <= self.newest
         ]
-        prepared = [one for _, one in self.unpublished] + pending.fresh
-        self._made = (pending.id, min([pending.id, *(number for number, _ in self.unpublished)]))
+        prepared = carried + pending.fresh
         written = {ack.file for ack in acks}
         older = {name for ack in acks for name in ack.older}
         older |= {one.data.file for one in prepared if isinstance(one.data, Placed)} - written
@@ -287,7 +279,6 @@ class Checkpoints:
         self.completed += 1
         self.failures = 0
         self._ended_at = now
-        self.unpublished += [(number, one) for one in pending.fresh]
         self._sizes.update({file.name: file.size for file in manifest.files})
         self.adopt(manifest, path)
         stats = self._stats(pending, manifest, url, now)
@@ -298,15 +289,11 @@ class Checkpoints:
     def adopt(self, manifest: Manifest, path: str) -> None:
         """A complete checkpoint of this run counts among those that are kept."""
         self.newest = max(self.newest, manifest.checkpoint)
-        for kept in self._kept:
-            if kept.checkpoint == manifest.checkpoint:
-                kept.marked = kept.marked or not manifest.prepared
-                return
+        if any(kept.checkpoint == manifest.checkpoint for kept in self._kept):
+            return
         own = [path, published_mark(path)] if manifest.prepared else [path]
         names = frozenset([*own, *[file.name for file in manifest.files], *manifest.older])
-        made, first = self._made
-        first = first if made == manifest.checkpoint else 1  # nobody knows how far back another one goes
-        self._kept.append(_Kept(manifest.checkpoint, path, names, bool(manifest.prepared), first))
+        self._kept.append(_Kept(manifest.checkpoint, path, names))
         for name in own:
             self._sizes.setdefault(name, 0)
         for file in manifest.files:
@@ -314,18 +301,9 @@ class Checkpoints:
         for pending in self.pending.values():
             pending.base |= names
 
-    def published(self, number: int) -> list[str]:
-        """Everything of this checkpoint and those before it is visible. The manifests that are to be marked."""
-        self.unpublished = [(n, one) for n, one in self.unpublished if n > number]
-        fresh = [kept for kept in self._kept if kept.checkpoint <= number and kept.prepared and not kept.visible]
-        for kept in fresh:
-            kept.visible = True
-        return [kept.path for kept in fresh]
-
     def attempt_over(self, reason: str, now: int) -> list[CheckpointEnded | Delete]:
         """Every checkpoint of the attempt is over. One whose manifest is on its way may yet be complete: nobody waits for it
-        any more, and the next claim finds it. What was on its way to be published is published by the next attempt, from its
-        manifest; what was to be marked may not have been, and is asked for again."""
+        any more, and the next claim finds it."""
         actions: list[CheckpointEnded | Delete] = []
         self.committing = None
         for pending in list(self.pending.values()):
@@ -333,38 +311,7 @@ class Checkpoints:
             actions.append(CheckpointEnded(pending.id, tuple(pending.waiting), None, reason))
             if pending.acks and not pending.committing:  # after its ack a worker forgets the file: deleting it is ours
                 actions.append(Delete([ack.file for ack in pending.acks.values()]))
-        self.unpublished = []
-        for kept in self._kept:
-            kept.visible = kept.marked
         return actions
-
-    def marked(self, path: str) -> None:
-        """A manifest is marked as published."""
-        for kept in self._kept:
-            kept.marked = kept.marked or kept.path == path
-
-    def not_marked(self, path: str) -> None:
-        """The mark of a manifest could not be made: it is asked for again."""
-        for kept in self._kept:
-            kept.visible = kept.visible and kept.path != path
-
-    def settled(self, number: int) -> int:
-        """Of the checkpoints up to this one, whose output is visible: up to which one no manifest asks for it again. A
-        manifest has output of older checkpoints as well, where that was not visible when it was made."""
-        return min([number, *(kept.first - 1 for kept in self._unmarked())])
-
-    def all_marked(self, number: int) -> bool:
-        """Whether no manifest up to this checkpoint asks for its output any more."""
-        return all(kept.checkpoint > number for kept in self._unmarked())
-
-    def has_more(self, restored: Manifest) -> bool:
-        """Whether a kept manifest that is not marked has output that the restored one has not."""
-        first = [kept.first for kept in self._kept if kept.checkpoint == restored.checkpoint and restored.prepared]
-        others = [kept for kept in self._unmarked() if kept.checkpoint != restored.checkpoint]
-        return any(not first or kept.first < first[0] for kept in others)
-
-    def _unmarked(self) -> list[_Kept]:
-        return [kept for kept in self._kept if kept.prepared and not kept.marked]
 
     def abort(self, number: int, reason: str, now: int, failure: bool = True) -> Aborted | None:
         """A pending checkpoint will never be complete; None where it is not pending, or its manifest is on its way. Whether
@@ -385,11 +332,11 @@ class Checkpoints:
 
     # Files.
 
-    def surplus(self) -> list[str]:
-        """Names (relative to the checkpoint folder of the job) that no checkpoint needs any more; forgets them. One that is
-        not marked stays, however many there are: nobody knows when it is really deleted, and until then it can be started
-        from, and asks for its output."""
-        while len(self._kept) > self.settings.keep and not (self._kept[0].prepared and not self._kept[0].marked):
+    def surplus(self, unmarked: Collection[str]) -> list[str]:
+        """Names (relative to the checkpoint folder of the job) that no checkpoint needs any more; forgets them. A manifest
+        that has output and is not marked as published stays, however many there are: nobody knows when it is really deleted,
+        and until then it can be started from, and asks for its output."""
+        while len(self._kept) > self.settings.keep and self._kept[0].path not in unmarked:
             self._kept.pop(0)
         return self._unneeded()
 

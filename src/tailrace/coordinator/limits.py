@@ -1,8 +1,11 @@
-"""How long the coordinator of a job waits for others."""
+"""How long the coordinator of a job waits for others, and what it says when that was too long."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from tailrace.coordinator.failures import Cause
+from tailrace.protocol.deployment import FailureKind
 
 
 @dataclass(frozen=True)
@@ -21,3 +24,15 @@ class Limits:
     """For the storage of checkpoints to answer a claim or a commit."""
     gone: int = 9_000_000
     """For cancelled Spark tasks to be gone, before the job ends without them."""
+
+    def slots_late(self, here: int, wanted: int) -> Cause:
+        """Not all slots are filled."""
+        what = (
+            f"the job needs {wanted} task slots, {here} came within {self.slots // 1_000_000} s; give Spark more free "
+            f"cores, or lower the parallelism"
+        )
+        return Cause(what, FailureKind.SLOTS)
+
+    def store_silent(self) -> Cause:
+        """The storage of checkpoints does not answer."""
+        return Cause(f"the storage of checkpoints has not answered for {self.store / 1e6:.0f} s", FailureKind.SILENT)

@@ -1,41 +1,91 @@
-"""The checkpoint that a run starts from, where that is another run's: whose output is visible, and what says so."""
+"""The checkpoint that a run starts from, where that is another run's, and the one that the next attempt restores: whose
+files and output they are, and which manifests say whether that is visible."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
-from tailrace.state.manifest import Manifest
+from tailrace.protocol.deployment import Deploy, Peer
+from tailrace.state.manifest import Manifest, encode_manifest
+
+
+@dataclass(frozen=True)
+class StartFrom:
+    """The checkpoint that a run starts from, as it was found in the storage."""
+
+    manifest: Manifest | None = None
+    folder: str = ""
+    """Where its files are, as a URL."""
+    path: str = ""
+    """The manifest's name in the folder of the job that starts; empty where it lies in another one."""
+    before: Sequence[str] = ()
+    """Checkpoints of its run, in the job's own folder, whose output is visible when its own is, and that are not marked."""
+    spare: bool = False
+    """Whether what its run has left unpublished, and the traces of what it has published, stay: other checkpoints of that
+    run are there and need them."""
+
+
+NOTHING = StartFrom()
+"""The beginning, with no state."""
 
 
 class Origin:
-    """The bookkeeping of one run; what follows from it is for the coordinator to do."""
+    """The bookkeeping of one run; what follows from it is for `Output` to decide."""
 
-    def __init__(
-        self,
-        manifest: Manifest | None,
-        folder: str = "",
-        path: str = "",
-        before: Sequence[str] = (),
-        spare: bool = False,
-    ) -> None:
+    def __init__(self, job: str, run_id: str, own_folder: str, found: StartFrom) -> None:
+        self._job, self._run_id, self._own_folder = job, run_id, own_folder
+        manifest = found.manifest
         self.manifest = manifest
-        self.folder = folder
-        """Where its files are, as a URL."""
-        self.path = path
-        """The manifest's name, relative to that folder."""
-        self.spare = spare
-        """Whether what its run has left unpublished, and the traces of what it has published, stay: other checkpoints of
-        that run are there and need them."""
+        self.folder, self.path, self.spare = found.folder, found.path, found.spare
         self.visible = False
         """Whether all is visible that it had prepared."""
-        self._unmarked = set(before)
+        self.restored = manifest
+        """What the next deployment restores: this checkpoint, or the newest one of our own run."""
+        self._unmarked = set(found.before)
         """Checkpoints of its run, itself among them, whose output is visible when its own is, and that are not marked."""
-        if manifest is not None and manifest.prepared and path:
-            self._unmarked.add(path)
+        if manifest is not None and manifest.prepared and found.path:
+            self._unmarked.add(found.path)
         self._asked: set[str] = set()
         """Those of them for which the mark was asked for."""
+
+    # What is restored.
+
+    def restore(self, ours: Manifest | None) -> None:
+        """The next attempt restores the newest checkpoint of our run; where there is none, the origin."""
+        self.restored = ours if ours is not None else self.manifest
+
+    @property
+    def restores_own(self) -> bool:
+        """Whether the restored checkpoint was written by our own run."""
+        return self.restored is not None and self.restored.run_id == self._run_id
+
+    @property
+    def restores_itself(self) -> bool:
+        """Whether the restored checkpoint is the origin."""
+        return self.restored is not None and self.restored is self.manifest
+
+    @property
+    def files_in(self) -> str:
+        """Where the files of the restored checkpoint are; empty for the job's own folder."""
+        return "" if self.restored is None or self.restores_own else self.folder
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the restored checkpoint was written in this very folder by another run of this job: that run cannot live
+        any more, as it may where this is a copy of its folder."""
+        restored = self.restored
+        return restored is not None and restored.job == self._job and self.folder == restored.root == self._own_folder
+
+    def deploy(self, plan: bytes, peers: list[Peer], incarnation: int, attempt: int) -> Deploy:
+        """What a worker is deployed with. What is to be published goes to one worker only, in a message of its own."""
+        restored = self.restored
+        manifest = b"" if restored is None else encode_manifest(msgspec.structs.replace(restored, prepared=[]))
+        return Deploy(plan, peers, incarnation, attempt, manifest, self.files_in, self.restores_own)
+
+    # Marks.
 
     def published(self) -> None:
         """It is marked, by us or by another start from it: all that it had prepared is visible, and is not published

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tailrace.coordinator.actions import Kill, Launch
-from tailrace.protocol.deployment import Hello, Peer, SubtaskReport
+from tailrace.coordinator.actions import CloseLink, Kill, Launch
+from tailrace.coordinator.decisions import Decisions, Tell
+from tailrace.coordinator.failures import Cause
+from tailrace.protocol.deployment import FailureKind, Hello, Peer, SubtaskReport
+from tailrace.protocol.recovery import Reset
+from tailrace.state.manifest import Prepared
 
 
 @dataclass
@@ -90,6 +94,16 @@ class Roster:
     def __init__(self, count: int) -> None:
         self.slots = [Slot(index) for index in range(count)]
 
+    def launch(self) -> Decisions:
+        """Every slot is to get a worker."""
+        return [slot.launch() for slot in self.slots]
+
+    def wants(self, hello: Hello, job: str, incarnation: int) -> bool:
+        """Whether a worker that says hello is one that was started for a slot of this job, and by its newest start."""
+        if hello.job != job or not 0 <= hello.slot < len(self.slots):
+            return False
+        return hello.launch == self.slots[hello.slot].launches and 0 < hello.incarnation <= incarnation
+
     def admit(self, hello: Hello, now: int) -> tuple[int, int | None]:
         """A worker says hello: (its epoch, the epoch of the worker it replaces or None)."""
         slot = self.slots[hello.slot]
@@ -110,25 +124,98 @@ class Roster:
         """The worker of a slot is gone."""
         self.slots[index].hello = None
 
-    def silent(self, now: int, lease: int) -> Slot | None:
-        """A slot whose worker has not been heard for `lease`."""
-        return next((slot for slot in self.connected if now - slot.heard_at >= lease), None)
+    def lost(self, index: int, what: str) -> Decisions:
+        """The worker of a slot is gone, and the job did not want that. Where it was to drop what it ran, that is the failure
+        that the job restarts from, or a part of it: it does not count again."""
+        slot = self.slots[index]
+        known = slot.connected and not slot.clean
+        self.lose(index)
+        return [*slot.relaunch()] if known else [Cause(what, FailureKind.WORKER, slot=index)]
+
+    def heard(self, index: int, pid: int, now: int) -> None:
+        """A worker's process has given a sign of life."""
+        hello = self.slots[index].hello if 0 <= index < len(self.slots) else None
+        if hello is not None and hello.pid == pid:
+            self.slots[index].heard_at = now
+
+    def replace_silent(self, now: int, lease: int) -> Decisions:
+        """A worker has not been heard for `lease`: it is lost."""
+        slot = next((slot for slot in self.connected if now - slot.heard_at >= lease), None)
+        if slot is None:
+            return []
+        what = f"worker {slot.index} has given no sign of life for {(now - slot.heard_at) / 1e6:.0f} s"
+        return [CloseLink(slot.index, slot.epoch), *self.lost(slot.index, what)]
 
     def silent_at(self, lease: int) -> int | None:
         """When a worker has been silent for `lease`, if nobody is heard until then."""
         return min((slot.heard_at + lease for slot in self.connected), default=None)
 
-    def holding_up(self) -> list[Slot]:
-        """The slots whose workers are to drop what they run, and have not."""
+    # Everybody begins anew.
+
+    def anew(self, now: int, lost: int | None) -> Decisions:
+        """All slices start anew: workers that live drop what they run, and for those that do not others are started."""
+        decided: Decisions = []
+        for slot in self.slots:
+            slot.anew()
+            if slot.connected:
+                slot.clean = False
+                slot.reset_at = now
+                decided.append(Tell(Reset(slot.attempt), slot.index))
+            elif slot.abandoned or slot.index == lost:
+                decided += slot.relaunch()
+        return decided
+
+    def reset_late_at(self, limit: int) -> int | None:
+        """When a worker has taken too long to drop what it runs."""
+        return min((slot.reset_at + limit for slot in self._holding_up()), default=None)
+
+    def replace_late(self, now: int, limit: int) -> Decisions:
+        """User code holds workers up: their processes are ended, and others started."""
+        decided: Decisions = []
+        for slot in self._holding_up():
+            if now >= slot.reset_at + limit:
+                decided.append(CloseLink(slot.index, slot.epoch))
+                self.lose(slot.index)
+                decided += slot.relaunch()
+        return decided
+
+    def _holding_up(self) -> list[Slot]:
         return [slot for slot in self.connected if not slot.clean]
+
+    # The end.
+
+    def kill(self) -> Decisions:
+        """Whatever runs for any slot is to end."""
+        return [kill for slot in self.slots for kill in slot.kill()]
+
+    @property
+    def spark_ended(self) -> bool:
+        """Whether no Spark job of the job is left."""
+        return all(slot.spark_ended for slot in self.slots)
+
+    # All of them.
 
     @property
     def connected(self) -> list[Slot]:
         return [slot for slot in self.slots if slot.connected]
 
     @property
-    def complete(self) -> bool:
-        return all(slot.connected for slot in self.slots)
+    def ready(self) -> bool:
+        """Whether every slot has a worker that runs nothing."""
+        return all(slot.connected and slot.clean for slot in self.slots)
+
+    @property
+    def deployed(self) -> bool:
+        return all(slot.deployed for slot in self.slots)
+
+    @property
+    def finished(self) -> bool:
+        return all(slot.finished for slot in self.slots)
+
+    @property
+    def prepared(self) -> list[Prepared]:
+        """What all sinks have prepared by their end."""
+        return [Prepared(uid, data) for slot in self.slots for uid, data in slot.prepared]
 
     def peers(self) -> list[Peer]:
         """Where every worker listens."""

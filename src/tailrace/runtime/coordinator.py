@@ -80,7 +80,8 @@ class JobRunner(threading.Thread):
         self.job_id = job_id
         self.run_id = machine.run_id
         self.machine = machine
-        machine.clock_offset = _micros() - _now()
+        if machine.checkpoints is not None:
+            machine.checkpoints.clock_offset = _micros() - _now()
         self.status = JobStatus.CREATED
         self.ended = threading.Event()
         self.progress: deque[dict[str, Any]] = deque(maxlen=RECENT)
@@ -213,7 +214,7 @@ class JobRunner(threading.Thread):
 
     def _make_report(self) -> dict[str, Any]:
         machine = self.machine
-        return self._maker.make(machine.roster.slots, _micros(), machine.checkpoints, machine.attempt)
+        return self._maker.make(machine.roster.slots, _micros(), machine.checkpoints, machine.attempts.restarts)
 
     def _finish(self) -> None:
         if self.machine.roster.slots[0].reports:

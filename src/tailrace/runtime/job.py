@@ -84,7 +84,7 @@ class Job:
     @property
     def restarts(self) -> int:
         """How many times the job was restarted after a failure."""
-        return self._runner.machine.attempt
+        return self._runner.machine.attempts.restarts
 
     def cancel(self) -> None:
         """Ends the job at once: files in progress are removed, nothing is published. Legal at any moment; returns at

@@ -7,9 +7,12 @@ from typing import Any
 from tailrace.api.config import CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.loops import NestSpec
+from tailrace.coordinator.origin import NOTHING, StartFrom
 from tailrace.coordinator.restarts import Exponential, Fixed, Never, Rate, Strategy
 from tailrace.elements.timestamps import micros
 from tailrace.graph.plan import Plan
+from tailrace.storage.origins import Origin
+from tailrace.storage.store import Store
 
 
 def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSettings:
@@ -24,6 +27,13 @@ def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSetting
         origin=folder,
         retain=config.retain,
     )
+
+
+def start_from(origin: Origin | None, store: Store | None) -> StartFrom:
+    """The checkpoint that a run starts from, for a coordinator; `store` is the folder of its job, if it has one."""
+    if origin is None:
+        return NOTHING
+    return StartFrom(origin.manifest, origin.folder, origin.own_path(store), origin.before(store), origin.is_needed)
 
 
 def strategy_of(restart: Any) -> Strategy:

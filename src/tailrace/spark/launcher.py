@@ -26,7 +26,7 @@ from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.exits import watch
 from tailrace.runtime.job import JOBS, Job
 from tailrace.runtime.progressline import ProgressLine
-from tailrace.runtime.settings import nests_of, settings_of, strategy_of
+from tailrace.runtime.settings import nests_of, settings_of, start_from, strategy_of
 from tailrace.spark.dataframes import DataFrame, DataFrameSource, arrow_schema, work_folder
 from tailrace.spark.defaults import DEFAULTS
 from tailrace.spark.session import active_or_local
@@ -131,11 +131,7 @@ def submit(
             max_parallelism=plan.graph.max_parallelism,
             checkpoints=None if config is None or store is None else settings_of(config, store.url),
             restarts=strategy_of(env.restart),
-            origin=None if origin is None else origin.manifest,
-            origin_folder="" if origin is None else origin.folder,
-            origin_path="" if origin is None else origin.own_path(store),
-            origin_before=[] if origin is None else origin.before(store),
-            spare_origin=origin is not None and origin.is_needed,
+            start_from=start_from(origin, store),
             abandoned=abandoned,
             nests=nests_of(plan),
         )

@@ -12,7 +12,10 @@ from unittest import mock
 import msgspec
 
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings, PendingCheckpoint
+from tailrace.coordinator.decisions import Decisions, Tell
+from tailrace.coordinator.durability import Durability
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.output import PUBLISHER, Output
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.protocol.deployment import Published, Settled
@@ -162,26 +165,24 @@ def _old_frames_read() -> Patches:
 
 def _publish_before_commit() -> Patches:
     def make(commit_next: Any) -> Any:
-        def early(self: Coordinator, now: int) -> None:
-            before = None if self.checkpoints is None else self.checkpoints.committing
-            commit_next(self, now)
+        def early(self: Durability, now: int, running: bool) -> Decisions:
+            decided: Decisions = commit_next(self, now, running)
             made = None if self.checkpoints is None else self.checkpoints.committing
-            if made is not None and made is not before:
-                self._publish(made.checkpoint, made.prepared)
+            return [*decided, *self.output._publish(made.checkpoint, made.prepared)] if decided and made else decided
 
         return early
 
-    return [method(Coordinator, "_commit_next", make)]
+    return [method(Durability, "_commit_next", make)]
 
 
 def _publish_with_every_checkpoint() -> Patches:
     """What a complete checkpoint has had published is published with the next one as well."""
 
     def make(manifest: Any) -> Any:
-        def forgetful(self: Checkpoints, pending: Any, incarnation: int) -> Any:
+        def forgetful(self: Checkpoints, pending: Any, carried: Any, incarnation: int) -> Any:
             newest, self.newest = self.newest, 0
             try:
-                return manifest(self, pending, incarnation)
+                return manifest(self, pending, carried, incarnation)
             finally:
                 self.newest = newest
 
@@ -193,39 +194,36 @@ def _publish_with_every_checkpoint() -> Patches:
 def _forget_before_the_mark() -> Patches:
     """Sinks forget what they have published as soon as it is visible, and the mark may never be made."""
 
-    def make(was_published: Any) -> Any:
-        def early(self: Coordinator, said: Published, now: int) -> None:
-            was_published(self, said, now)
-            if self.roster.slots[0].connected:
-                self._send(self.roster.slots[0], Settled(said.number, said.number == 0))
+    def make(published: Any) -> Any:
+        def early(self: Output, said: Published) -> Decisions | None:
+            decided = published(self, said)
+            return None if decided is None else [*decided, Tell(Settled(said.number, said.number == 0), PUBLISHER)]
 
         return early
 
-    return [method(Coordinator, "_was_published", make)]
+    return [method(Output, "published", make)]
 
 
 def _forget_before_a_commit() -> Patches:
     """Sinks forget what they have published as soon as that is marked. Another driver may have read the manifest before."""
 
     def make(marked: Any) -> Any:
-        def early(self: Coordinator, path: str, now: int) -> None:
-            marked(self, path, now)
-            through = self._publications.visible_through(self.checkpoints.newest) if self.checkpoints is not None else 0
-            if self.checkpoints is not None and self.roster.slots[0].connected:
-                self._publications.before_commit(self.checkpoints.settled(through))
-                self._settle()
+        def early(self: Durability, path: str) -> Decisions:
+            decided, output = marked(self, path), self.output
+            output._publications.before_commit(output._marks.settled(output._visible_through))
+            return [*decided, *output._settle()]
 
         return early
 
-    return [method(Coordinator, "marked", make)]
+    return [method(Durability, "marked", make)]
 
 
 def _carried_files_deleted() -> Patches:
     """A manifest does not name the older files that have what sinks prepared, and retention deletes them."""
 
     def make(manifest: Any) -> Any:
-        def forgetful(self: Checkpoints, pending: Any, incarnation: int) -> Any:
-            made = manifest(self, pending, incarnation)
+        def forgetful(self: Checkpoints, pending: Any, carried: Any, incarnation: int) -> Any:
+            made = manifest(self, pending, carried, incarnation)
             said = {name for ack in pending.acks.values() for name in ack.older}
             return msgspec.structs.replace(made, older=sorted(said))
 

@@ -3,6 +3,7 @@ show where a job is started again, from one checkpoint or another, and readers h
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -12,6 +13,8 @@ from msgspec.structs import replace as replaced
 from tailrace.connectors.folders import FinishedRemote
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.marks import Marks
+from tailrace.coordinator.output import Output
 from tailrace.protocol.deployment import Published
 from tailrace.state.manifest import awaits_output, has_more
 from tailrace.storage.origins import Origin
@@ -69,16 +72,16 @@ TUNES = {
 def _settled_by_number() -> Patches:
     """What is settled goes by the number of an unmarked manifest, not by the oldest output that it carries along."""
 
-    def settled(self: Checkpoints, number: int) -> int:
-        return min([number, *(kept.checkpoint - 1 for kept in self._unmarked())])
+    def settled(self: Marks, number: int) -> int:
+        return min([number, *(entry.checkpoint - 1 for entry in self._unmarked())])
 
-    return [method(Checkpoints, "settled", lambda _: settled)]
+    return [method(Marks, "settled", lambda _: settled)]
 
 
 def _given_up_unmarked() -> Patches:
     """A manifest that is not kept any more counts as deleted, marked or not."""
 
-    def surplus(self: Checkpoints) -> list[str]:
+    def surplus(self: Checkpoints, unmarked: Collection[str]) -> list[str]:
         while len(self._kept) > self.settings.keep:
             self._kept.pop(0)
         return self._unneeded()
@@ -101,13 +104,13 @@ def _later_ones_forgotten() -> Patches:
 def _marked_though_given_up() -> Patches:
     """A start that gives output up has the checkpoint marked as published all the same."""
 
-    def make(was_published: Any) -> Any:
-        def whole(self: Coordinator, said: Published, now: int) -> None:
-            was_published(self, replaced(said, skipped=False), now)
+    def make(published: Any) -> Any:
+        def whole(self: Output, said: Published) -> Any:
+            return published(self, replaced(said, skipped=False))
 
         return whole
 
-    return [method(Coordinator, "_was_published", make)]
+    return [method(Output, "published", make)]
 
 
 def _marks_of_others_not_read() -> Patches:
@@ -119,13 +122,13 @@ def _copies_settle() -> Patches:
     """A start in a copy of the folder has sinks forget what they have published of the original."""
 
     def make(settled: Any) -> Any:
-        def anywhere(self: Coordinator) -> bool:
-            foreign = self._restore is not None and self._restore.run_id != self.run_id
-            return bool(settled(self)) or (foreign and self._origin.settled)
+        def anywhere(self: Output) -> bool:
+            foreign = self.origin.restored is not None and not self.origin.restores_own
+            return bool(settled(self)) or (foreign and self.origin.settled)
 
         return anywhere
 
-    return [method(Coordinator, "_restored_settled", make)]
+    return [method(Output, "_restored_settled", make)]
 
 
 def _lost_with_its_sink() -> Patches:

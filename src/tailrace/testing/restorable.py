@@ -58,10 +58,10 @@ class Restorable:
             self._copy(backend, checkpoint)
             freeze(backend, checkpoint)
 
-        def giving_up(what: Callable[[Checkpoints], list[str]]) -> Callable[[Checkpoints], list[str]]:
-            def given_up(checkpoints: Checkpoints) -> list[str]:
+        def giving_up(what: Callable[..., list[str]]) -> Callable[..., list[str]]:
+            def given_up(checkpoints: Checkpoints, *unmarked: Any) -> list[str]:
                 before = {one.path for one in checkpoints._kept}
-                names = what(checkpoints)
+                names = what(checkpoints, *unmarked)
                 for path in before - {one.path for one in checkpoints._kept}:
                     self.kept.pop(path, None)
                 return names

@@ -45,7 +45,7 @@ from tailrace.graph.plan import Plan
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Hello
 from tailrace.protocol.snapshot import Trigger
-from tailrace.runtime.settings import nests_of
+from tailrace.runtime.settings import nests_of, start_from
 from tailrace.state.backend import Backend
 from tailrace.state.compat import check
 from tailrace.state.memory import MemoryBackend
@@ -183,11 +183,7 @@ class Simulation:
             max_parallelism=self.plan.graph.max_parallelism,
             checkpoints=settings,
             restarts=self.restarts() if self.restarts is not None else None,
-            origin=None if origin is None else origin.manifest,
-            origin_folder="" if origin is None else origin.folder,
-            origin_path="" if origin is None else origin.own_path(store),
-            origin_before=[] if origin is None else origin.before(store),
-            spare_origin=origin is not None and origin.is_needed,
+            start_from=start_from(origin, store),
             abandoned=abandoned,
             nests=nests_of(self.plan),
         )
@@ -755,4 +751,4 @@ class SimulatedJob:
 
     def metrics(self) -> dict[str, Any]:
         """Figures of the whole job and of every subtask, as at the end; the shape is that of a real job's."""
-        return job_metrics(self.simulation.plan, self.simulation.reports, self.simulation.coordinator.attempt)
+        return job_metrics(self.simulation.plan, self.simulation.reports, self.simulation.coordinator.attempts.restarts)

@@ -1,0 +1,27 @@
+"""What bookkeepers decide, for the front to carry out: actions, words for workers, and that something has failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.coordinator.actions import Action
+from tailrace.coordinator.failures import Cause
+from tailrace.protocol.wire import AnyMessage
+
+
+@dataclass(frozen=True)
+class Tell:
+    """A message to the worker of a slot, or to all of them (None). Where none is there, nobody is told."""
+
+    message: AnyMessage
+    slot: int | None = None
+
+
+Decision = Action | Tell | Cause
+"""A cause: that has failed, and the front decides what follows from it."""
+Decisions = list[Decision]
+
+
+def each(said: list[tuple[int, AnyMessage]]) -> Decisions:
+    """Words for workers, by their slots."""
+    return [Tell(message, slot) for slot, message in said]

@@ -1,0 +1,210 @@
+"""What outlives an attempt: the claim of an incarnation, checkpoints, and the output that goes with them.
+
+`Durability` is the coordinator's side of the conversation with the storage of checkpoints. It keeps the books of `Claims`,
+`Checkpoints` and `Output` in step. A job that takes no checkpoints has no `Checkpoints` here, and speaks with no storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tailrace.coordinator.actions import CheckpointEnded, Claim, Delete, Sweep
+from tailrace.coordinator.checkpoints import Checkpoints
+from tailrace.coordinator.claims import Claims
+from tailrace.coordinator.decisions import Decisions, Tell
+from tailrace.coordinator.failures import Cause
+from tailrace.coordinator.origin import Origin
+from tailrace.coordinator.output import Output
+from tailrace.protocol.deployment import FailureKind
+from tailrace.protocol.snapshot import Abort, Ack, Complete, Trigger
+from tailrace.state.manifest import Manifest
+
+
+class Durability:
+    """The bookkeeping of one job; its decisions are for the coordinator to carry out. `running`: whether the job is RUNNING;
+    in any other state nothing is triggered or committed."""
+
+    def __init__(
+        self,
+        job: str,
+        run_id: str,
+        incarnation: int,
+        checkpoints: Checkpoints | None,
+        origin: Origin,
+        abandoned: Sequence[str] = (),
+    ) -> None:
+        self._job, self._run_id = job, run_id
+        self.claims = Claims(incarnation)
+        self.checkpoints = checkpoints
+        self.output = Output(run_id, origin, abandoned)
+
+    # Attempts begin and end.
+
+    def start(self) -> Decisions:
+        """The job begins: what its slots' earlier incarnations have left in the folder goes."""
+        return [] if self.checkpoints is None else [Sweep(self.claims.incarnation, [])]
+
+    def running(self, now: int) -> Decisions:
+        """All workers are told to start."""
+        if self.checkpoints is None:
+            return []
+        self.checkpoints.start(now)
+        return [*self.output.started()]
+
+    def attempt_over(self, reason: str, now: int) -> Decisions:
+        """Nothing of this attempt is committed any more."""
+        self.output.attempt_over()
+        return [] if self.checkpoints is None else [*self.checkpoints.attempt_over(reason, now)]
+
+    def anew(self, cause: Cause, now: int, pause: int) -> Decisions:
+        """The job is restarted after a pause, under a new incarnation where one was used."""
+        if self.checkpoints is None:
+            self.claims.count_on()
+            return []
+        # Who waits for a pause, or for workers to drop what they run, need not wait for this as well. But where the storage
+        # is what failed, it gets the pause.
+        self.claims.want(now + pause if cause.kind is FailureKind.STORE else now)
+        return self.claim_due(now)
+
+    def claim_due(self, now: int) -> Decisions:
+        """Time has gone by: the storage may have to be asked for an incarnation."""
+        return [Claim()] if self.claims.ask(now) else []
+
+    def claimed(self, incarnation: int, manifest: Manifest | None, path: str) -> Decisions:
+        """The storage has answered: see `Coordinator.claimed`."""
+        self.claims.answered()
+        ours = manifest if manifest is not None and manifest.run_id == self._run_id else None
+        if manifest is not None and ours is None and manifest.incarnation > self.claims.incarnation:
+            what = f"another start of job {self._job!r} (run {manifest.run_id}) has taken over"
+            return [Cause(what, FailureKind.FENCED)]
+        self.claims.taken(incarnation)
+        self.output.restore(ours, path)
+        if self.checkpoints is None:
+            return []
+        self.checkpoints.claimed(ours, path)
+        return [Sweep(incarnation, self.checkpoints.needed)]
+
+    def silent_at(self, limit: int) -> int | None:
+        """When the storage has not answered a claim or a commit for too long."""
+        asked = [self.claims.asked_at, None if self.checkpoints is None else self.checkpoints.commit_asked_at]
+        return min((at + limit for at in asked if at is not None), default=None)
+
+    # A checkpoint, from its trigger to its commit.
+
+    def request(self, who: Any, refused: str | None) -> Decisions:
+        """Somebody wants a checkpoint; `refused` says why none is taken any more."""
+        if self.checkpoints is None:
+            refused = "the job takes no checkpoints: give its Environment checkpoint=CheckpointConfig(...)"
+        elif refused is None:
+            self.checkpoints.requests.append(who)
+            return []
+        return [CheckpointEnded(0, (who,), None, refused)]
+
+    @property
+    def due_at(self) -> int | None:
+        """When the next checkpoint is to be triggered, as far as the clock decides."""
+        return None if self.checkpoints is None else self.checkpoints.due_at()
+
+    @property
+    def late_at(self) -> int | None:
+        """When a checkpoint has taken too long."""
+        return None if self.checkpoints is None else self.checkpoints.timeout_at()
+
+    def trigger_due(self, now: int, final: bool) -> Decisions:
+        """Time has gone by, or somebody has asked: a checkpoint may have to be triggered. `final`: all inputs have ended."""
+        if self.checkpoints is None or not self.checkpoints.trigger_due(now):
+            return []
+        return self._trigger(now, final)
+
+    def last(self, now: int) -> Decisions:
+        """All inputs have ended: the last checkpoint is triggered, where it is not under way."""
+        assert self.checkpoints is not None
+        return [] if self.checkpoints.final_pending else self._trigger(now, True)
+
+    def _trigger(self, now: int, final: bool, hold: bool = False) -> Decisions:
+        assert self.checkpoints is not None
+        return [Tell(Trigger(self.checkpoints.trigger(now, final), final, hold))]
+
+    def ack(self, slot: int, ack: Ack, now: int, running: bool) -> Decisions:
+        """A worker has made its part durable."""
+        if self.checkpoints is None:
+            return []
+        refused = self.checkpoints.refused(slot, ack)
+        if refused is not None:
+            return self.abort(ack.checkpoint, refused, now, running, failure=False)
+        return self._commit_next(now, running) if self.checkpoints.ack(slot, ack) else []
+
+    def abort(self, number: int, reason: str, now: int, running: bool, failure: bool = True) -> Decisions:
+        """A checkpoint will never be complete. Too many in a row are a failure of the job."""
+        aborted = None if self.checkpoints is None else self.checkpoints.abort(number, reason, now, failure)
+        if aborted is None:
+            return []
+        decided: Decisions = [aborted.ended, Tell(Abort(number))]
+        if aborted.too_many:
+            what = f"checkpoint {number} failed, as did those before it: {reason}"
+            return [*decided, Cause(what, FailureKind.CHECKPOINT)]
+        return [*decided, *self._trigger(now, True)] if aborted.final and running else decided
+
+    def late(self, now: int) -> list[tuple[int, str]]:
+        """Checkpoints that took too long, and what is said of them."""
+        if self.checkpoints is None:
+            return []
+        what = f"it took longer than {self.checkpoints.settings.timeout / 1e6:g} s"
+        return [(number, what) for number in self.checkpoints.timed_out(now)]
+
+    def _commit_next(self, now: int, running: bool) -> Decisions:
+        ready = None if self.checkpoints is None else self.checkpoints.ready()
+        if self.checkpoints is None or ready is None or not running:
+            return []
+        commit = self.checkpoints.commit(ready, self.output.carried(), self.claims.incarnation, now)
+        self.output.before_commit(ready.id)
+        return [commit]
+
+    def committed(self, number: int, path: str, url: str, now: int, running: bool) -> tuple[Decisions, bool]:
+        """A manifest exists: what follows, and whether it was that of the last checkpoint. Where the job was restarted
+        meanwhile, the claim has found it, or will."""
+        checkpoints = self.checkpoints
+        manifest = None if checkpoints is None else checkpoints.commit_answered()
+        if checkpoints is None or manifest is None or number not in checkpoints.pending:
+            return [], False
+        decided: Decisions = []
+        for older in checkpoints.overtaken(number):
+            reason = f"checkpoint {number}, which is newer, is complete"
+            decided += self.abort(older, reason, now, running, failure=False)
+        complete = checkpoints.committed(number, manifest, path, url, now)
+        decided += [complete.ended, Tell(Complete(number))]
+        decided += self.output.committed(number, manifest, path, complete.fresh)
+        decided += self._delete_surplus()
+        final = complete.stats.final and running
+        return (decided if final else [*decided, *self._commit_next(now, running)]), final
+
+    def not_committed(self, number: int, reason: str, kind: FailureKind) -> Decisions:
+        """A manifest could not be written, or nobody knows whether it was: see `Coordinator.not_committed`."""
+        if self.checkpoints is None:
+            return []
+        self.checkpoints.commit_answered()
+        pending = number in self.checkpoints.pending
+        return [Cause(f"checkpoint {number} could not be committed: {reason}", kind)] if pending else []
+
+    # Marks and files.
+
+    def marked(self, path: str) -> Decisions:
+        """It is written down that all that a manifest has prepared is published."""
+        self.output.marked(path)
+        return self._delete_surplus()
+
+    def _delete_surplus(self) -> Decisions:
+        """Files go that no checkpoint needs any more: behind a commit, or the mark of one that is not kept."""
+        if self.checkpoints is None:
+            return []
+        surplus = self.checkpoints.surplus(self.output.unmarked)
+        self.output.kept(self.checkpoints.kept_paths)
+        return [Delete(surplus)] if surplus else []
+
+    def give_up(self, well: bool, fenced: bool) -> list[str] | None:
+        """The job is over, well or not: the files of its checkpoints, where these are not to outlive it; None where they
+        stay. `fenced`: another start has taken over, and starts from them."""
+        if self.checkpoints is None or fenced or not self.checkpoints.settings.given_up(well):
+            return None
+        return self.checkpoints.give_up_all()
