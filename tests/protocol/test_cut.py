@@ -27,6 +27,31 @@ def test_a_channel_waits_for_the_others_and_the_last_marker_cuts() -> None:
     assert (a.current, a.blocked, a.done) == (None, {}, 1)
 
 
+def test_a_marker_is_announced_before_it_is_read() -> None:
+    """That changes nothing for who is aligned, but that it is known."""
+    a = aligner("ab")
+    assert a.announce("b", 1), "the first one that is heard of this cut"
+    assert not a.announce("a", 1)
+    assert a.announce("b", 2)
+    assert (a.announced, a.current, a.blocked) == ({1: {"b": None, "a": None}, 2: {"b": None}}, None, {})
+    assert a.marker("a", 1) == Outcome(block=True)
+    assert a.marker("b", 1) == Outcome(cuts=[1], release=["a", "b"])
+    assert (a.announced, a.awaited, a.check()) == ({2: {"b": None}}, False, None)
+    a.abort(2)
+    assert not a.announce("a", 2), "it is over"
+    assert not a.announce("a", 1)
+    assert (a.announced, a.check()) == ({}, None)
+
+
+def test_a_marker_that_is_read_has_arrived() -> None:
+    a = aligner("ab")
+    a.marker("a", 3)
+    assert a.announced == {3: {"a": None}}
+    a.announce("b", 4)
+    a.marker("b", 4)  # so the cut of 3 can never be complete
+    assert (a.announced, a.current) == ({4: {"b": None}}, 4)
+
+
 def test_a_single_channel_cuts_at_once() -> None:
     assert aligner("a").marker("a", 1) == Outcome(cuts=[1], release=["a"])
 

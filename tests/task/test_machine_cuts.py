@@ -187,6 +187,37 @@ def test_how_long_it_waited_is_told() -> None:
     assert one.taken.ack(1, 0).alignment_micros == 0
 
 
+def test_a_barrier_is_announced_when_it_arrives_before_it_is_its_turn() -> None:
+    """A slow task knows of a cut while all that is in front of the barriers is still to be read."""
+    one = One(summed).arrive(0, 1, 1, 1, 1).barrier(0, 1)
+    aligner = one.task.aligner
+    assert list(aligner.announced) == [1] and len(aligner.announced[1]) == 1
+    assert (aligner.current, aligner.blocked) == (None, {})
+    for _ in range(3):
+        assert one.step(budget=1) is None
+        one.now += 100
+    one.arrive(1, 1).barrier(1, 1)
+    assert len(aligner.announced[1]) == 2 and aligner.current is None
+    one.run(encode=True)
+    ack = one.taken.ack(1, 0)
+    assert (ack.announced_micros, ack.alignment_micros) == (300, 0)
+    assert state(one.taken) == {0: 5}
+    assert aligner.announced == {} and one.task._announced_at == {}
+
+
+def test_what_is_announced_of_a_cut_that_is_given_up_is_forgotten() -> None:
+    one = One(summed).arrive(0, 1).barrier(0, 1).barrier(1, 2)
+    assert list(one.task.aligner.announced) == [1, 2]
+    one.task.abort(1)
+    one.run()
+    one.now += 40
+    one.barrier(0, 2)
+    one.run(encode=True)
+    ack = one.taken.ack(1, 0)
+    assert (ack.announced_micros, ack.alignment_micros) == (40, 40)
+    assert one.task.aligner.announced == {} and one.task._announced_at == {}
+
+
 def test_a_batch_is_cut_where_the_marker_stands_though_it_is_read_in_portions() -> None:
     one = One(summed).arrive(0, 1, 1, 1, 1, 1).barrier(0, 1).barrier(1, 1)
     for _ in range(3):

@@ -1,6 +1,8 @@
 """The cut: a marker that crosses the graph in-band, in order with the data.
 
-This is one task's half. A channel that has delivered the marker of a cut is *blocked* until all live channels have; then
+This is one task's half. A marker is *announced* when it arrives, which may be behind records that are still to be read: so a
+task knows of a cut, and since when, before its turn has come; for an aligned cut nothing else follows. A channel that has
+delivered the marker of a cut is *blocked* until all live channels have; then
 the task cuts, between two records, and sends the marker on. (A channel may be *recorded* instead; that is for the modes
 to come.) A task without live channels (a source, or one whose inputs have all ended) cuts when the coordinator triggers
 it. An end of input counts as the marker of every open cut on its channel.
@@ -37,6 +39,8 @@ class Aligner:
     Invariant A1: `blocked` holds exactly the live channels that have delivered the marker of `current`.
     Invariant A2: a cut is made at most once, in growing order, and never after it was aborted here.
     Invariant A3: while a cut is open (`current`), some live channel has not delivered its marker.
+    Invariant A4: `announced` holds cuts that are still to be made here, each with the channels on which its marker has
+    arrived, whether it was read or not.
     """
 
     def __init__(self, channels: Iterable[Any]) -> None:
@@ -44,14 +48,24 @@ class Aligner:
         """Channels that have not ended."""
         self.current: int | None = None
         self.blocked: dict[Any, None] = {}
+        self.announced: dict[int, dict[Any, None]] = {}
         self.done = 0
         """The newest cut that was made or given up here. Older ones are over."""
         self._aborted: set[int] = set()
         self._triggered: set[int] = set()
         """Cuts the coordinator wants that no marker has announced yet."""
 
+    def announce(self, channel: Any, cut: int) -> bool:
+        """The marker of a cut has arrived on a channel, behind what is unread there. True where it is the first one of a cut
+        that is still to be made here."""
+        if self._over(cut):
+            return False
+        first = cut not in self.announced
+        self.announced.setdefault(cut, {})[channel] = None
+        return first
+
     def marker(self, channel: Any, cut: int) -> Outcome:
-        """The marker of a cut came on a channel."""
+        """The marker of a cut is read on a channel."""
         outcome = Outcome()
         if self._over(cut) or (self.current is not None and cut < self.current):
             return outcome  # aborted, or overtaken: another channel will never deliver it
@@ -59,6 +73,7 @@ class Aligner:
             # This channel skipped the open cut: its sender gave it up.
             self._give_up(self.current, outcome)
         self.current = cut
+        self.announce(channel, cut)
         self.blocked[channel] = None
         outcome.block = True
         self._complete(outcome)
@@ -92,6 +107,7 @@ class Aligner:
         if cut > self.done:
             self._aborted.add(cut)
             self._triggered.discard(cut)
+            self.announced.pop(cut, None)
         if cut == self.current:
             self.current = None
             self._release(outcome)
@@ -116,6 +132,10 @@ class Aligner:
             return "A1: channels are blocked without an open cut, or the other way round"
         if self.current is not None and set(self.blocked) == self.live:
             return f"A3: cut {self.current} is open though every live channel has delivered it"
+        if self.current is not None and not set(self.blocked) <= set(self.announced.get(self.current, ())):
+            return f"A4: cut {self.current} was read on channels on which it had not arrived"
+        if any(map(self._over, self.announced)):
+            return f"A4: cuts {list(self.announced)} are announced, and {self.done} was made"
         return None
 
     # Inside.
@@ -143,6 +163,7 @@ class Aligner:
         self.done = cut
         self._aborted = {one for one in self._aborted if one > cut}
         self._triggered = {one for one in self._triggered if one > cut}
+        self.announced = {one: channels for one, channels in self.announced.items() if one > cut}
 
     def _release(self, outcome: Outcome) -> None:
         outcome.release.extend(self.blocked)

@@ -46,13 +46,15 @@ class SubtaskAck(msgspec.Struct, frozen=True, omit_defaults=True):
     vertex: int
     subtask: int
     alignment_micros: int = 0
-    """From the first marker to the cut."""
+    """From the moment at which the first marker was read, to the cut."""
     freeze_micros: int = 0
     """How long the step of the cut took."""
     encode_micros: int = 0
     """From the cut until all was encoded."""
     size: int = 0
     operators: list[OperatorAck] = []
+    announced_micros: int = 0
+    """From the moment at which the first marker had arrived, behind records that were still to be read, to the cut."""
 
 
 class Transaction(msgspec.Struct, frozen=True, array_like=True):

@@ -79,6 +79,10 @@ class Task:
         """Whether it has done a step of work since its last cut, or need not: where nothing but the coordinator's word asks
         for the next one, that one waits for it. Else cuts that come faster than they are encoded would be all it does."""
         self._aligning_since = 0
+        self._announced_at: dict[int, int | None] = {}
+        """Cuts whose first barrier has arrived, with the time of the first step after that; None: no step yet."""
+        self._unstamped = False
+        """Whether there is one without a time."""
         self._holding: set[int] = set()
         """Checkpoints of a stop: behind their cuts the head of a loop lets nothing go on."""
         self._advancing = False
@@ -108,8 +112,11 @@ class Task:
     # Events.
 
     def arrive(self, ident: ChannelId, seq: int, element: Any, charge: int) -> None:
-        """Something came on a channel."""
+        """Something came on a channel. A barrier is announced, whatever is unread in front of it."""
         self.gate.arrive(ident, seq, element, charge)
+        if isinstance(element, Barrier) and self.aligner.announce(ident, element.checkpoint):
+            self._announced_at[element.checkpoint] = None
+            self._unstamped = True
 
     def granted(self, ident: ChannelId, total: int) -> None:
         """The consumer of one of our channels allows more."""
@@ -127,6 +134,7 @@ class Task:
         if checkpoint in self._due:
             self._due.remove(checkpoint)
         self._holding.discard(checkpoint)
+        self._forget_announced()
         if self.head is not None and self.head.held_by == checkpoint:
             self.head.held_by = None
         if self.snapshot is not None and self.snapshot.checkpoint == checkpoint:
@@ -166,6 +174,8 @@ class Task:
         self.services.now = self.outbox.now = now
         self.last_count = 0
         self.took_feedback = False
+        if self._unstamped:
+            self._stamp(now)
         busy = self._advancing or (self.loop is not None and self.loop.ending is not None)
         if not self._due or busy:
             idle = self._work(now, budget, busy)
@@ -225,14 +235,27 @@ class Task:
         self._worked = False
         waited = now - self._aligning_since if self._aligning_since else 0
         self._aligning_since = 0
+        since = self._announced_at.get(checkpoint)
+        announced = 0 if since is None else now - since
         loop = (0, -1) if self.loop is None else (self.loop.rest.done, self.loop.rounds.done)
-        self.snapshot = TaskSnapshot(checkpoint, self.chain, waited, now, *loop)
+        self.snapshot = TaskSnapshot(checkpoint, self.chain, waited, now, *loop, announced)
+        self._forget_announced()
         hold = checkpoint in self._holding
         self._holding = {one for one in self._holding if one > checkpoint}
         if hold and self.head is not None:
             self.head.held_by = checkpoint
         if not self._said_end:
             self.outbox.barrier(checkpoint, hold)
+
+    def _stamp(self, now: int) -> None:
+        """Barriers that have arrived since the last step have arrived now: arrivals have no clock."""
+        self._unstamped = False
+        self._announced_at = {n: now if at is None else at for n, at in self._announced_at.items()}
+
+    def _forget_announced(self) -> None:
+        """Cuts that were made or given up are not awaited any more."""
+        known = {*self.aligner.announced, *self._due}
+        self._announced_at = {n: at for n, at in self._announced_at.items() if n in known}
 
     def _follow(self, outcome: Outcome, channel: InputChannel | None = None) -> None:
         """Carries out what the aligner decided."""

@@ -44,10 +44,18 @@ class TaskSnapshot:
     """
 
     def __init__(
-        self, checkpoint: int, chain: Chain, alignment_micros: int, now: int, rested: int = 0, round: int = -1
+        self,
+        checkpoint: int,
+        chain: Chain,
+        alignment_micros: int,
+        now: int,
+        rested: int = 0,
+        round: int = -1,
+        announced_micros: int = 0,
     ) -> None:
         self.checkpoint = checkpoint
         self.alignment_micros = alignment_micros
+        self.announced_micros = announced_micros
         self.freeze_micros = 0
         """How long the step of the cut took: told by the driver, which has a clock."""
         self.cut_at = self.encoded_at = now
@@ -111,7 +119,14 @@ class TaskSnapshot:
         """The task's part of the worker's ack."""
         encoding = max(0, self.encoded_at - self.cut_at)
         return SubtaskAck(
-            vertex, subtask, self.alignment_micros, self.freeze_micros, encoding, self.size, list(self._acks)
+            vertex,
+            subtask,
+            self.alignment_micros,
+            self.freeze_micros,
+            encoding,
+            self.size,
+            list(self._acks),
+            self.announced_micros,
         )
 
 
