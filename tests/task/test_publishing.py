@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.protocol.deployment import Publish, Published, Settled
 from tailrace.state.format import Placed
 from tailrace.task.publishing import Awaited, Publisher
+from tailrace.task.services import Services
 
 
 class Shelf(tr.Sink):
@@ -35,7 +37,8 @@ def publisher(allowed: bool | tuple[str, ...] = False) -> tuple[Publisher, list[
     env = tr.Environment(parallelism=1)
     shelf = Shelf()
     env.from_collection([1]).sink_to(shelf, uid="shelf", name="shelf")
-    return Publisher(0, 5, env._plan(env._pending()), allowed), shelf.told
+    services = Services(random.Random, incarnation=5, allow_dropped_state=allowed)
+    return Publisher(0, env._plan(env._pending()), services), shelf.told
 
 
 PLACES = [Placed("1/chk-1/w0-1.state", 8 + n, 1, n) for n in range(3)]
@@ -82,7 +85,8 @@ def test_what_a_sink_that_publishes_nothing_was_given_stays_under_cover() -> Non
     """It has the uid of one that did, and the user has given up what that one had prepared."""
     env = tr.Environment(parallelism=1)
     env.from_collection([1]).sink_to(tr.sinks.Print(), uid="shelf", name="shelf")
-    one = Publisher(0, 5, env._plan(env._pending()), ("shelf",))
+    services = Services(random.Random, incarnation=5, allow_dropped_state=("shelf",))
+    one = Publisher(0, env._plan(env._pending()), services)
     assert one.publish(Publish([("shelf", [b"a"])], 0)) == [Published(0, skipped=True)]
 
 

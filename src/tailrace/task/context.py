@@ -135,7 +135,7 @@ class OperatorContext:
         return self._random
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        return function(*args)
+        return self.services.outside.ask(lambda: function(*args))
 
     def without_key(self) -> None:
         """Leaves keyed calls: state, timers and `key` are out of reach."""

@@ -1,5 +1,5 @@
 """What drives a worker, as data: the events that its driver lets happen to it, one after the other. What a worker does is a
-function of them. Its drivers are `runtime.worker`, where sockets and the clock decide, the simulator, where
+function of them (K3). Its drivers are `runtime.worker`, where sockets and the clock decide, the simulator, where
 a seed does, and a replay, where a log of these values does.
 
 An event is made once for each frame, step or message, never for each record.

@@ -17,6 +17,7 @@ from tailrace.protocol.deployment import Publish, Published, Settled
 from tailrace.state.compat import may_be_dropped, publishes
 from tailrace.state.format import Placed
 from tailrace.task.operators.endpoints import LARGEST_PREPARED
+from tailrace.task.services import Services
 from tailrace.task.usercode import user_traceback
 
 _DOING = {
@@ -38,11 +39,12 @@ class Publisher:
     """Publishes, in order, what the coordinator says, and remembers it until nobody will ask for it again. What lies in
     files is read first, for one message at a time."""
 
-    def __init__(self, slot: int, incarnation: int, plan: Plan, allow_dropped_state: bool | tuple[str, ...]) -> None:
+    def __init__(self, slot: int, plan: Plan, services: Services) -> None:
         self._slot = slot
-        self._incarnation = incarnation
+        self._incarnation = services.incarnation
+        self._outside = services.outside
         self._sinks: dict[str, Node] = {n.uid: n for n in plan.graph.nodes if isinstance(n.operator, Sink)}
-        self._allowed = allow_dropped_state
+        self._allowed = services.allow_dropped_state
         self._waiting: deque[Publish] = deque()
         """The first of them waits for what lies in files."""
         self._unsettled: dict[int, list[tuple[str, list[bytes]]]] = {}
@@ -115,7 +117,7 @@ class Publisher:
         assert isinstance(node.operator, Sink)
         call: Callable[..., object] = getattr(node.operator.sink, what)
         try:
-            call(*args)
+            self._outside.tell(lambda: call(*args))
         except Exception as error:
             raise UserCodeError(
                 f"{_DOING[what]} raised {type(error).__name__}: {error}",

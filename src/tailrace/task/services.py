@@ -12,6 +12,7 @@ from tailrace.graph.operators import Loop
 from tailrace.graph.scope import StreamScope
 from tailrace.state.backend import Backend
 from tailrace.task.keys import FieldReader
+from tailrace.task.outside import Outside
 
 if TYPE_CHECKING:
     from tailrace.task.feedback import FeedbackQueue
@@ -43,6 +44,8 @@ class Services:
     """Makes a place on disk (in a folder, where one is named) for feedback beyond its memory; None: it stays in memory."""
     feedback: dict[StreamScope, FeedbackQueue] = field(default_factory=dict)
     """Between the tail and the head of each loop in this worker. They go with the attempt: nothing outlives it."""
+    outside: Outside = field(default_factory=Outside)
+    """What user code asks of the world goes through it."""
     now: int = 0
     """The clock reading of the current step, int64 microseconds. Set by the task at each step, from its event."""
 

@@ -81,6 +81,7 @@ from tailrace.task.idle import Idle, Reason
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.looping import Command
 from tailrace.task.machine import Task
+from tailrace.task.outside import Outside
 from tailrace.task.publishing import Awaited, Publisher, in_parts
 from tailrace.task.restore import Restorer
 from tailrace.task.services import RandomFactory, Services
@@ -93,6 +94,7 @@ class Worker:
 
     Invariant K1: after `LEFT` no task is stepped and nothing is sent.
     Invariant K2: `Failed` is said at most once, and no task is stepped after it.
+    Invariant K3: what it does is a function of its events and of what the world outside answered to user code during each.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Worker:
         random_factory: RandomFactory,
         backend_factory: Callable[[JobSpec, str, int], Backend] | None = None,
         make_spill: Callable[[str | None], Spill] | None = None,
+        outside: Outside | None = None,
     ) -> None:
         self.slot = slot
         self.phase = Phase.JOINING
@@ -117,6 +120,7 @@ class Worker:
         self._random_factory = random_factory
         self._backend_factory = backend_factory
         self._make_spill = make_spill
+        self._outside = outside if outside is not None else Outside()
         self._checkpoints: WorkerCheckpoints | None = None
         self._restorer: Restorer | None = None
         self._publisher: Publisher | None = None
@@ -394,11 +398,12 @@ class Worker:
             allow_dropped_state=spec.allow_dropped_state,
             checkpointing=spec.checkpointing,
             make_spill=self._make_spill,
+            outside=self._outside,
             make_backend=None if make is None else lambda uid, subtask: make(spec, uid, subtask),
         )
         plan = with_own_functions(spec.plan, keep_first=True)
         self.slice = Slice(plan, self.slot, message.attempt, services, spec.memory)
-        self._publisher = Publisher(self.slot, message.incarnation, spec.plan, spec.allow_dropped_state)
+        self._publisher = Publisher(self.slot, spec.plan, services)
         self._peers = message.peers
         if spec.checkpointing:
             self._checkpoints = WorkerCheckpoints(self.slot, self.epoch, services, self.slice.tasks)

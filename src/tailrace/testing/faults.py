@@ -113,7 +113,6 @@ def _end_driver(world: Simulation, fault: Fault) -> None:
         world.cut_short(old.party)
         for process in world.processes.values():
             if process.driver is old:
-                machine = process.machine
-                told = Event("coordinator lost", lambda machine=machine: machine.handle(CoordinatorLost("it died")))  # type: ignore[misc]
+                told = Event("coordinator lost", lambda process=process: process.handle(CoordinatorLost("it died")))  # type: ignore[misc]
                 world.send(old.party, process.party, told, world.chance.randint(*world.conditions.zombie))
     world.new_driver()

@@ -12,6 +12,7 @@ from tailrace.testing.outages import look
 from tailrace.testing.planted import BUGS, planted
 from tailrace.testing.planting import OUTAGES, RANDOM, Bug
 from tailrace.testing.random_flows.hunting import hunt
+from tailrace.testing.replay import replays
 from tailrace.testing.scenarios import Scenario
 from tailrace.testing.search import search
 
@@ -41,7 +42,7 @@ def find(name: str, seeds: int = 60, *, known: bool = True, anywhere: bool = Fal
     program = RANDOM if anywhere else bug.program
     with planted(name):
         for tried in starts:
-            found = SEARCHES.get(program, _golden)(bug, tried)
+            found = _replays(bug, tried) if bug.replayed else SEARCHES.get(program, _golden)(bug, tried)
             if found is not None:
                 return Found(name, program, found[0], tuple(found[1]), time.monotonic() - begun)
     return None
@@ -67,6 +68,13 @@ def _random(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
 def _outages(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     _, failed = look(seeds)
     return (failed[0].seed, failed[0].wrong) if failed else None
+
+
+def _replays(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    for seed, replay in zip(seeds, replays(seeds, bug.program, bug=bug.name, tune=bug.tune), strict=True):
+        if replay.differences:
+            return seed, [str(one) for one in replay.differences]
+    return None
 
 
 SEARCHES = {RANDOM: _random, OUTAGES: _outages}

@@ -11,7 +11,6 @@ from typing import Any
 
 from tailrace.api.checks import check_job_name
 from tailrace.api.environment import Environment
-from tailrace.api.launch import launcher
 from tailrace.connectors.sinks import Result, remove_unfinished
 from tailrace.errors import GraphError
 from tailrace.graph.operators import Sink, Source
@@ -20,6 +19,7 @@ from tailrace.task.functions import with_own_functions
 from tailrace.task.jobspec import JobSpec
 from tailrace.testing.faults import Fault
 from tailrace.testing.memorystore import MemoryFiles
+from tailrace.testing.recording import Shipped
 from tailrace.testing.simulator import Conditions, SimulatedJob, Simulation
 
 
@@ -121,7 +121,9 @@ def prepared_simulation(
         checkpointing=options["checkpoints"] is not None,
         allow_dropped_state=options.get("allow_dropped_state", False),
     )
-    load = _pickling(spec) if pickled else lambda: replace(spec, plan=with_own_functions(plan, keep_first=False))
+    load: Callable[[], JobSpec] = (
+        Shipped(spec) if pickled else lambda: replace(spec, plan=with_own_functions(plan, keep_first=False))
+    )
     return Simulation(plan, load, seed=seed, name=name, conditions=conditions, **options)
 
 
@@ -130,8 +132,3 @@ def _folder_of(sink: Result) -> str:
     folder = tempfile.TemporaryDirectory(prefix="tailrace-test-")
     weakref.finalize(sink, folder.cleanup)
     return folder.name
-
-
-def _pickling(spec: JobSpec) -> Callable[[], JobSpec]:
-    blob = launcher().dump_job(spec)
-    return lambda: launcher().load_job(blob)

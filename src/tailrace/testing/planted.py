@@ -36,6 +36,7 @@ from tailrace.testing.faults import Fault
 from tailrace.testing.planted_flows import FLOW_BUGS
 from tailrace.testing.planted_loops import LOOP_BUGS
 from tailrace.testing.planted_output import OUTPUT_BUGS
+from tailrace.testing.planted_replay import REPLAY_BUGS
 from tailrace.testing.planting import Bug, Patches, method
 from tailrace.testing.scenarios import Scenario
 
@@ -431,6 +432,7 @@ BUGS: dict[str, Bug] = {
         *OUTPUT_BUGS,
         *LOOP_BUGS,
         *FLOW_BUGS,
+        *REPLAY_BUGS,
     )
 }
 

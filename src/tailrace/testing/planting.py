@@ -29,6 +29,8 @@ class Bug:
     """A seed that is known to show it: the search begins there."""
     shape: Callable[[Any], Any] = lambda run: run
     """In random flows: makes runs show it sooner, where few are drawn that can."""
+    replayed: bool = False
+    """Whether a replay of the golden program's workers shows it, and not what comes of them."""
     wants: Callable[[Any], bool] = lambda run: True
     """In random flows (a `random_flows.drawing.Run` is given): what a run must have to show it. Others are left out."""
 

@@ -24,6 +24,7 @@ from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.loop_watch import LoopFiles, LoopWatch, counting_feedback
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.programs import LOOPS, PROGRAMS, Program
+from tailrace.testing.recording import Recordings
 from tailrace.testing.restorable import Restorable
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.starts import SINK, TURNS, Again, Moments, start_again
@@ -270,8 +271,8 @@ class Verdict:
 LIMITS = Limits(slots=60_000_000, lease=80 * MS, leave=20 * MS, finish=20 * MS, gone=200 * MS)
 
 
-def run_scenario(what: Scenario, *, keep_trace: bool = False) -> Verdict:
-    """Runs a scenario to its end, and looks at everything that it did."""
+def run_scenario(what: Scenario, *, keep_trace: bool = False, recordings: Recordings | None = None) -> Verdict:
+    """Runs a scenario to its end, and looks at everything that it did. In `recordings` its workers are kept."""
     verdict = Verdict(what)
     program = PROGRAMS[what.program]
     name = f"seed {what.seed}"
@@ -282,6 +283,7 @@ def run_scenario(what: Scenario, *, keep_trace: bool = False) -> Verdict:
     try:
         with switches(what):
             world = build(what, program, Ledger(name), files, keep_trace)
+            world.recordings = recordings
             watch = LoopWatch(world, files)
             restorable = Restorable(files, book)
             moments = Moments(files, book, random.Random(f"tailrace moments {what.seed}"))

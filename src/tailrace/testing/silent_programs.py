@@ -72,7 +72,10 @@ class InTime(tr.ProcessFunction):
 
     def process(self, window: Any, ctx: tr.Context) -> Iterator[Any]:
         Silence.over = True
-        yield (*window, Silence.began is None or ctx.now() < Silence.began + IN_TIME)
+        began = ctx.call(
+            lambda: Silence.began
+        )  # a worker that is replayed in another process shares no memory with the source
+        yield (*window, began is None or ctx.now() < began + IN_TIME)
 
 
 def _burst(env: tr.Environment, n: int) -> tr.DataStream:

@@ -48,7 +48,6 @@ from tailrace.protocol.snapshot import Trigger
 from tailrace.runtime.settings import nests_of, start_from
 from tailrace.state.backend import Backend
 from tailrace.state.compat import check
-from tailrace.state.memory import MemoryBackend
 from tailrace.storage.origins import Origin, origin_at
 from tailrace.task.actions import Action as WorkerAction
 from tailrace.task.actions import ClosePeers, ConnectPeers, Exit, ReadPrepared, ReadState, ToCoordinator
@@ -68,9 +67,11 @@ from tailrace.task.jobspec import JobSpec
 from tailrace.task.slice import ToPeer
 from tailrace.task.worker import Worker
 from tailrace.testing import storing
+from tailrace.testing.backing import in_memory
 from tailrace.testing.faults import Fault, strike
 from tailrace.testing.memorystore import Fault as Wrong
 from tailrace.testing.memorystore import MemoryFiles, MemoryStore
+from tailrace.testing.recording import Recordings
 from tailrace.testing.world import (
     EPOCH,
     Conditions,
@@ -134,7 +135,7 @@ class Simulation:
         self._keep_trace = keep_trace
         self._hash = hashlib.sha256()
         self.chance = random.Random(f"tailrace simulation {seed}")
-        self._load = load
+        self.load = load
         self.links: dict[tuple[int, int], Link] = {}
         self.processes: dict[int, Process] = {}
         self._drivers: dict[int, Driver] = {}
@@ -143,8 +144,10 @@ class Simulation:
         self._parties = 0
         self._run_id = run_id
         self._quiet = False
-        self.backend: Callable[[JobSpec, str, int], Backend] = _in_memory
+        self.backend: Callable[[JobSpec, str, int], Backend] = in_memory
         """Makes the state backend of an operator's subtask."""
+        self.recordings: Recordings | None = None
+        """Where the events and actions of the workers are kept, if anywhere."""
         self.reports: list[Any] = []
         """The last figures of every subtask, taken when its worker left."""
         self._begun_from = origin
@@ -417,7 +420,7 @@ class Simulation:
 
         def act() -> None:
             if process.machine.incarnation == incarnation and process.peers.get(slot) == peer:
-                process.machine.handle(PeerLost(slot, why))
+                process.handle(PeerLost(slot, why))
 
         self.send(peer, process.party, Event(f"peer {slot} lost", act))
 
@@ -458,11 +461,11 @@ class Simulation:
             return
         process.asleep_until = 0
         if isinstance(item, FrameItem):
-            process.machine.handle(FrameArrived(item.data, item.slot))
+            process.handle(FrameArrived(item.data, item.slot))
         elif isinstance(item, Event | StoreWork):
             item.act()
         else:
-            process.machine.handle(CoordinatorSaid(wire.decode(wire.encode(item))))
+            process.handle(CoordinatorSaid(wire.decode(wire.encode(item))))
         self._carry_out(process)
 
     def _tell_driver(self, source: int, driver: Driver, item: Any) -> None:
@@ -491,7 +494,7 @@ class Simulation:
         machine, chance = process.machine, self.chance
         if machine.encoding and chance.random() < 0.4:
             limit = chance.randint(*self.conditions.encode_limit)
-            machine.handle(Encode(self.now, limit))
+            process.handle(Encode(self.now, limit))
             self._note(f"{self._who(process.party)} encoded {limit}")
         else:
             self._work(process)
@@ -503,7 +506,7 @@ class Simulation:
         wakes: list[int] = []
         for task in machine.tasks():
             budget = self.chance.randint(*self.conditions.budget)
-            idle = machine.handle(Step(task.id.vertex, self.now, budget))
+            idle = process.handle(Step(task.id.vertex, self.now, budget))
             if idle is None:
                 self._note(f"{self._who(process.party)} {task.id} read {task.last_count}")
                 return
@@ -511,7 +514,7 @@ class Simulation:
                 wakes.append(idle.wake_at)
             if not machine.stepping:
                 return
-        if machine.handle(Flush()):
+        if process.handle(Flush()):
             self._note(f"{self._who(process.party)} flushed")
         elif not machine.encoding:
             process.asleep_until = min(wakes, default=None)
@@ -563,10 +566,10 @@ class Simulation:
                 return
             missing = [slot for slot, party in wanted.items() if party not in self.processes]
             if missing:
-                process.machine.handle(PeersUnreachable(f"worker {missing[0]} is gone"))
+                process.handle(PeersUnreachable(f"worker {missing[0]} is gone"))
                 return
             process.peers = wanted
-            process.machine.handle(PeersConnected())
+            process.handle(PeersConnected())
 
         self.send(process.party, process.party, Event("connected", act))
 
@@ -627,10 +630,13 @@ class Simulation:
         """A worker's process starts, and will say hello."""
         self._parties += 1
         party = self._parties
-        load = self._load
+        load = self.load
         make = lambda _: replace(load(), run_id=driver.run_id)  # noqa: E731 - what a real one unpickles
-        machine = Worker(slot, make, random.Random, self.backend if self.settings is not None else None)
-        self.processes[party] = Process(party, driver, slot, launch, machine)
+        recording = None if self.recordings is None else self.recordings.begin(self, slot, driver.run_id)
+        outside = None if recording is None else recording.outside
+        backend = self.backend if self.settings is not None else None
+        machine = Worker(slot, make, random.Random, backend, outside=outside)
+        self.processes[party] = Process(party, driver, slot, launch, machine, recording=recording)
         hello = Hello(slot, "simulated", party, party, self.name, driver.coordinator.incarnation, launch)
         self.send(party, driver.party, hello, self.chance.randint(*self.conditions.startup))
 
@@ -665,8 +671,7 @@ class Simulation:
     def _close_link(self, driver: Driver, action: CloseLink) -> None:
         for process in self.processes.values():
             if process.driver is driver and process.slot == action.slot and process.epoch == action.epoch:
-                machine = process.machine
-                closed = Event("link closed", lambda machine=machine: machine.handle(CoordinatorLost("closed")))  # type: ignore[misc]
+                closed = Event("link closed", lambda process=process: process.handle(CoordinatorLost("closed")))  # type: ignore[misc]
                 self.send(driver.party, process.party, closed)
 
     # Telling.
@@ -697,10 +702,6 @@ class Simulation:
             return "coordinator" if party == self.driver.party else "an old coordinator"
         process = self.processes.get(party)
         return f"worker {process.slot}" if process is not None else f"process {party}"
-
-
-def _in_memory(spec: JobSpec, uid: str, subtask: int) -> Backend:
-    return MemoryBackend(uid=uid, subtask=subtask, max_parallelism=spec.plan.graph.max_parallelism)
 
 
 class SimulatedJob:

@@ -98,9 +98,9 @@ def write(world: Simulation, process: Process, action: WriteState) -> None:
         if machine.incarnation != incarnation:
             return
         if error is not None:
-            machine.handle(StateNotWritten(number, str(error)))
+            process.handle(StateNotWritten(number, str(error)))
         elif done:
-            machine.handle(StateWritten(number, world.now))
+            process.handle(StateWritten(number, world.now))
 
     ask(world, process.party, f"write {action.name}", work, then)
 
@@ -130,32 +130,32 @@ def _store(world: Simulation, process: Process, folder: str) -> MemoryStore:
 
 def read(world: Simulation, process: Process, action: ReadState) -> None:
     """Reads parts of a checkpoint."""
-    store, machine = _store(world, process, action.folder), process.machine
+    store = _store(world, process, action.folder)
     manifest = decode_manifest(action.manifest, "manifest")
 
     def then(parts: Any, error: Exception | None) -> None:
         if error is not None:
             reason, fatal = f"{type(error).__name__}: {error}", isinstance(error, _FATAL)
-            machine.handle(StateUnreadable(action.number, reason, fatal))
+            process.handle(StateUnreadable(action.number, reason, fatal))
             return
         for part in parts:
-            machine.handle(StatePartRead(action.number, part))
-        machine.handle(StateRead(action.number))
+            process.handle(StatePartRead(action.number, part))
+        process.handle(StateRead(action.number))
 
     ask(world, process.party, "read state", lambda: list(read_state(store, manifest, action.wanted)), then)
 
 
 def read_prepared(world: Simulation, process: Process, action: ReadPrepared) -> None:
     """Reads what sinks have prepared."""
-    store, machine = _store(world, process, action.folder), process.machine
+    store = _store(world, process, action.folder)
 
     def then(data: Any, error: Exception | None) -> None:
         if error is not None:
             fatal = isinstance(error, _FATAL)
-            machine.handle(PreparedUnreadable(action.number, f"{type(error).__name__}: {error}", fatal))
+            process.handle(PreparedUnreadable(action.number, f"{type(error).__name__}: {error}", fatal))
         else:
             world.count("read what sinks had prepared from files")
-            machine.handle(PreparedRead(action.number, data))
+            process.handle(PreparedRead(action.number, data))
 
     ask(world, process.party, "read prepared", lambda: [read_placed(store, one) for one in action.wanted], then)
 

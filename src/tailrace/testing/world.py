@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 from tailrace.coordinator.machine import Coordinator
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.storage.origins import Origin
+from tailrace.task.events import Event as WorkerEvent
+from tailrace.task.events import Flush, Step
+from tailrace.task.idle import Idle
 from tailrace.task.worker import Worker
 from tailrace.testing.memorystore import MemoryStore
+from tailrace.testing.recording import LiveRecording
 
 EPOCH = 1_700_000_000_000_000
 """Where the virtual clock starts (int64 microseconds): a fixed moment in 2023."""
@@ -63,6 +67,20 @@ class Process:
     """Slot -> party, of the attempt that runs."""
     writers: dict[int, Any] = field(default_factory=dict)
     """The files that it is writing, by checkpoint; None for one that has failed."""
+    recording: LiveRecording | None = None
+
+    @overload
+    def handle(self, event: Step) -> Idle | None: ...
+
+    @overload
+    def handle(self, event: Flush) -> bool: ...
+
+    @overload
+    def handle(self, event: WorkerEvent) -> object: ...
+
+    def handle(self, event: WorkerEvent) -> object:
+        """Something happens to the worker."""
+        return self.machine.handle(event) if self.recording is None else self.recording.handle(self.machine, event)
 
 
 @dataclass(eq=False)

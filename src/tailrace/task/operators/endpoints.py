@@ -47,6 +47,7 @@ from tailrace.task.operators.splits import (
     joined,
     read_post,
 )
+from tailrace.task.outside import Taken
 
 LARGEST_PREPARED = 32 << 20
 """Without checkpoints, what a sink prepares travels in messages, and must fit into one. With them it goes into files."""
@@ -81,6 +82,7 @@ class SourceTask(OperatorTask):
         super().__init__(node, ctx)
         assert isinstance(node.operator, Source)
         self.source = node.operator.source
+        self.outside = ctx.services.outside
         self.all_at_once = False
         """Set before `open` where the chain makes watermarks from the splits."""
         self.splits: list[_OpenSplit] = []
@@ -155,7 +157,7 @@ class SourceTask(OperatorTask):
             return
         if fresh:
             splits = lambda: listed(source.splits(self.ctx.parallelism), f"{of_class(source)}.splits")  # noqa: E731
-            found = self.call_user(splits, what="listing the splits")
+            found = self.call_user(lambda: self.outside.ask(splits), what="listing the splits")
             self._dealer.found([self._split(split) for split in found])
         self._dealer.over = True
 
@@ -262,7 +264,10 @@ class SourceTask(OperatorTask):
         split = self._turn(now)
         if split is None:
             return 0
-        batch = self.call_user(lambda: self._read(split, limit, now / 1_000_000), what="reading a split")
+        take = lambda most: self._take_from(split, most, now / 1_000_000)  # noqa: E731 - one call of the user's
+        batch, lost = self.call_user(lambda: self.outside.read(take, limit), what="reading a split")
+        if lost:
+            self.ctx.metrics.inc("lost_bytes", lost)
         if batch is None:
             self._end(split)
             return 0
@@ -270,20 +275,13 @@ class SourceTask(OperatorTask):
             reader = split.reader
             assert reader is not None
             asked = lambda: micros(reader.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
-            split.ready_at = self.call_user(asked, what="asking a split for its next time")
+            split.ready_at = self.call_user(lambda: self.outside.ask(asked), what="asking a split for its next time")
             self._tell(self._may_ask() and not self.ready(now), [])
             return 0
-        self._count_lost(split.reader)
         if isinstance(batch, Columns):
             batch.data = fitted(self, batch.data)
         self.out(batch)
         return len(batch)
-
-    def _count_lost(self, reader: Any) -> None:
-        lost = getattr(reader, "lost", 0)
-        if lost:
-            self.ctx.metrics.inc("lost_bytes", lost)
-            reader.lost = 0
 
     def _open(self, split: _OpenSplit) -> None:
         what, position = pickle.loads, split.held.position
@@ -297,15 +295,19 @@ class SourceTask(OperatorTask):
 
         split.reader = self.call_user(opened, what="opening a split")
 
-    def _read(self, split: _OpenSplit, limit: int, now: float) -> Any:
-        """What the reader gives, as a batch of the source's form; None at the end of the split."""
-        assert split.reader is not None
-        given, who = split.reader.read(limit, now), f"{of_class(split.reader)}.read"
+    def _take_from(self, split: _OpenSplit, limit: int, now: float) -> Taken:
+        """What the reader gives, as a batch of the source's form, None at the end of the split; and how many bytes it has
+        lost since it was read last."""
+        reader: Any = split.reader
+        given, who = reader.read(limit, now), f"{of_class(reader)}.read"
+        lost = getattr(reader, "lost", 0)
+        if lost:
+            reader.lost = 0
         if self.source.form == "columns":
             batch = batch_of(given, limit, self.source.columns, who)
-            return None if batch is None else Columns(batch, split=split.index)
+            return (None if batch is None else Columns(batch, split=split.index)), lost
         records = records_of(given, limit, "rows", who)
-        return None if records is None else Rows(records, split=split.index)
+        return (None if records is None else Rows(records, split=split.index)), lost
 
     def _turn(self, now: int) -> _OpenSplit | None:
         for offset in range(len(self.splits)):
@@ -322,7 +324,6 @@ class SourceTask(OperatorTask):
             self._next -= 1
         self.ended_splits.append(split.index)
         assert split.reader is not None
-        self._count_lost(split.reader)
         self.call_user(split.reader.close, what="closing a split")
         if self.ctx.services.checkpointing:
             self._ended.add(split.index)
@@ -340,13 +341,14 @@ class SourceTask(OperatorTask):
             given = enumerator.discover(now / 1_000_000)
             return None if given is None else listed(given, who)
 
-        found = self.call_user(discovered, what="finding splits")
+        found = self.call_user(lambda: self.outside.ask(discovered), what="finding splits")
         if found is None:
             self._discover_at, dealer.over = None, True
         else:
             dealer.found([self._split(split) for split in found])
             asked = lambda: micros(enumerator.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
-            self._discover_at = self.call_user(asked, what="asking the enumerator for its next time")
+            next_time = lambda: self.outside.ask(asked)  # noqa: E731 - one call of the user's
+            self._discover_at = self.call_user(next_time, what="asking the enumerator for its next time")
         self._answer(dealer.deal())
 
     def _tell_enumerator(self) -> None:
@@ -356,7 +358,8 @@ class SourceTask(OperatorTask):
             return
         tell = self._enumerator.ended
         for split in over:
-            self.call_user(lambda split=split: tell(pickle.loads(split)), what="telling the enumerator what has ended")
+            said = lambda split=split: tell(pickle.loads(split))  # noqa: E731 - one call of the user's
+            self.call_user(lambda said=said: self.outside.tell(said), what="telling the enumerator what has ended")
 
     def close(self) -> None:
         opened: list[Any] = [split.reader for split in self.splits if split.reader is not None]
@@ -371,7 +374,8 @@ class SourceTask(OperatorTask):
             enumerator, position = self._enumerator, None
             if enumerator is not None:
                 self._tell_enumerator()
-                at = self.call_user(lambda: enumerator.position, what="asking the enumerator for its position")
+                asked = lambda: self.outside.ask(lambda: enumerator.position)  # noqa: E731 - one call of the user's
+                at = self.call_user(asked, what="asking the enumerator for its position")
                 position = self._pickled(at, "the position of an enumerator")
             known = self._dealer.state(position)
         data = encode_state(SourceState(held, sorted(self._ended), known))

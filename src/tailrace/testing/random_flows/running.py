@@ -9,15 +9,16 @@ import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import tailrace as tr
 from tailrace.coordinator.failures import HALF_PUBLISHED
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import TailraceError
-from tailrace.storage.disk import DiskBackend
+from tailrace.task.events import Step
 from tailrace.task.idle import Reason
+from tailrace.task.machine import Task
+from tailrace.testing.backing import OnDisk
 from tailrace.testing.checker import BOOKS, Book, Ledger
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
@@ -27,6 +28,7 @@ from tailrace.testing.random_flows.building import Building
 from tailrace.testing.random_flows.description import told
 from tailrace.testing.random_flows.drawing import Phase, Run
 from tailrace.testing.random_flows.interpreter import Result, expected, gathered
+from tailrace.testing.recording import Recordings
 from tailrace.testing.restorable import Restorable
 from tailrace.testing.scenarios import (
     BROKE,
@@ -39,7 +41,7 @@ from tailrace.testing.scenarios import (
 )
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.starts import SINK, Again, Moments, start_again
-from tailrace.testing.world import EPOCH
+from tailrace.testing.world import EPOCH, Process
 
 LEAST, EACH = 20_000, 30
 """A run whose faults are over is taken for one that never ends after so many turns, and so many for each time that an
@@ -88,8 +90,8 @@ def story(run: Run) -> str:
     return "\n".join([*lines, *(f"{fault}" for fault in run.world.faults)])
 
 
-def carry_out(run: Run, *, keep_trace: bool = False) -> Outcome:
-    """Runs everything, and looks at all that it did."""
+def carry_out(run: Run, *, keep_trace: bool = False, recordings: Recordings | None = None) -> Outcome:
+    """Runs everything, and looks at all that it did. In `recordings` its workers are kept."""
     outcome = Outcome(run)
     name = f"random {run.seed}"
     book = BOOKS[name] = Book()
@@ -100,7 +102,7 @@ def carry_out(run: Run, *, keep_trace: bool = False) -> Outcome:
     try:
         with switches(run.world), contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory()) if run.disk else None
-            _Phases(run, outcome, name, book, files, folder, keep_trace).go()
+            _Phases(run, outcome, name, book, files, folder, keep_trace, recordings).go()
     finally:
         del BOOKS[name]
     return outcome
@@ -117,6 +119,7 @@ class _Phases:
     files: LoopFiles
     folder: str | None
     keep_trace: bool
+    recordings: Recordings | None
 
     def __post_init__(self) -> None:
         self.expected = expected(self.run.flow)
@@ -144,6 +147,7 @@ class _Phases:
             self.starts += 1
             world = self.world(number, phase, self.name, self.files, self.run.world.faults)
             watch = LoopWatch(world, self.files)
+            world.recordings = self.recordings
             if self.now is not None:
                 world.now = self.now
             try:
@@ -225,7 +229,7 @@ class _Phases:
             **(chosen | options),
         )
         if self.folder is not None:
-            world.backend = _on_disk(Path(tempfile.mkdtemp(dir=self.folder)), world)
+            world.backend = OnDisk(self.folder, world.covered)
         return world
 
     def through(self, world: Simulation, phase: Phase) -> None:
@@ -368,7 +372,7 @@ def idle_tasks(world: Simulation) -> Iterator[str]:
     for process in world.processes.values():
         machine, waiting = process.machine, []
         for task in machine.tasks() if machine.stepping else ():
-            said = _idle(world, machine, task)
+            said = _idle(world, process, task)
             if said == str(Reason.NO_INPUT.value):
                 waiting.append(str(task.id))
             elif said != str(Reason.FINISHED.value):
@@ -377,25 +381,12 @@ def idle_tasks(world: Simulation) -> Iterator[str]:
         yield f"worker {process.slot}, no input: {', '.join(waiting)}"
 
 
-def _idle(world: Simulation, machine: Any, task: Any) -> str:
+def _idle(world: Simulation, process: Process, task: Task) -> str:
     try:
-        idle = machine.step(task, world.now, 1)
+        idle = process.handle(Step(task.id.vertex, world.now, 1))
     except Exception as error:
         return f"fails by {error!r}"
     if idle is None:
         return "has something to do"
     until = "" if idle.wake_at is None else f" until {idle.wake_at - EPOCH}"
     return f"{idle.reason.value}{until}"
-
-
-def _on_disk(folder: Path, world: Simulation) -> Any:
-    """Makes backends on disk, each in a folder of its own, that keep little in memory."""
-    made = iter(range(1_000_000))
-
-    def backend(spec: Any, uid: str, subtask: int) -> Any:
-        groups = spec.plan.graph.max_parallelism
-        place = folder / str(next(made))
-        world.covered["backends on disk"] += 1
-        return DiskBackend(place, groups, uid, subtask, top_entries=4, cache_entries=3)
-
-    return backend

@@ -1,0 +1,187 @@
+"""The door through which user code reaches the world outside of its worker: readers and enumerators of sources, sinks that
+publish, and whatever `ctx.call` calls.
+
+What came through it is a part of the event during which it was asked, as its *answers*. In life the world is asked. A
+recorder asks the world as well, and keeps the answers. A replay has them from the log, and asks the world for records only:
+exactly as many as it gave the first time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from tailrace.elements.batches import Batch, Rows, concat
+from tailrace.errors import InternalError
+
+T = TypeVar("T")
+Taken = tuple[Batch | None, int]
+"""What a reader gave, None at the end of its split; and how many bytes it has lost."""
+
+_ENDED = -1
+_PATIENCE = 3
+"""How often in a row a reader may say in a replay that it has nothing."""
+
+
+class Gave(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """An answer: a reader gave so many records, or was at its end (-1), and had lost so many bytes."""
+
+    count: int
+    lost: int = 0
+
+
+class Told(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """An answer: a pickled value."""
+
+    data: bytes
+
+
+class Raised(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """An answer: this was raised."""
+
+    data: bytes
+    """The pickled exception; empty where it cannot be pickled."""
+    name: str
+    text: str
+
+
+Answer = Gave | Told | Raised
+
+
+class Outside:
+    """In life: the world is asked."""
+
+    def ask(self, call: Callable[[], T]) -> T:
+        """Asks for a value, which can be pickled."""
+        return call()
+
+    def tell(self, call: Callable[[], object]) -> None:
+        """Does something to the world. All that it answers is whether it raises."""
+        call()
+
+    def read(self, take: Callable[[int], Taken], limit: int) -> Taken:
+        """Takes at most `limit` records of a reader."""
+        return take(limit)
+
+
+class Recorder(Outside):
+    """Asks the world, and keeps what it answered."""
+
+    def __init__(self) -> None:
+        self._answers: list[Answer] = []
+
+    def taken(self) -> list[Answer]:
+        """The answers since this was asked last."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def ask(self, call: Callable[[], T]) -> T:
+        found = self._heard(call)
+        self._answers.append(Told(pickle.dumps(found, 5)))
+        return found
+
+    def tell(self, call: Callable[[], object]) -> None:
+        self._heard(call)
+        self._answers.append(_NOTHING)
+
+    def read(self, take: Callable[[int], Taken], limit: int) -> Taken:
+        batch, lost = self._heard(lambda: take(limit))
+        self._answers.append(Gave(_ENDED if batch is None else len(batch), lost))
+        return batch, lost
+
+    def _heard(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except Exception as error:
+            self._answers.append(_raised(error))
+            raise
+
+
+class Replayed(Outside):
+    """Has the answers from a log, event by event."""
+
+    def __init__(self) -> None:
+        self._answers: list[Answer] = []
+        self._at = 0
+
+    def give(self, answers: Sequence[Answer]) -> None:
+        """The answers of the event that follows."""
+        self._answers, self._at = list(answers), 0
+
+    @property
+    def unasked(self) -> int:
+        """How many answers of the event nobody has asked for."""
+        return len(self._answers) - self._at
+
+    def ask(self, call: Callable[[], T]) -> T:
+        answer = self._next()
+        if not isinstance(answer, Told):
+            raise InternalError("K3: user code asks for a value, and the log has a number of records", ())
+        found: T = pickle.loads(answer.data)
+        return found
+
+    def tell(self, call: Callable[[], object]) -> None:
+        self._next()
+
+    def read(self, take: Callable[[int], Taken], limit: int) -> Taken:
+        answer = self._next()
+        if not isinstance(answer, Gave):
+            raise InternalError("K3: a source is read, and the log has another answer", ())
+        if answer.count <= 0:
+            return (None if answer.count == _ENDED else Rows([])), answer.lost
+        return _exactly(answer.count, take), answer.lost
+
+    def _next(self) -> Gave | Told:
+        if not self.unasked:
+            raise InternalError("K3: user code asks for something that it had not asked for before", ())
+        answer = self._answers[self._at]
+        self._at += 1
+        if isinstance(answer, Raised):
+            raise _error_of(answer)
+        return answer
+
+
+def _exactly(count: int, take: Callable[[int], Taken]) -> Batch:
+    """So many records of a reader, in as many reads as that takes: it gave them at once the first time, and may give fewer
+    now, or say a few times that it has nothing at the moment."""
+    parts: list[Batch] = []
+    missing, empty = count, 0
+    while missing:
+        batch, _ = take(missing)
+        if batch is None or (not len(batch) and empty == _PATIENCE):
+            raise InternalError(f"K3: a source gave {count - missing} records where it had given {count} before", ())
+        empty = 0 if len(batch) else empty + 1
+        missing -= len(batch)
+        parts += [batch] if len(batch) else []
+    if len(parts) == 1:
+        return parts[0]
+    whole: Any = concat(parts)
+    whole.split = getattr(parts[0], "split", -1)
+    return cast(Batch, whole)
+
+
+_NOTHING = Told(pickle.dumps(None, 5))
+
+
+def _raised(error: Exception) -> Raised:
+    data = b""
+    with contextlib.suppress(
+        Exception
+    ):  # whatever a user's exception does when it is pickled: its name and text are kept
+        tried = pickle.dumps(error, 5)
+        if str(pickle.loads(tried)) == str(error):
+            data = tried
+    return Raised(data, type(error).__name__, str(error))
+
+
+def _error_of(answer: Raised) -> Exception:
+    if answer.data:
+        found: Exception = pickle.loads(answer.data)
+        return found
+    made: Any = type(answer.name, (Exception,), {})
+    error: Exception = made(answer.text)
+    return error

@@ -1,0 +1,32 @@
+"""The state backends of simulated workers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from tailrace.state.backend import Backend
+from tailrace.state.memory import MemoryBackend
+from tailrace.storage.disk import DiskBackend
+from tailrace.task.jobspec import JobSpec
+
+
+def in_memory(spec: JobSpec, uid: str, subtask: int) -> Backend:
+    """A backend in memory."""
+    return MemoryBackend(uid=uid, subtask=subtask, max_parallelism=spec.plan.graph.max_parallelism)
+
+
+class OnDisk:
+    """Makes backends on disk that keep little in memory, each in a folder of its own."""
+
+    def __init__(self, folder: str, covered: Counter[str]) -> None:
+        self._folder = Path(tempfile.mkdtemp(dir=folder))
+        self._covered = covered
+        self._made = 0
+
+    def __call__(self, spec: JobSpec, uid: str, subtask: int) -> Backend:
+        self._made += 1
+        self._covered["backends on disk"] += 1
+        place = self._folder / str(self._made)
+        return DiskBackend(place, spec.plan.graph.max_parallelism, uid, subtask, top_entries=4, cache_entries=3)

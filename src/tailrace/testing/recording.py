@@ -1,0 +1,93 @@
+"""Recordings of simulated workers: what happened to each, as the log that a replay is fed with, and what it did then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tailrace.api.launch import launcher
+from tailrace.task.eventlog import Entry, action_bytes, encode
+from tailrace.task.events import Event
+from tailrace.task.jobspec import JobSpec
+from tailrace.task.outside import Recorder
+from tailrace.task.worker import Worker
+from tailrace.testing.backing import OnDisk
+
+if TYPE_CHECKING:
+    from tailrace.testing.simulator import Simulation
+
+
+class Shipped:
+    """A job as workers get it: pickled once, and unpickled by each."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.blob = launcher().dump_job(spec)
+
+    def __call__(self) -> JobSpec:
+        spec: JobSpec = launcher().load_job(self.blob)
+        return spec
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An event as it is in the log, and what followed from it."""
+
+    entry: bytes
+    actions: tuple[bytes, ...]
+    raised: bool
+    """Whether the coordinator had said what must not come then."""
+
+
+@dataclass
+class Recording:
+    """The whole life of one worker's process."""
+
+    slot: int
+    job: bytes
+    """The pickled `JobSpec`."""
+    run_id: str
+    checkpointing: bool
+    disk: bool
+    """Whether its state is on disk."""
+    story: list[Happened] = field(default_factory=list)
+
+
+class LiveRecording:
+    """Keeps the recording of one worker while it lives."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.outside = Recorder()
+        self._story = recording.story
+
+    def handle(self, machine: Worker, event: Event) -> object:
+        """Lets an event happen to the worker, and keeps what followed from it."""
+        before, raised = len(machine.actions), True
+        try:
+            answer = machine.handle(event)
+            raised = False
+            return answer
+        finally:
+            entry = encode(Entry(event, self.outside.taken()))
+            actions = tuple(action_bytes(action) for action in machine.actions[before:])
+            self._story.append(Happened(entry, actions, raised))
+
+
+class Recordings:
+    """The recordings of all workers of a simulation, or of several."""
+
+    def __init__(self) -> None:
+        self.workers: list[Recording] = []
+
+    def begin(self, world: Simulation, slot: int, run_id: str) -> LiveRecording:
+        """A worker's process starts."""
+        assert isinstance(world.load, Shipped), "only what travels as in a real job can be replayed"
+        checkpointing = world.settings is not None
+        recording = Recording(slot, world.load.blob, run_id, checkpointing, isinstance(world.backend, OnDisk))
+        self.workers.append(recording)
+        return LiveRecording(recording)
+
+
+def job_of(recording: Recording) -> JobSpec:
+    """The job that a recorded worker was a part of, unpickled anew."""
+    spec: JobSpec = launcher().load_job(recording.job)
+    return replace(spec, run_id=recording.run_id)

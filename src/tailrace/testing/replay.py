@@ -1,0 +1,205 @@
+"""Replays: what a worker does is a function of its events (K3).
+
+Jobs of the searches run with all their faults, and the events of each worker are kept. In another process, with another
+`PYTHONHASHSEED`, a fresh worker is fed with the same events, and must want the same: the same actions after each event, its
+frames and messages byte for byte.
+
+`python -m tailrace.testing.replay 0:100` replays the golden programs of these seeds, with `--random` random dataflows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from tailrace.testing.programs import PROGRAMS
+from tailrace.testing.random_flows.drawing import drawn
+from tailrace.testing.random_flows.running import carry_out
+from tailrace.testing.recording import Happened, Recordings
+from tailrace.testing.replaying import Difference, differences
+from tailrace.testing.scenarios import Scenario, run_scenario, scenario, switches
+
+_LENGTH = struct.Struct("<Q")
+
+
+@dataclass
+class Replay:
+    """What came of a seed."""
+
+    what: str
+    again: str
+    """The command that repeats it."""
+    differences: list[Difference] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def told(self) -> str:
+        """What differs, with the command that repeats it."""
+        return "\n".join([f"{self.what}:", *(f"    {one}" for one in self.differences[:3]), f"  again: {self.again}"])
+
+
+# The other process.
+
+
+class Player:
+    """Replays in a process of its own, which hashes texts in another way."""
+
+    def __init__(self, bug: str | None = None) -> None:
+        seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+        path = os.pathsep.join(place for place in sys.path if place)
+        command = [sys.executable, "-m", "tailrace.testing.replay", "--play"]
+        self._process = subprocess.Popen(
+            [*command, *(["--bug", bug] if bug is not None else [])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
+        )
+
+    def __enter__(self) -> Player:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+
+    def play(self, what: Scenario, recordings: Recordings) -> list[Difference]:
+        """Replays all workers of a run, under what was switched on in it."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        _write(self._process.stdin, (what, recordings.workers))
+        found: list[Difference] = _read(self._process.stdout)
+        return found
+
+
+def serve(asked: IO[bytes], answers: IO[bytes]) -> None:
+    """What the other process does until nobody asks any more."""
+    while True:
+        try:
+            what, workers = _read(asked)
+        except EOFError:
+            return
+        with switches(what), tempfile.TemporaryDirectory() as folder:
+            _write(answers, list(differences(workers, folder)))
+
+
+def _write(to: IO[bytes], value: Any) -> None:
+    data = pickle.dumps(value, 5)
+    to.write(_LENGTH.pack(len(data)) + data)
+    to.flush()
+
+
+def _read(source: IO[bytes]) -> Any:
+    head = source.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError("the other process has ended")
+    return pickle.loads(source.read(_LENGTH.unpack(head)[0]))
+
+
+# Whole runs.
+
+
+def replay_golden(player: Player, what: Scenario) -> Replay:
+    """Runs a scenario, and replays its workers."""
+    recordings = Recordings()
+    verdict = run_scenario(what, recordings=recordings)
+    program = f"--program {what.program}"
+    again = f"python -m tailrace.testing.replay {what.seed}:{what.seed + 1} {program}"
+    replay = Replay(f"seed {what.seed}, program {what.program}", again)
+    return _replayed(player, what, recordings, verdict.covered, replay)
+
+
+def replay_random(player: Player, seed: int) -> Replay:
+    """Runs a random dataflow, and replays its workers."""
+    recordings, run = Recordings(), drawn(seed)
+    outcome = carry_out(run, recordings=recordings)
+    replay = Replay(f"random seed {seed}", f"python -m tailrace.testing.replay {seed}:{seed + 1} --random")
+    return _replayed(player, run.world, recordings, outcome.covered, replay)
+
+
+def _replayed(player: Player, what: Scenario, recordings: Recordings, covered: Counter[str], replay: Replay) -> Replay:
+    replay.differences = player.play(what, recordings)
+    stories = [recording.story for recording in recordings.workers]
+    replay.counts.update(runs=1, workers=len(stories), restarts=covered["restarted"])
+    replay.counts.update(_counted(happened for story in stories for happened in story))
+    return replay
+
+
+def _counted(story: Iterable[Happened]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for happened in story:
+        counts["events"] += 1
+        counts["bytes of the log"] += len(happened.entry)
+        counts["actions"] += len(happened.actions)
+    return counts
+
+
+def replays(
+    seeds: Iterable[int],
+    program: str | None = None,
+    *,
+    bug: str | None = None,
+    tune: Callable[[Scenario], Scenario] = lambda made: made,
+) -> Iterator[Replay]:
+    """Runs and replays the scenarios of these seeds, as `tune` has changed them. With a planted `bug` it is in the other
+    process as well."""
+    with Player(bug) as player:
+        for seed in seeds:
+            yield replay_golden(player, tune(scenario(seed, program)))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tailrace.testing.replay", description=__doc__)
+    parser.add_argument("seeds", nargs="?", default="0:50", help="first:last, the last one not included")
+    parser.add_argument("--program", choices=sorted(PROGRAMS), help="only this one")
+    parser.add_argument("--random", action="store_true", help="random dataflows in place of the golden programs")
+    parser.add_argument("--all", action="store_true", help="goes on after a difference")
+    parser.add_argument("--play", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--bug", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.play:
+        return _play(options.bug)
+    first, _, last = options.seeds.partition(":")
+    seeds = range(int(first), int(last) if last else int(first) + 1)
+    started, counts, differ = time.monotonic(), Counter[str](), 0
+    with Player() as player:
+        for seed in seeds:
+            if options.random:
+                replay = replay_random(player, seed)
+            else:
+                replay = replay_golden(player, scenario(seed, options.program))
+            counts.update(replay.counts)
+            if replay.differences:
+                differ += 1
+                print(replay.told, file=sys.stderr, flush=True)
+                if not options.all:
+                    break
+    print(", ".join(f"{count} {what}" for what, count in counts.items()) + f", {time.monotonic() - started:.0f} s")
+    return 1 if differ else 0
+
+
+def _play(bug: str | None) -> int:
+    answers = sys.stdout.buffer
+    with contextlib.ExitStack() as stack, contextlib.redirect_stdout(sys.stderr):  # what programs print is no answer
+        if bug is not None:
+            from tailrace.testing.planted import planted
+
+            stack.enter_context(planted(bug))
+        serve(sys.stdin.buffer, answers)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
