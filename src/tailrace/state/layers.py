@@ -53,7 +53,6 @@ class LayeredBackend:
     ) -> None:
         self.uid = uid
         self.subtask = subtask
-        self.operator = operator or uid
         self.allow_dropped = allow_dropped if isinstance(allow_dropped, bool) else uid in allow_dropped
         """Whether state of a checkpoint that is not declared any more is left behind instead of refused."""
         self.tables: dict[str, Table] = {}
@@ -66,10 +65,8 @@ class LayeredBackend:
         self._groups = KeyGroups(max_parallelism)
         self._must: set[int] = set()
         """Groups that the next checkpoint has to write as a whole, because changes to them were forgotten."""
-        self._encoder = Encoder(self.operator, subtask)
-        self._restoring = Restoring(
-            self.operator, uid, self.tables, self.allow_dropped, self._group_of, self._encoder.value
-        )
+        self._encoder = Encoder(operator or uid, subtask)
+        self._restoring = Restoring(self._encoder, uid, self.tables, self.allow_dropped, self._group_of)
         self._current: Generation | None = None
         """The one that is being encoded."""
         self._work: Iterator[int] | None = None
@@ -89,6 +86,15 @@ class LayeredBackend:
         self._early: list[dict[Any, bytes]] = []
         """By table, objects that were handed out before their turn, as they were at the cut."""
         self._blocks = Blocks(self._encoder)
+
+    @property
+    def operator(self) -> str:
+        """The operator's name, for errors. It may be given later than the rest."""
+        return self._encoder.operator
+
+    @operator.setter
+    def operator(self, name: str) -> None:
+        self._encoder.operator = name
 
     def make_base(self, index: int, codec: Codec, group_of: Callable[[Any], int]) -> Base:
         """The lowest layer of the table with this place. `group_of` finds the key group of one of its keys."""

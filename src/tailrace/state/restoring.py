@@ -10,6 +10,7 @@ from tailrace.elements.keyclasses import key_class
 from tailrace.elements.keypickling import ChangedKeyClass
 from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import IncompatibleState, TailraceError, shortened
+from tailrace.state.blocks import Encoder
 from tailrace.state.codecs import Entries, checks_classes, decoder, type_name, unpack
 from tailrace.state.format import TableInfo
 from tailrace.state.tables import Table
@@ -20,19 +21,17 @@ class Restoring:
 
     def __init__(
         self,
-        operator: str,
+        encoder: Encoder,
         uid: str,
         tables: Mapping[str, Table],
         allow_dropped: bool,
         group_of: Callable[[Table, Any], int],
-        encoded: Callable[[Table, Any, Any], bytes],
     ) -> None:
-        self._operator = operator
+        self._encoder = encoder
         self._uid = uid
         self._tables = tables
         self._allow_dropped = allow_dropped
         self._group_of = group_of
-        self._encoded = encoded
         self.seen: set[int] = set()
         """Groups that the checkpoint has something of."""
         self.dropped = False
@@ -57,7 +56,7 @@ class Restoring:
             raise
         except Exception as error:
             raise IncompatibleState(
-                f"operator {self._operator!r} (uid {self._uid!r}): what the checkpoint holds of state {table.name!r} "
+                f"{self._who}: what the checkpoint holds of state {table.name!r} "
                 f"({table.type or 'of no declared type'}, {table.encoding}) cannot be read as {type_name(mine.type)}: "
                 f"{type(error).__name__}: {error}"
             ) from error
@@ -72,10 +71,14 @@ class Restoring:
 
     def _changed(self, table: TableInfo, what: str) -> IncompatibleState:
         return IncompatibleState(
-            f"operator {self._operator!r} (uid {self._uid!r}): the keys of state {table.name!r} in the checkpoint cannot be "
+            f"{self._who}: the keys of state {table.name!r} in the checkpoint cannot be "
             f"read: {what}; a key is found again by the name of its class and of its fields, or by the name of an Enum's "
             f"member: take the old class for the key again, or give the operator another uid to begin without its state"
         )
+
+    @property
+    def _who(self) -> str:
+        return f"operator {self._encoder.operator!r} (uid {self._uid!r})"
 
     def _declared(self, table: TableInfo) -> Table | None:
         mine = self._tables.get(table.name)
@@ -83,7 +86,7 @@ class Restoring:
             return mine
         if self._allow_dropped:
             return None
-        who = f"operator {self._operator!r} (uid {self._uid!r})"
+        who = self._who
         if mine is None:
             declared = ", ".join(repr(name) for name in self._tables) or "no state"
             raise IncompatibleState(
@@ -102,10 +105,10 @@ class Restoring:
             base.remove(plain_key(key), group)
         base.commit()
         for key, value in zip(found.keys, found.values, strict=True):
-            data = None if base.mutable else self._encoded(table, key, value)
+            data = None if base.mutable else self._encoder.value(table, key, value)
             table.load(key, value, group, data)
         for key, single in zip(found.single_keys, found.singles, strict=True):
             value = decode(single)
-            data = None if base.mutable else bytes(single) if same else self._encoded(table, key, value)
+            data = None if base.mutable else bytes(single) if same else self._encoder.value(table, key, value)
             table.load(key, value, group, data)
         base.commit()
