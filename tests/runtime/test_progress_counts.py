@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
 import tailrace as tr
-from tailrace.coordinator.progress import ProgressMaker
+from tailrace.coordinator.progress import ProgressMaker, job_metrics
+from tailrace.task.services import Services
+from tailrace.task.slice import Slice
 
 
 def test_only_what_went_into_sinks_counts_as_out() -> None:
@@ -30,6 +33,32 @@ def test_only_what_went_into_sinks_counts_as_out() -> None:
     assert (len(tens.result()), len(last.result())) == (10, 4)
     assert report["tailrace"]["totalInputRows"] == 100
     assert report["sink"]["numOutputRows"] == report["tailrace"]["totalOutputRows"] == 14
+
+
+def test_a_subtask_tells_what_it_waits_for() -> None:
+    """Each in the words of the task; what works waits for nothing."""
+    env = tr.Environment(parallelism=1)
+    env.from_collection(range(10)).rebalance().map(abs).sink_to(tr.sinks.Callback(lambda record: None))
+    plan = env._plan(env._pending())
+    held = Slice(plan, 0, 0, Services(random.Random), 1 << 20)
+    held.open()
+    source, target = reversed(held.tasks)
+
+    def told() -> list[str]:
+        return [one["waits_for"] for one in job_metrics(plan, held.reports({}), 0)["subtasks"]]
+
+    assert told() == ["", ""]
+    held.step(target, 1, 100)
+    held.step(source, 1, 100)
+    assert told() == ["no input", ""]
+    source.outbox.blocked += 1
+    held.step(source, 1, 100)
+    assert told() == ["no input", "no credit"]
+    source.outbox.blocked -= 1
+    for _ in range(20):
+        for task in held.tasks:
+            held.step(task, 1, 100)
+    assert told() == ["finished", "finished"]
 
 
 def test_late_records_are_told_as_dropped_by_the_watermark_and_what_nobody_counts_is_left_out() -> None:

@@ -189,6 +189,7 @@ def job_metrics(plan: Plan, reports: list[SubtaskReport], restarts: int) -> dict
                 "queued_bytes": r.queued_bytes,
                 "state_entries": r.state_entries,
                 "blocked": r.blocked,
+                "waits_for": r.waits_for,
                 "finished": r.finished,
                 "custom": dict(r.metrics),
             }

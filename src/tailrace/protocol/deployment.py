@@ -73,6 +73,8 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     blocked: bool = False
     finished: bool = False
     metrics: dict[str, float] = {}
+    waits_for: str = ""
+    """Why its last step did nothing (`task.idle.Reason`); nothing where it did something."""
 
 
 class Progress(Message, frozen=True):

@@ -88,6 +88,8 @@ class Chain:
         self.prompt = False
         """In a loop: a timer set for a time that has been fires at once, because what comes back is not late."""
         self._with_timers = [i for i, op in enumerate(operators) if type(op).next_event is not OperatorTask.next_event]
+        self.clocked = any(type(op).next_processing is not OperatorTask.next_processing for op in operators)
+        """Whether any of them may set timers of the clock."""
         self.generators = [op for op in operators if isinstance(op, TimestampsTask)]
         clocks = [i for i, operator in enumerate(operators) if operator.generates_watermarks]
         clocks = [i for i in clocks if not isinstance(operators[i], LeaveTask)] or clocks

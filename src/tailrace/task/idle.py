@@ -1,4 +1,4 @@
-"""Why a task does nothing, as a value. The progress report and the web page show the same words."""
+"""Why a task does nothing, as a value. Progress reports tell it, and `metrics()` shows the same words (`waits_for`)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ class Reason(Enum):
     QUIET = "quiet"
     """The input has ended; a timer is awaited."""
     FINISHED = "finished"
+
+
+UNTIL_A_TIMER = frozenset({Reason.NO_INPUT, Reason.ALIGNING, Reason.LOOPING, Reason.QUIET})
+"""What a task that waits for these does next may be a timer of the clock. Where it waits for anything else, timers wait with
+it."""
 
 
 @dataclass(frozen=True, slots=True)

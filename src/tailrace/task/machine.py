@@ -1,6 +1,6 @@
 """One subtask as a deterministic machine: `arrive` and `granted` only store, `step` does one bounded piece of work.
 
-The order of the pieces is fixed here: a cut that is due comes first (but event time that is on its way through the
+The order of the pieces is data (`ORDER`): a cut that is due comes first (but event time that is on its way through the
 operators arrives before it, and where no barrier says its place, so does a step of work since the last one), then what is
 sealed and waits for credit (nothing else happens until it went), then event time, then processing-time timers, then input.
 The clock is an argument of `step`, and so is the budget, in records. Encoding what a cut froze is no part of `step`: the
@@ -10,8 +10,9 @@ worker does it in portions of its own (`encode`), between steps.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Barrier, EndOfInput, Watermark
@@ -21,15 +22,14 @@ from tailrace.graph.plan import Plan, Vertex
 from tailrace.protocol.cut import Aligner, Outcome
 from tailrace.task.chain import Chain, build_chain, check_unchanged
 from tailrace.task.copying import fingerprint
-from tailrace.task.gate import Gate, InputChannel
-from tailrace.task.idle import Idle, Reason
-from tailrace.task.looping import FEEDBACK_CHANNEL, MARKERS, Command, TaskLoop
+from tailrace.task.gate import InputChannel
+from tailrace.task.idle import UNTIL_A_TIMER, Idle, Reason
+from tailrace.task.looping import FEEDBACK_CHANNEL, MARKERS, Command
 from tailrace.task.operators.endpoints import SinkTask
 from tailrace.task.operators.loops import FEEDBACK_PORT
-from tailrace.task.outbox import Outbox, Output, OutputChannel
-from tailrace.task.partition import make_partitioner
 from tailrace.task.services import Services
 from tailrace.task.snapshot import TaskSnapshot
+from tailrace.task.wiring import make_gate, make_loop, make_outbox
 
 _STORY = 32
 
@@ -52,10 +52,10 @@ class Task:
         self.id = TaskId(vertex.id, subtask)
         self.vertex = vertex
         self.services = services
-        self.gate = _make_gate(plan, vertex, subtask, window)
-        self.outbox, by_edge = _make_outbox(plan, vertex, subtask, attempt, services, window)
+        self.gate = make_gate(plan, vertex, subtask, window)
+        self.outbox, by_edge = make_outbox(plan, vertex, subtask, attempt, services, window)
         self.chain: Chain = build_chain(plan, vertex, subtask, attempt, services, self.outbox, by_edge)
-        self.loop = _make_loop(plan, vertex, self.gate, self.chain, self.outbox)
+        self.loop = make_loop(plan, vertex, self.gate, self.chain, self.outbox)
         self.head = None if self.loop is None else self.loop.head
         """What decides whose turn it is, where the task is the head of a loop."""
         self.records_in = 0
@@ -64,6 +64,8 @@ class Task:
         self.took_feedback = False
         """Whether the last step read what had come back to the head of a loop."""
         self.finished = False
+        self.idle: Idle | None = None
+        """Why the last step did nothing; None where it did something."""
         self.grants: list[tuple[ChannelId, int]] = []
         """Grants that are worth saying, to be carried out after each step."""
         self.aligner = Aligner(self.gate.channels)
@@ -89,6 +91,7 @@ class Task:
         """Whether event time has work left in the chain."""
         self._said_end = False
         self._story: deque[str] = deque(maxlen=_STORY)
+        self._order = [turn[:3] for turn in ORDER if turn.whose(self)]
 
     def open(self) -> None:
         """Opens the user's functions."""
@@ -176,43 +179,22 @@ class Task:
         self.took_feedback = False
         if self._unstamped:
             self._stamp(now)
-        busy = self._advancing or (self.loop is not None and self.loop.ending is not None)
-        if not self._due or busy:
-            idle = self._work(now, budget, busy)
-            self._worked = self._worked or idle is None
-            return idle
-        told = not self.aligner.live  # no barrier says where the cut is to be
-        if told and (not self._worked or self.snapshot is not None) and self._work(now, budget, busy) is None:
-            self._worked = True
-            return None
-        if self.snapshot is not None:
-            return Idle(Reason.ENCODING)  # one at a time: the cut waits until the one before is encoded
-        self._cut(self._due.popleft(), now)
-        return None
-
-    def _work(self, now: int, budget: int, busy: bool) -> Idle | None:
-        """One step, cuts aside."""
-        if self.finished:
-            return Idle(Reason.FINISHED)
-        if self.loop is not None and self.loop.commands and not busy and self.loop.has_work(self._asked):
-            self._story.append(str(self.loop.commands[0][0]))
-            self._moved(self.loop.work(), budget)
-            return None
-        if self.outbox.blocked:
-            return Idle(Reason.NO_CREDIT)
-        if self._advancing:
-            self._advance(budget)
-            return None
-        if self.loop is not None and self.loop.ending is not None:
-            self.loop.go_on_ending(budget)
-            self._advance(budget)
-            return None
-        if self.head is not None and self.head.held_by is not None:
-            return Idle(Reason.HELD)
-        idle = self._timers_or_input(now, budget)
+        cuts = self.cuts
+        idle = self._first_of_order(now, budget)
         if idle is None:
-            self.outbox.flush_if_old()
+            self._worked = self._worked or self.cuts == cuts
+        elif self._due and not self._busy:
+            idle = self._cut_at_last(now)  # nothing else is to be done
+        self.idle = idle
         return idle
+
+    def _first_of_order(self, now: int, budget: int) -> Idle | None:
+        for guard, act, reason in self._order:
+            if guard(self, now):
+                if act is not None:
+                    return act(self, now, budget)
+                return Idle(reason, self.chain.next_processing() if reason in UNTIL_A_TIMER else None)
+        raise InternalError(f"{self.id}: nothing in the order applies", self._story)
 
     def encode(self, now: int, limit: int) -> None:
         """Encodes about `limit` more entries of the snapshot that there is."""
@@ -268,42 +250,65 @@ class Task:
             self._aligning_since = self._aligning_since or self.services.now
         self._due.extend(outcome.cuts)
 
-    # Input.
+    # What a task does, each in its turn: see `ORDER`.
 
-    def _timers_or_input(self, now: int, budget: int) -> Idle | None:
-        due = self.chain.next_processing()
-        if due is not None and due <= now and self.chain.fire_processing(now, budget):
-            self._advance(budget)
-            self.chain.pass_on_idleness(self.outbox)
-            self._still_idle()
-            return None
-        if self.loop is not None and self.loop.rest_due:
-            self.loop.go_on_resting()
-            self._advance(budget)
-            return None
+    @property
+    def _busy(self) -> bool:
+        """Whether something is under way that no cut may fall into."""
+        return self._advancing or (self.loop is not None and self.loop.ending is not None)
+
+    @property
+    def _cut_is_next(self) -> bool:
+        """Whether a cut is due, and has its place here: where a barrier says so, and else behind a step of work."""
+        if not self._due or self._busy:
+            return False
+        return bool(self.aligner.live) or (self._worked and self.snapshot is None)
+
+    def _next_cut(self, now: int, budget: int) -> None:
+        self._cut(self._due.popleft(), now)
+
+    def _cut_at_last(self, now: int) -> Idle | None:
+        """A cut that nothing but the coordinator's word asks for, when there is no work that it could wait for."""
+        if self.snapshot is not None:
+            return Idle(Reason.ENCODING)  # one at a time: the cut waits until the one before is encoded
+        self._cut(self._due.popleft(), now)
+        return None
+
+    def _obey(self, now: int, budget: int) -> None:
+        assert self.loop is not None
+        self._story.append(str(self.loop.commands[0][0]))
+        self._moved(self.loop.work(), budget)
+
+    def _end_round(self, now: int, budget: int) -> None:
+        assert self.loop is not None
+        self.loop.go_on_ending(budget)
+        self._advance(budget)
+
+    def _fire(self, now: int, budget: int) -> None:
+        self.chain.fire_processing(now, budget)
+        self._advance(budget)
+        self.chain.pass_on_idleness(self.outbox)
+        self._still_idle()
+        self.outbox.flush_if_old()
+
+    def _rest(self, now: int, budget: int) -> None:
+        assert self.loop is not None
+        self.loop.go_on_resting()
+        self._advance(budget)
+        self.outbox.flush_if_old()
+
+    def _say_round_end(self, now: int, budget: int) -> None:
+        assert self.loop is not None
+        self.loop.say_round_end()
+        self.outbox.flush_if_old()
+
+    def _read(self, now: int, budget: int) -> Idle | None:
         source = self.chain.source
-        if source is not None and not source.ended:
-            return self._read(source, now, budget, due)
-        if self.head is not None and self.head.takes_feedback(self.gate.has_input, self.aligner.awaited):
-            self._take_feedback(budget)
-            return None
-        if self.gate.has_input:
-            self._take(budget)
-            return None
-        if self.loop is not None and self.loop.round_due:
-            self.loop.say_round_end()
-            return None
-        if source is not None or self.gate.ended:
-            if self.head is not None and not self.head.over:
-                return Idle(Reason.LOOPING, due)
-            return self._end(budget, due)
-        return Idle(Reason.ALIGNING if self.aligner.blocked else Reason.NO_INPUT, due)
-
-    def _read(self, source: Any, now: int, budget: int, due: int | None) -> Idle | None:
+        assert source is not None
         if not source.ready(now):
             if source.starved and self.chain.generators:
                 self.chain.pass_on_idleness(self.outbox)
-            wake = source.wake_at()
+            wake, due = source.wake_at(), self.chain.next_processing()
             return Idle(Reason.NO_INPUT, min((t for t in (wake, due) if t is not None), default=None))
         self.chain.splits_opened()
         self.last_count = source.read(budget, now)
@@ -312,9 +317,10 @@ class Task:
         self._advance(budget)
         if ended:
             self.chain.pass_on_idleness(self.outbox)
+        self.outbox.flush_if_old()
         return None
 
-    def _take(self, budget: int) -> None:
+    def _take(self, now: int, budget: int) -> None:
         taken = self.gate.take(budget)
         if taken.marker is not None:
             self._mark(taken.channel, taken.marker, budget)
@@ -328,6 +334,7 @@ class Task:
             self.grants.append((taken.channel.id, taken.grant))
         if self._timely or (taken.marker is not None and not isinstance(taken.marker, Barrier)):
             self._advance(budget)
+        self.outbox.flush_if_old()
 
     def _process(self, batch: Any, port: int) -> None:
         self.last_count = len(batch)
@@ -340,7 +347,7 @@ class Task:
         else:
             root.process(batch, port)
 
-    def _take_feedback(self, budget: int) -> None:
+    def _take_feedback(self, now: int, budget: int) -> None:
         """Reads what has come back to the head of a loop."""
         assert self.head is not None and self.loop is not None
         self.took_feedback = True
@@ -357,6 +364,7 @@ class Task:
                 self._advance(budget)
             if not self.head.queue.ready:
                 self._still_idle()
+        self.outbox.flush_if_old()
 
     @property
     def _timely(self) -> bool:
@@ -406,7 +414,7 @@ class Task:
     def _advance(self, budget: int) -> None:
         self._advancing = not self.chain.advance(self.outbox, budget)
 
-    def _end(self, budget: int, due: int | None) -> Idle | None:
+    def _end(self, now: int, budget: int) -> Idle | None:
         if not self.chain.ended:
             must_wait = self.chain.end(self.outbox, budget)
             self.outbox.flush_if_old()
@@ -417,6 +425,7 @@ class Task:
             self._said_end = True
             self.outbox.end()
         self.finished = not self.outbox.blocked
+        self.outbox.flush_if_old()
         return None
 
     # What others may ask.
@@ -455,37 +464,68 @@ class Task:
             raise InternalError(f"{self.id}: {error.args[0]}", self._story) from error
 
 
-def _make_loop(plan: Plan, vertex: Vertex, gate: Gate, chain: Chain, outbox: Outbox) -> TaskLoop | None:
-    """The task's part in the nest that it is in or leads out of."""
-    nest = plan.nest_of(vertex.id)
-    inner = {edge.id for edge in plan.edges_into(vertex.id) if plan.nest_of(edge.source) is not None}
-    if nest is None and inner:
-        nest = next(plan.nest_of(edge.source) for edge in plan.edges_into(vertex.id) if edge.id in inner)
-    if nest is None:
-        return None
-    channels = [ident for ident in gate.channels if ident.edge in inner]
-    return TaskLoop(plan, nest, vertex.id, channels, gate, chain, outbox)
+class Turn(NamedTuple):
+    """A line of the order: where nothing before it applies and `guard` says so, this is what the task does."""
+
+    guard: Callable[[Task, int], object]
+    """Asked with the clock. It may be asked again without having been followed."""
+    act: Callable[[Task, int, int], Idle | None] | None
+    """One bounded piece of work, given the clock and the budget, or why it could not be done. None: nothing can be done."""
+    reason: Reason = Reason.NO_INPUT
+    """Why not, where nothing can be done."""
+    whose: Callable[[Task], object] = lambda task: True
+    """Whether the line is for such a task at all: asked once, when the task is made."""
 
 
-def _make_gate(plan: Plan, vertex: Vertex, subtask: int, window: int) -> Gate:
-    channels = [
-        InputChannel(ChannelId(edge.id, source, subtask), edge.port, window)
-        for edge in plan.edges_into(vertex.id)
-        for source in plan.sources(edge, subtask)
-    ]
-    return Gate(channels)
+def _in_loop(task: Task) -> object:
+    return task.loop
 
 
-def _make_outbox(
-    plan: Plan, vertex: Vertex, subtask: int, attempt: int, services: Services, window: int
-) -> tuple[Outbox, dict[int, Output]]:
-    by_edge: dict[int, Output] = {}
-    for edge in plan.edges_out_of(vertex.id):
-        target_vertex = plan.vertices[edge.target]
-        targets = plan.targets(edge, subtask)
-        who, giver = plan.graph.node(target_vertex.nodes[0]).name, plan.graph.node(edge.source_node).name
-        channels = [OutputChannel(ChannelId(edge.id, subtask, t), t == subtask, window) for t in targets]
-        partitioner = make_partitioner(edge.partitioning, who, subtask, len(channels), services)
-        by_edge[edge.id] = Output(giver, partitioner, channels)
-    outbox = Outbox(list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records)
-    return outbox, by_edge
+def _is_head(task: Task) -> object:
+    return task.head
+
+
+def _is_source(task: Task) -> object:
+    return task.chain.source
+
+
+def _has_timers(task: Task) -> object:
+    return task.chain.clocked
+
+
+def _commanded(task: Task, now: int) -> object:
+    loop = task.loop
+    return loop is not None and loop.commands and not task._busy and loop.has_work(task._asked)
+
+
+def _timer_due(task: Task, now: int) -> object:
+    due = task.chain.next_processing()
+    return due is not None and due <= now
+
+
+def _feeds_back(task: Task, now: int) -> object:
+    head = task.head
+    return head is not None and head.takes_feedback(task.gate.has_input, task.aligner.awaited)
+
+
+ORDER: tuple[Turn, ...] = (
+    Turn(lambda t, now: t._due and t._cut_is_next and t.snapshot is not None, None, Reason.ENCODING),
+    Turn(lambda t, now: t._due and t._cut_is_next, Task._next_cut),
+    Turn(lambda t, now: t.finished, None, Reason.FINISHED),
+    Turn(_commanded, Task._obey, whose=_in_loop),
+    Turn(lambda t, now: t.outbox.blocked, None, Reason.NO_CREDIT),
+    Turn(lambda t, now: t._advancing, lambda t, now, budget: t._advance(budget)),
+    Turn(lambda t, now: t.loop is not None and t.loop.ending is not None, Task._end_round, whose=_in_loop),
+    Turn(lambda t, now: t.head is not None and t.head.held_by is not None, None, Reason.HELD, whose=_is_head),
+    Turn(_timer_due, Task._fire, whose=_has_timers),
+    Turn(lambda t, now: t.loop is not None and t.loop.rest_due, Task._rest, whose=_in_loop),
+    Turn(lambda t, now: t.chain.source is not None and not t.chain.source.ended, Task._read, whose=_is_source),
+    Turn(_feeds_back, Task._take_feedback, whose=_is_head),
+    Turn(lambda t, now: t.gate.has_input, Task._take),
+    Turn(lambda t, now: t.loop is not None and t.loop.round_due, Task._say_round_end, whose=_in_loop),
+    Turn(lambda t, now: t.gate.ended and t.head is not None and not t.head.over, None, Reason.LOOPING, whose=_is_head),
+    Turn(lambda t, now: t.gate.ended, Task._end, Reason.QUIET),
+    Turn(lambda t, now: t.aligner.blocked, None, Reason.ALIGNING),
+    Turn(lambda t, now: True, None, Reason.NO_INPUT),
+)
+"""What a task does, and what it waits for: the first line that applies."""

@@ -214,4 +214,5 @@ class Slice:
             blocked=bool(task.outbox.blocked),
             finished=task.finished,
             metrics=metrics,
+            waits_for="" if task.idle is None else task.idle.reason.value,
         )
