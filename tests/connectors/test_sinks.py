@@ -18,7 +18,7 @@ from tailrace.elements.batches import Rows
 from tailrace.errors import UserCodeError
 from tailrace.graph.operators import Sink as SinkNode
 from tailrace.task.context import OperatorContext
-from tailrace.task.operators.endpoints import LARGEST_PREPARED, SinkTask
+from tailrace.task.operators.sink import LARGEST_PREPARED, SinkTask
 from tailrace.task.services import Services
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tailrace import Environment, KeyedProcessFunction, ListState, Tumbling, ValueState, sinks
+from tailrace.api.compat import check, declared_tables, stateful
 from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Node
-from tailrace.state.compat import check, declared_tables, stateful
 from tailrace.state.format import TableInfo
 from tailrace.state.manifest import OperatorRecord, Prepared
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.storage.filesystem import TEMPORARY, Entry, Folder, LocalFolder, absolute, open_folder, scheme_of
+from tailrace.storage.filesystem import TEMPORARY, Entry, Folder, LocalFolder, scheme_of
+from tailrace.storage.opening import absolute, open_folder
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from tailrace.task.events import (
 )
 from tailrace.task.functions import with_own_functions
 from tailrace.task.jobspec import JobSpec
-from tailrace.task.operators.endpoints import SourceTask
+from tailrace.task.operators.source import SourceTask
 from tailrace.task.restore import Restorer
 from tailrace.task.slice import ToPeer
 from tailrace.task.snapshot import OperatorMeta, _encoder

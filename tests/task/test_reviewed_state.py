@@ -19,8 +19,8 @@ from tailrace.graph.operators import Aggregate, KeyedProcess, Window
 from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
 from tailrace.task.operators.aggregate import AggregateTask
-from tailrace.task.operators.endpoints import SourceTask
 from tailrace.task.operators.process import KeyedProcessTask
+from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.window import WindowTask
 from tailrace.task.services import Services
 from tailrace.testing.backends import Files

@@ -12,7 +12,7 @@ from tailrace.elements.batches import Rows
 from tailrace.errors import IncompatibleState
 from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
-from tailrace.task.operators.endpoints import SinkTask
+from tailrace.task.operators.sink import SinkTask
 from tailrace.task.services import Services
 
 

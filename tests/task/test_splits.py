@@ -17,7 +17,7 @@ from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
 from tailrace.task.operators import endpoints
 from tailrace.task.operators import splits as said
-from tailrace.task.operators.endpoints import SourceTask
+from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.splits import Ask, Cuts, Deal, Dealer, decode_state, read_post
 from tailrace.task.services import Services
 

@@ -12,8 +12,8 @@ import typer
 from tailrace.errors import TailraceError
 from tailrace.state.format import ChannelLog, Index
 from tailrace.state.manifest import Manifest
-from tailrace.storage.filesystem import absolute, open_folder
 from tailrace.storage.finding import resolve
+from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.reading import load_index, own_indexes, verify
 from tailrace.storage.store import Store
 

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.api.connectors import NOTHING_YET, Enumerator, Reader, Source
-from tailrace.connectors.following import FollowedFile, Following, refuse_compressed
+from tailrace.connectors.followed import FollowedFile
+from tailrace.connectors.following import Following, refuse_compressed
 from tailrace.connectors.lines import LineReader, PacedLines, check_readable
 from tailrace.connectors.pace import Pace, check_rate
 from tailrace.connectors.parquet import ParquetRows, read_schema

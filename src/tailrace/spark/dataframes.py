@@ -7,7 +7,6 @@ one per partition with rows in it. Out: the job writes Parquet files, which beco
 from __future__ import annotations
 
 import atexit
-import inspect
 import os
 import re
 import shutil
@@ -24,81 +23,10 @@ from tailrace.connectors.sinks import Result, _ParquetWriter
 from tailrace.connectors.sources import ArrowFiles
 from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError, GraphError
-from tailrace.spark.defaults import DEFAULTS
-from tailrace.spark.session import active_or_local
-from tailrace.spark.types import check_names, check_types, spark_columns
+from tailrace.spark.schemas import arrow_schema, spark_columns, spark_schema
+from tailrace.spark.types import check_names, check_types
 
 _BATCH_ROWS = 8192
-
-
-def arrow_schema(schema: Any) -> pa.Schema:
-    """DDL text, a `StructType` or a `pyarrow.Schema` as a `pyarrow.Schema`. Raises `GraphError` for anything else."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    if isinstance(schema, pa.Schema):
-        return schema
-    if isinstance(schema, str):
-        schema = _from_ddl(schema)
-    if not isinstance(schema, StructType):
-        raise GraphError(
-            f'a schema is DDL text such as "id long, name string", a StructType or a pyarrow.Schema, not {schema!r}'
-        )
-    check_types(schema, "schema", void=True)
-    # TIMESTAMP is a moment. PySpark wants to be told the zone it is shown in from 4.1 on, and does not ask before.
-    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(schema, **zone)
-
-
-def spark_schema(schema: pa.Schema) -> Any:
-    """A `pyarrow.Schema` as a `StructType`. A timestamp without a zone is TIMESTAMP_NTZ; PySpark 4.0 and 4.1 take it for
-    TIMESTAMP, a moment in the session's zone, where they are not told."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
-
-
-def _from_ddl(text: str) -> Any:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
-
-    if SparkSession.getActiveSession() is None:
-        # Spark parses DDL in its JVM. For a plain list of columns none is started: a session made here would not know how
-        # many slots the job needs, and a test without Spark would wait for it.
-        plain = _plain_ddl(text)
-        if plain is not None:
-            return StructType.fromJson({"type": "struct", "fields": plain})
-        active_or_local(DEFAULTS.default_parallelism() + 1, DEFAULTS.spark_master(), DEFAULTS.conf)
-    try:
-        return StructType.fromDDL(text)
-    except Exception as error:
-        first = str(error).strip().splitlines()[0]
-        raise GraphError(f"the schema {text!r} cannot be read: {first}") from None
-
-
-_DDL_TYPES = {
-    **{name: name for name in ("boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary")},
-    **{name: name for name in ("date", "timestamp", "timestamp_ntz")},
-    "tinyint": "byte",
-    "smallint": "short",
-    "int": "integer",
-    "bigint": "long",
-    "real": "float",
-    "timestamp_ltz": "timestamp",
-}
-"""Spark's own names of the types that DDL calls so."""
-
-
-def _plain_ddl(text: str) -> list[dict[str, Any]] | None:
-    """The fields of DDL that is nothing but names and simple types, else None."""
-    fields: list[dict[str, Any]] = []
-    for part in text.split(","):
-        found = re.fullmatch(r"\s*([A-Za-z_]\w*)(?:\s*:\s*|\s+)(\w+)\s*", part)
-        kind = None if found is None else _DDL_TYPES.get(found[2].lower())
-        if found is None or kind is None:
-            return None
-        fields.append({"name": found[1], "type": kind, "nullable": True, "metadata": {}})
-    return fields
 
 
 class DataFrameSource(ArrowFiles):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from tailrace.api import connectors
+from tailrace.api.compat import check, unpublishable
 from tailrace.api.config import CheckpointConfig
 from tailrace.api.environment import Environment
 from tailrace.connectors.sinks import Collect, Result, Table, remove_unfinished
@@ -27,13 +28,13 @@ from tailrace.runtime.exits import watch
 from tailrace.runtime.job import JOBS, Job
 from tailrace.runtime.progressline import ProgressLine
 from tailrace.runtime.settings import nests_of, settings_of, start_from, strategy_of
-from tailrace.spark.dataframes import DataFrame, DataFrameSource, arrow_schema, work_folder
+from tailrace.spark.dataframes import DataFrame, DataFrameSource, work_folder
 from tailrace.spark.defaults import DEFAULTS
+from tailrace.spark.schemas import arrow_schema
 from tailrace.spark.session import active_or_local
 from tailrace.spark.shipping import check_size, dump_job, load_job
 from tailrace.spark.slots import SparkSlots, check_settings
 from tailrace.spark.tables import prepare_table
-from tailrace.state.compat import check, unpublishable
 from tailrace.storage.finding import resolve
 from tailrace.storage.origins import Origin, origin_at
 from tailrace.storage.store import Store

@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.connectors.sinks import Table
 from tailrace.errors import ConfigError
-from tailrace.spark.dataframes import arrow_schema, spark_schema
+from tailrace.spark.schemas import arrow_schema, spark_schema
 from tailrace.spark.texts import limits_of, plain_texts
 from tailrace.spark.types import check_types
 

@@ -32,7 +32,7 @@ def check_types(schema: Any, who: str, *, void: bool = False) -> None:
     """Raises `GraphError` where a column of a `StructType` is of a type that is not carried whole; with `void` a column may
     have no type, as long as it need not be stored."""
     for field in schema.fields:
-        for path, kind in _leaves(field.dataType, field.name):
+        for path, kind in leaves(field.dataType, field.name):
             instead = _instead(kind)
             if instead is not None and not (void and type(kind).__name__ == "NullType"):
                 raise GraphError(
@@ -41,17 +41,17 @@ def check_types(schema: Any, who: str, *, void: bool = False) -> None:
                 )
 
 
-def _leaves(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
+def leaves(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
     """The types without parts in a type, and where they are."""
     name = type(kind).__name__
     if name == "StructType":
         for field in kind.fields:
-            yield from _leaves(field.dataType, f"{path}.{field.name}")
+            yield from leaves(field.dataType, f"{path}.{field.name}")
     elif name == "ArrayType":
-        yield from _leaves(kind.elementType, f"{path}[]")
+        yield from leaves(kind.elementType, f"{path}[]")
     elif name == "MapType":
-        yield from _leaves(kind.keyType, f"{path}.key")
-        yield from _leaves(kind.valueType, f"{path}.value")
+        yield from leaves(kind.keyType, f"{path}.key")
+        yield from leaves(kind.valueType, f"{path}.value")
     else:
         yield path, kind
 
@@ -78,29 +78,6 @@ def _name(kind: Any) -> str:
         return str(kind.simpleString())
     except Exception:  # a type of the user's
         return type(kind).__name__
-
-
-def spark_columns(schema: pa.Schema, who: str) -> pa.Schema:
-    """The columns as Spark has them, for which these are to be cast: strings of 32-bit lengths without dictionaries, times
-    in microseconds, moments in UTC. Raises `GraphError` for a column that no type of Spark can take."""
-    from pyspark.sql.types import DecimalType
-
-    from tailrace.spark.dataframes import arrow_schema, spark_schema
-
-    for field in schema:
-        try:
-            found = spark_schema(pa.schema([field]))
-        except Exception as error:
-            first = str(error).strip().splitlines()[0]
-            raise GraphError(
-                f"{who}: column {field.name!r} is {field.type}, and Spark has no such type: {first}"
-            ) from None
-        check_types(found, who)
-        found_type: Any = found.fields[0].dataType
-        for path, kind in _leaves(found_type, field.name):
-            if isinstance(kind, DecimalType) and not 0 <= kind.scale <= kind.precision <= 38:
-                raise GraphError(f"{who}: column {path!r} is {field.type}, and Spark's decimals have at most 38 digits")
-    return arrow_schema(spark_schema(schema))
 
 
 def check_names(schema: pa.Schema, who: str, *, case_sensitive: bool) -> None:

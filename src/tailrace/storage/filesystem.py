@@ -21,8 +21,8 @@ import re
 import stat
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import IO, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, NamedTuple, Protocol
 
 from tailrace.errors import ConfigError
 
@@ -140,28 +140,6 @@ def scheme_of(url: str) -> str:
     """The scheme of a URL; `file` for a plain path."""
     found = _SCHEME.match(url)
     return found[1].lower() if found else "file"
-
-
-def absolute(url: str) -> str:
-    """A URL or path that means the same in every process: local ones become absolute paths."""
-    if scheme_of(url) != "file":
-        return url.rstrip("/")
-    path = url
-    if url[:5].lower() == "file:":
-        path = re.sub("^//(localhost)?(?=/)", "", url[5:])
-    path = os.path.abspath(os.path.expanduser(path))
-    return "/" + path.lstrip("/")  # POSIX would keep two slashes at the start
-
-
-def open_folder(url: str, storage_options: Mapping[str, Any] | None = None) -> Folder:
-    """The folder at a URL or path. `storage_options` go to the filesystem's fsspec class. Raises `ConfigError` for a scheme
-    that is not supported, or whose package is not installed."""
-    url = absolute(url)
-    if scheme_of(url) == "file":
-        return LocalFolder(url)
-    from tailrace.storage.remote import open_remote
-
-    return open_remote(url, storage_options or {})
 
 
 def temporary_name(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrace.errors import CheckpointNotFound, ConfigError
 from tailrace.state.manifest import manifest_name
-from tailrace.storage.filesystem import absolute, open_folder
+from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.slots import holds_manifest, incarnations_in, job_in, listed, newest_in, numbers_in, owner_of
 from tailrace.storage.store import Store
 

@@ -38,8 +38,9 @@ import msgspec
 
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, CheckpointsRemoved, ConfigError, Fenced
 from tailrace.state.manifest import Manifest, decode_manifest, manifest_name, published_mark
-from tailrace.storage.filesystem import Folder, LocalFolder, Writer, absolute, open_folder
+from tailrace.storage.filesystem import Folder, LocalFolder, Writer
 from tailrace.storage.leftovers import Leftovers, back_to_the_mark
+from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.parallel import at_once
 from tailrace.storage.processes import Owner, Process, this_process
 from tailrace.storage.slots import (

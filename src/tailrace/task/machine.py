@@ -25,8 +25,8 @@ from tailrace.task.copying import fingerprint
 from tailrace.task.gate import InputChannel
 from tailrace.task.idle import UNTIL_A_TIMER, Idle, Reason
 from tailrace.task.looping import FEEDBACK_CHANNEL, MARKERS, Command
-from tailrace.task.operators.endpoints import SinkTask
 from tailrace.task.operators.loops import FEEDBACK_PORT
+from tailrace.task.operators.sink import SinkTask
 from tailrace.task.services import Services
 from tailrace.task.snapshot import TaskSnapshot
 from tailrace.task.wiring import make_gate, make_loop, make_outbox

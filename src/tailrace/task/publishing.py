@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
+from tailrace.api.compat import may_be_dropped, publishes
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import Publish, Published, Settled
-from tailrace.state.compat import may_be_dropped, publishes
 from tailrace.state.format import Placed
-from tailrace.task.operators.endpoints import LARGEST_PREPARED
+from tailrace.task.operators.sink import LARGEST_PREPARED
 from tailrace.task.services import Services
 from tailrace.task.usercode import user_traceback
 

@@ -16,7 +16,7 @@ from tailrace.protocol.deployment import SubtaskReport
 from tailrace.task.idle import Idle
 from tailrace.task.machine import Task
 from tailrace.task.nests import WorkerNests
-from tailrace.task.operators.endpoints import SourceTask
+from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.services import Services
 

@@ -27,7 +27,7 @@ from tailrace.task.chains import GroupChains
 from tailrace.task.checkpoints import WriteState
 from tailrace.task.events import StateWritten
 from tailrace.task.gate import Gate
-from tailrace.task.operators.endpoints import SinkTask
+from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.splits import Dealer, Known
 from tailrace.task.restore import Restorer
 from tailrace.task.slice import Slice

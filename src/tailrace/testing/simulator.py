@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, assert_never
 
+from tailrace.api.compat import check
 from tailrace.coordinator.actions import Action as CoordinatorAction
 from tailrace.coordinator.actions import (
     CheckpointEnded,
@@ -47,7 +48,6 @@ from tailrace.protocol.deployment import Hello
 from tailrace.protocol.snapshot import Trigger
 from tailrace.runtime.settings import nests_of, start_from
 from tailrace.state.backend import Backend
-from tailrace.state.compat import check
 from tailrace.storage.origins import Origin, origin_at
 from tailrace.task.actions import Action as WorkerAction
 from tailrace.task.actions import ClosePeers, ConnectPeers, Exit, ReadPrepared, ReadState, ToCoordinator

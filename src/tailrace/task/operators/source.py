@@ -1,4 +1,4 @@
-"""Sources and sinks at run time."""
+"""Sources at run time: splits are asked for, read in turns, and handed back where their reader ends."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.api import connectors as api
-from tailrace.api.connectors import NO_RECORD, Enumerator, Reader
+from tailrace.api.connectors import Enumerator, Reader
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.timestamps import micros
 from tailrace.errors import InternalError
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import Sink, Source
+from tailrace.graph.operators import Source
 from tailrace.state.backend import MetaPart
-from tailrace.state.operator_state import OperatorStates, declared_operator_states
 from tailrace.task.context import OperatorContext
 from tailrace.task.operators.base import OperatorTask, close_all
-from tailrace.task.operators.columns import columns_in, fitted, rows_in
+from tailrace.task.operators.columns import fitted
 from tailrace.task.operators.contracts import (
     batch_of,
     enumerator_of,
@@ -29,7 +28,6 @@ from tailrace.task.operators.contracts import (
     of_class,
     reader_of,
     records_of,
-    writer_of,
 )
 from tailrace.task.operators.splits import (
     LARGEST_SPLIT,
@@ -49,8 +47,6 @@ from tailrace.task.operators.splits import (
 )
 from tailrace.task.outside import Taken
 
-LARGEST_PREPARED = 32 << 20
-"""Without checkpoints, what a sink prepares travels in messages, and must fit into one. With them it goes into files."""
 ENUMERATOR = 0
 """The subtask of a source that knows its splits."""
 
@@ -412,115 +408,3 @@ class SourceTask(OperatorTask):
     def abort(self, checkpoint: int) -> None:
         self._cuts.aborted(checkpoint)
         self._settle()
-
-
-class SinkTask(OperatorTask):
-    """Hands batches to the writer, and has it prepare what is to be published.
-
-    With checkpoints it prepares at each cut. What was prepared belongs to that checkpoint and to every later one, until
-    one of them is known to be complete: after an abort the next one publishes it. It says with each which checkpoint had it
-    first: the coordinator knows sooner which are complete, and has nothing published twice. Without checkpoints it prepares
-    at the end, and all is published once the job has succeeded.
-    """
-
-    def __init__(self, node: Node, ctx: OperatorContext) -> None:
-        super().__init__(node, ctx)
-        assert isinstance(node.operator, Sink)
-        self.sink = node.operator.sink
-        self.writer: Any = None
-        self.final_prepared: list[bytes] = []
-        """Without checkpoints: what is to be published at the end of the job."""
-        self.unconfirmed: list[tuple[int, bytes]] = []
-        """What was prepared, with the checkpoint that had it first, and is in no checkpoint known to be complete."""
-        self.records = 0
-        self.one_schema = OneSchema()
-        self.widens = not getattr(self.sink, "same_columns", False)
-        self._state: OperatorStates | None = None
-        """What the writer declares as `tr.OperatorState`."""
-        self._restored: list[MetaPart] = []
-        self._over: list[bytes] = []
-        """Prepared at the end of the input, for the next checkpoint."""
-        self._ended = False
-
-    def open(self) -> None:
-        made = lambda: writer_of(self.sink.writer(self.ctx), f"{of_class(self.sink)}.writer")  # noqa: E731
-        self.writer = self.call_user(made, what="opening the sink")
-        if any(part.data for part in self._restored) or declared_operator_states(self.writer):
-            allowed = self.ctx.services.allow_dropped_state
-            dropped = allowed if isinstance(allowed, bool) else self.ctx.uid in allowed
-            self._state = OperatorStates(self.writer, self.ctx, dropped)
-            self._state.restore(self._restored, self.finished)
-        self._restored = []
-
-    def restore(self, parts: list[MetaPart]) -> None:
-        self._restored = parts
-
-    def process(self, batch: Any, port: int) -> None:
-        if not len(batch):
-            return
-        batch = self._in_form(batch)
-        data = batch.data if isinstance(batch, Columns) else batch.values
-        try:
-            self.writer.write(data)
-        except Exception as error:
-            record = getattr(self.writer, "record", NO_RECORD)
-            what = f"the sink raised {type(error).__name__}: {error}"
-            raise self.user_error(error, *(() if record is NO_RECORD else (record,)), what=what) from error
-        self.records += len(batch)
-
-    def _in_form(self, batch: Any) -> Any:
-        """The batch as the sink takes it: rows, or columns of its schema, which is that of the first batch where the sink
-        was given none."""
-        if self.sink.form == "rows":
-            return rows_in(self, batch)
-        schema = getattr(self.sink, "schema", None)
-        if isinstance(schema, pa.Schema) and (self.sink.form == "columns" or isinstance(batch, Columns)):
-            return columns_in(self, batch, schema)
-        if isinstance(batch, Columns):
-            return Columns(fitted(self, batch.data), batch.times, batch.groups, batch.split)
-        return batch
-
-    def finish(self) -> None:
-        prepared = self._prepare()
-        (self._over if self.ctx.services.checkpointing else self.final_prepared).extend(prepared)
-        self._ended = True
-
-    def _prepare(self) -> list[bytes]:
-        prepared = self.call_user(self.writer.prepare, what="preparing the sink's writes")
-        if prepared is None:
-            return []
-        if not isinstance(prepared, bytes):
-            wrong = TypeError(
-                f"{of_class(self.writer)}.prepare: a sink's writer prepares bytes or None, not {of_class(prepared)}"
-            )
-            raise self.user_error(wrong)
-        if len(prepared) > LARGEST_PREPARED and not self.ctx.services.checkpointing:
-            raise self.user_error(
-                ValueError(
-                    f"the sink's writer prepared {len(prepared) / 2**20:.0f} MiB at once, and without checkpoints at most "
-                    f"{LARGEST_PREPARED >> 20} MiB travel to the worker that publishes them: write the records to where "
-                    f"publish finds them and prepare their name, or give the Environment checkpoint=tr.CheckpointConfig(...)"
-                )
-            )
-        return [prepared]
-
-    def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
-
-    # Checkpoints.
-
-    def snapshot(self, checkpoint: int) -> bytes | None:
-        prepared, self._over = self._over, []
-        if not self._ended and not self.finished:
-            prepared += self._prepare()
-        self.unconfirmed += [(checkpoint, one) for one in prepared]
-        if self.one_schema is not None and not self.widens:
-            self.one_schema.close()
-        return None if self._state is None else self._state.snapshot()
-
-    def prepared(self, checkpoint: int) -> list[tuple[int, bytes]]:
-        return [(first, one) for first, one in self.unconfirmed if first <= checkpoint]
-
-    def confirm(self, checkpoint: int) -> None:
-        self.unconfirmed = [(first, one) for first, one in self.unconfirmed if first > checkpoint]

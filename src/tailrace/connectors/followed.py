@@ -1,0 +1,255 @@
+"""One followed file: its lines as they come, wherever it is moved to."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import msgspec
+
+from tailrace.api.connectors import NOTHING_YET, Reader
+from tailrace.connectors.following import PATIENCE, matching
+from tailrace.connectors.lines import CHUNK, Splitter
+from tailrace.connectors.marks import (
+    HEAD,
+    TAIL,
+    Mark,
+    copy_of,
+    ends_of,
+    identity_of,
+    known_again,
+    mark_of,
+    marked,
+    plain,
+)
+
+_log = logging.getLogger("tailrace")
+
+
+class _Place(msgspec.Struct, omit_defaults=True):
+    """The position of a `FollowedFile`: up to `mark.size` its lines were handed out."""
+
+    mark: Mark
+    seen: int = 0
+    """The largest size that was seen of it."""
+    copied: bool = False
+    """Whether the marked file is a copy, which does not grow."""
+    over: bool = False
+    """Whether nothing will be read any more."""
+
+
+class FollowedFile(Reader):
+    """The lines of one generation of a file as it grows. It ends when the file was cut, and when it is out of sight and
+    nothing comes any more."""
+
+    def __init__(self, path: str, split: Any, position: Any = None) -> None:
+        self.pattern = path
+        self.file = -1
+        self.identity = (0, 0)
+        self.copied = self.ended = False
+        self.proof: Mark | None = None
+        """What was seen of the file when it was found, until more than that was read."""
+        self.missing: Mark | None = None
+        """What is waited for: a file that was not there when it was to be opened."""
+        self.place: Mark | None = None
+        """The same for the position."""
+        self.seen = 0
+        self.grew_at = self.looked_at = float("-inf")
+        self.gone_at: float | None = None
+        self._state: tuple[int, int] | None = None
+        """Size and time of change when it was read to its end."""
+        # Checkpoints of an older version know files by their names, and positions as numbers.
+        if isinstance(split, str) and not isinstance(position, dict):
+            self._begin(split, position or 0)
+            found = mark_of(split, 0)
+            self._find(found or Mark(split, 0, 0))
+            return
+        given = Mark(split, 0, 0) if isinstance(split, str) else msgspec.convert(split, Mark)
+        place = (
+            _Place(msgspec.structs.replace(given, size=0)) if position is None else msgspec.convert(position, _Place)
+        )
+        self.seen, self.copied, self.ended = place.seen, place.copied, place.over
+        self._begin(place.mark.path, place.mark.size)
+        if self.ended:
+            return
+        # What was seen when the file was found tells more of it than what was read, as long as that is less.
+        if not self.copied and given.size > place.mark.size:
+            self.proof = given
+        self._find(self.proof or place.mark, restored=position is not None)
+        self.place = place.mark
+
+    def _begin(self, path: str, at: int) -> None:
+        self.path, self.splitter, self.head, self.before = path, Splitter(path, at), b"", b""
+
+    def _find(self, mark: Mark, *, restored: bool = False) -> None:
+        """Opens the marked file, wherever it is by now."""
+        self.seen = max(self.seen, mark.size)
+        found = known_again(mark, lambda: matching(self.pattern), moved=restored)
+        if found is None:
+            self.missing = self.place = mark
+            return
+        if found[1]:
+            self._open(found[0])
+            return
+        copy = copy_of(mark)
+        if copy is not None:
+            self._open_copy(copy)
+        else:
+            self._end("was cut short or written anew")
+
+    def _wait(self, now: float) -> None:
+        """Looks again for a file that was not there, now and then."""
+        mark = self.missing
+        if mark is None or self.looked_at <= now < self.looked_at + 1.0:
+            return
+        self.looked_at = now
+        since = now if self.gone_at is None or self.gone_at > now else self.gone_at
+        place, self.missing = self.place, None
+        self._find(mark)
+        if self.missing is not None:
+            self.place, self.gone_at = place, since
+            if now - since >= PATIENCE:
+                self.missing = None
+                self._end("is not there any more")
+
+    def _end(self, why: str) -> None:
+        """What was not read is lost."""
+        count = self.seen - self.splitter.at
+        self.ended, self.lost = True, self.lost + max(0, count)
+        known = f"{count} bytes of it had been seen and were not read" if count > 0 else "nothing was seen behind that"
+        _log.warning("TextFiles: %s, followed up to byte %d, %s; %s", self.path, self.splitter.at, why, known)
+
+    def _open(self, path: str) -> None:
+        """The file, to read on where we are."""
+        self.close()
+        self.file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.path = self.splitter.path = path
+        self.head, self.before = ends_of(self.file, self.splitter.at)
+        self.identity = identity_of(os.fstat(self.file))
+        self._state, self.gone_at = None, None
+
+    def _open_copy(self, copy: Mark) -> None:
+        self._open(copy.path)
+        self.copied, self.proof = True, None
+
+    # Reading.
+
+    def read(self, limit: int, now: float) -> Any:
+        self._wait(now)
+        while not self.ended and self.missing is None:
+            lines = self._lines(limit)
+            if lines:
+                return lines
+            if not self._grown(now):
+                return self._quiet(now)
+        return self._last() or (None if self.ended else NOTHING_YET)
+
+    def _lines(self, limit: int) -> list[str]:
+        before = self.splitter.rest
+        lines = self.splitter.lines(limit)
+        taken = len(before) - len(self.splitter.rest)
+        self.before = (self.before + before[max(0, taken - TAIL) : taken])[-TAIL:]
+        return lines
+
+    def _grown(self, now: float) -> bool:
+        """Reads on. Whether there was something, or something happened to the file."""
+        end = self.splitter.at + len(self.splitter.rest)
+        status = os.fstat(self.file)
+        state = (status.st_size, status.st_mtime_ns)
+        if status.st_size >= end and state == self._state and status.st_size == end:
+            return False
+        chunk = os.pread(self.file, CHUNK, end) if status.st_size >= end else b""
+        if status.st_size < end or not self._is_same(end):  # looked at behind the reading: the bytes read are its own
+            self.seen = max(self.seen, end)
+            self._cut()
+            return True
+        self._state, self.seen = state, max(self.seen, status.st_size)
+        if not chunk:
+            return False
+        if self.proof is not None and end + len(chunk) >= self.proof.size:
+            self.proof = None
+        self.head += chunk[: HEAD - len(self.head)]
+        self.splitter.rest += chunk
+        self.grew_at = now
+        return True
+
+    def _is_same(self, end: int) -> bool:
+        """Whether the file still has the bytes that were read of it."""
+        if self.proof is not None:
+            found = marked("", (0, 0), self.proof.size, *ends_of(self.file, self.proof.size))
+            if (found.head, found.tail) != (self.proof.head, self.proof.tail):
+                return False
+        return ends_of(self.file, end) == (self.head, (self.before + self.splitter.rest)[-TAIL:])
+
+    def _cut(self) -> None:
+        """The file was cut, or written anew: what is not read of it is in a copy, or lost."""
+        end = self.splitter.at + len(self.splitter.rest)
+        tail = (self.before + self.splitter.rest)[-TAIL:]
+        mark = self.proof or marked(self.path, self.identity, end, self.head, tail)
+        copy = None if self.copied else copy_of(mark)
+        if copy is not None:
+            self.splitter.rest = b""
+            self._open_copy(copy)
+        elif max(self.seen, mark.size) > end:
+            self.splitter.rest = b""  # what was read of a line is none
+            self.seen = max(self.seen, mark.size)
+            self._end("was cut short or written anew")
+        else:
+            self.ended = True
+
+    def _last(self) -> list[str]:
+        if not self.ended:
+            return []
+        self.before = (self.before + self.splitter.rest)[-TAIL:]
+        return self.splitter.last()
+
+    # When nothing comes.
+
+    def _quiet(self, now: float) -> Any:
+        if self.copied:
+            self.ended = True
+            return self._last() or None
+        if self.looked_at <= now < self.looked_at + 1.0:
+            return NOTHING_YET
+        self.looked_at = now
+        if self._in_sight():
+            self.gone_at = None
+            return NOTHING_YET
+        if self.gone_at is None or self.gone_at > now:
+            self.gone_at = now
+        if now - max(self.gone_at, min(self.grew_at, now)) < PATIENCE:
+            return NOTHING_YET
+        self.ended = True
+        return self._last() or None
+
+    def _in_sight(self) -> bool:
+        """Whether the file has a name that the user meant. It may be a new one."""
+        for path in (self.path, *([] if _has(self.path, self.identity) else matching(self.pattern))):
+            if _has(path, self.identity):
+                self.path = self.splitter.path = path
+                return True
+        return False
+
+    @property
+    def position(self) -> Any:
+        at = self.splitter.at
+        mark = marked(self.path, self.identity, at, self.head[:at], self.before)
+        if self.missing is not None and self.place is not None:
+            mark = self.place
+        return plain(_Place(mark, self.seen, self.copied, self.ended))
+
+    def next_at(self, now: float) -> float:
+        return now + 0.1
+
+    def close(self) -> None:
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
+
+
+def _has(path: str, identity: tuple[int, int]) -> bool:
+    try:
+        return identity_of(os.stat(path)) == identity
+    except FileNotFoundError:
+        return False
