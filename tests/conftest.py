@@ -21,6 +21,9 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
     os.makedirs(mine, exist_ok=True)
     os.environ["TMPDIR"] = tempfile.tempdir = mine
 
+# A Spark of a test lives for seconds: compiled thoroughly, its code takes longer to compile than it then saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:

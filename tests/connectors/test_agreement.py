@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tailrace as tr
-from tailrace.connectors import folders
+from tailrace.connectors import hidden, localfiles
 from tailrace.connectors.agreement import Agreement
 from tailrace.elements.batches import Columns
 from tailrace.errors import IncompatibleState
@@ -96,9 +96,9 @@ def test_a_schema_of_the_sink_settles_it(tmp_path: Path) -> None:
 
 
 def token(folder: Path, subtask: int, batch: pa.RecordBatch, count: int = 0, run: str = "run") -> bytes:
-    name = folders.name_of(subtask, run, 1, "sink", count, ".parquet")
-    made = folders.LocalFolder(str(folder)).create(name).finish()
-    return folders.with_columns(made, [(field.name, str(field.type)) for field in batch.schema])
+    name = hidden.name_of(subtask, run, 1, "sink", count, ".parquet")
+    made = localfiles.LocalFolder(str(folder)).create(name).finish()
+    return hidden.with_columns(made, [(field.name, str(field.type)) for field in batch.schema])
 
 
 def test_a_later_publication_is_compared_with_earlier_ones(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_behind_a_restore_the_columns_are_those_of_before(tmp_path: Path, subtas
         restored.process(Columns(HALVES, None), 0)
     restored.process(Columns(pa.record_batch({"x": [1.0, 2.0]}), None), 0)
     restored.snapshot(2)
-    assert [folders.columns_in(one) for _, one in restored.prepared(2)] == [[("x", "int64")]]
+    assert [hidden.columns_in(one) for _, one in restored.prepared(2)] == [[("x", "int64")]]
     restored.close()
 
 

@@ -15,7 +15,7 @@ from moto.server import ThreadedMotoServer
 from tests.connectors.test_sinks import BATCH, SCHEMA, Place
 
 import tailrace as tr
-from tailrace.connectors import folders
+from tailrace.connectors import hidden, s3files
 from tailrace.connectors.sinks import remove_unfinished
 
 BUCKET = "the-bucket"
@@ -59,8 +59,8 @@ def listed(place: str) -> list[str]:
 
 def covered(place: str) -> int:
     """How many files are under cover."""
-    if folders.protocol_of(place) in ("s3", "s3a"):
-        folder = folders.S3Folder(place)
+    if hidden.protocol_of(place) in ("s3", "s3a"):
+        folder = s3files.S3Folder(place)
         return len(list(folder._uploads()))
     fs, path = fsspec.core.url_to_fs(place)
     return sum(name.endswith(".inprogress") for name in fs.find(path)) if fs.exists(path) else 0
@@ -128,7 +128,7 @@ def test_a_store_that_lists_the_same_uploads_again_does_not_hold_up_a_sweep(
         assert len(asked) < 10, "it never stops"
         return {"IsTruncated": True, "NextKeyMarker": "b", "Uploads": [{"Key": "out/part-x", "UploadId": "1"}]}
 
-    folder = folders.S3Folder(f"s3://{BUCKET}/out")
+    folder = s3files.S3Folder(f"s3://{BUCKET}/out")
     monkeypatch.setattr(folder.fs, "call_s3", call)
     assert len(list(folder._uploads())) == 2
     assert [one.get("KeyMarker") for one in asked] == [None, "b"]
@@ -170,7 +170,7 @@ def test_parquet_anywhere(place: str) -> None:
 
 
 def test_a_large_file_goes_out_in_parts(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "PART_BYTES", 5 << 20)
+    monkeypatch.setattr(s3files, "PART_BYTES", 5 << 20)
     place = f"s3://{BUCKET}/large"
     sink = tr.sinks.TextFiles(place)
     writer = sink.writer(Place())
@@ -178,7 +178,7 @@ def test_a_large_file_goes_out_in_parts(s3: Any, monkeypatch: pytest.MonkeyPatch
     for _ in range(12):
         writer.write([text] * 1024)
     prepared = writer.prepare()
-    assert prepared is not None and len(folders._tokens.decode(prepared).parts) == 3
+    assert prepared is not None and len(hidden.tokens.decode(prepared).parts) == 3
     sink.publish([prepared])
     sink.publish([prepared])
     [name] = listed(place)
@@ -187,7 +187,7 @@ def test_a_large_file_goes_out_in_parts(s3: Any, monkeypatch: pytest.MonkeyPatch
 
 def test_a_sink_on_a_url_travels(place: str) -> None:
     sink = pickle.loads(pickle.dumps(tr.sinks.TextFiles(place + "/")))
-    assert sink.path == folders.normal(place)
+    assert sink.path == hidden.normal(place)
 
 
 def test_what_nobody_can_reach_is_told() -> None:
@@ -207,10 +207,10 @@ def test_what_nobody_can_reach_is_told() -> None:
     ],
 )
 def test_paths_and_urls(said: str, meant: str) -> None:
-    assert folders.normal(said) == meant
+    assert hidden.normal(said) == meant
 
 
 def test_a_name_tells_whose_it_is() -> None:
-    name = folders.name_of(3, "a-run-5", 12, "uid", 7, ".txt")
-    assert folders.origin_of(name) == folders.Origin("a-run-5", 12, folders.whose("uid"))
-    assert folders.origin_of("part-1.txt") is None
+    name = hidden.name_of(3, "a-run-5", 12, "uid", 7, ".txt")
+    assert hidden.origin_of(name) == hidden.Origin("a-run-5", 12, hidden.whose("uid"))
+    assert hidden.origin_of("part-1.txt") is None

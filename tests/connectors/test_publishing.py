@@ -19,7 +19,7 @@ from fsspec.spec import AbstractFileSystem
 from tests.connectors.test_sinks import Place
 
 import tailrace as tr
-from tailrace.connectors import folders
+from tailrace.connectors import folders, hidden, remotefiles
 from tailrace.connectors.publishing import Finished, make_visible, settle
 
 Step = Callable[[str], None]
@@ -271,7 +271,7 @@ def test_a_sweep_leaves_the_traces_of_what_may_be_asked_for_again(tmp_path: Path
     again.publish([prepared])
     again.recover(["run"], 2, "sink")
     left = sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("."))
-    assert left == [".part-00000-run-0001-1978baf2-000000.txt" + folders.TRACE]
+    assert left == [".part-00000-run-0001-1978baf2-000000.txt" + hidden.TRACE]
     tr.sinks.TextFiles(str(tmp_path)).recover(["run"], 2, "sink")
     assert all(not path.name.startswith(".") for path in tmp_path.iterdir())
 
@@ -321,10 +321,10 @@ def test_a_store_that_goes_out_of_reach_while_a_file_becomes_visible_has_not_pub
     fsspec.register_implementation("flaky", Flaky, clobber=True)
     Flaky.store.clear()
     if renaming:
-        monkeypatch.setattr(folders, "_RENAMING", {"flaky"})
-    hidden = folders.folder_at("flaky://b/out").create(folders.name_of(0, "aaaaaaaa", 1, "sink", 0, ".txt"))
-    hidden.stream.write(b"x\n")
-    prepared = hidden.finish()
+        monkeypatch.setattr(remotefiles, "_RENAMING", {"flaky"})
+    file = folders.folder_at("flaky://b/out").create(hidden.name_of(0, "aaaaaaaa", 1, "sink", 0, ".txt"))
+    file.stream.write(b"x\n")
+    prepared = file.finish()
     sink = tr.sinks.TextFiles("flaky://b/out")
     Flaky.armed = True
     try:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tailrace as tr
-from tailrace.connectors import folders
+from tailrace.connectors import hidden
 from tailrace.connectors.sinks import remove_unfinished
 from tailrace.elements.batches import Rows
 from tailrace.errors import UserCodeError
@@ -53,7 +53,7 @@ def bound(sink: Any, folder: str) -> Any:
 def names(folder: Path) -> list[str]:
     """Without traces (`tests/connectors/test_publishing.py`)."""
     there = os.listdir(folder) if folder.is_dir() else []
-    return sorted(name for name in there if not name.endswith(folders.TRACE))
+    return sorted(name for name in there if not name.endswith(hidden.TRACE))
 
 
 def plain(folder: Path) -> list[str]:

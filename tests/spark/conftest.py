@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +12,11 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.spark.waiting import waited
 
 import tailrace as tr
 
 ROWS_PER_SECOND = 2000
-
-
-def waited(condition: Callable[[], Any], seconds: float = 10.0) -> bool:
-    """Whether the condition holds within the time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def connections_of(pid: int) -> list[Any]:
@@ -76,7 +66,7 @@ class Jobs:
         job = env.execute(name)
         self.started.append(job)
         if running:
-            assert waited(lambda: str(job.status) == "RUNNING" or not job.is_active, 60), job.status
+            assert waited(lambda: str(job.status) == "RUNNING" or not job.is_active), job.status
         return job
 
     def endless(self, fn: Callable[[Any], Any] = lambda x: x, parallelism: int = 2, **settings: Any) -> Any:
@@ -103,7 +93,7 @@ class Jobs:
 
     def spark_is_idle(self) -> bool:
         """Whether Spark runs nothing. What it tells lags behind what it does: events go through a queue."""
-        return waited(lambda: not self.running_in_spark(), 3.0)
+        return waited(lambda: not self.running_in_spark(), 30.0)
 
     def assert_nothing_left(self, before: Traces) -> None:
         """Nothing of any job is left in Spark, in this process or in Spark's Python processes."""
@@ -126,7 +116,7 @@ def _kept(found: Jobs) -> Iterator[Jobs]:
         if job.is_active:
             job.cancel()
     for job in found.started:
-        assert job._runner.ended.wait(40), f"{job} did not end"
+        assert job._runner.ended.wait(120), f"{job} did not end"
 
 
 @pytest.fixture(scope="session")

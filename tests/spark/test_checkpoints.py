@@ -8,22 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.spark.waiting import waited
 
 import tailrace as tr
 from tailrace.errors import Fenced
 from tailrace.storage.store import Store
 
 pytestmark = pytest.mark.spark
-
-
-def waited(condition: Any, seconds: float = 30.0) -> bool:
-    """Whether the condition holds within the time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True
 
 
 class Count(tr.KeyedProcessFunction):
@@ -140,7 +131,7 @@ def test_they_go_on_when_some_sources_have_ended(jobs: Any) -> None:
     job = jobs.start(env)
     done = [job.checkpoint(20) for _ in range(5)]
     assert [one.id for one in done] == [1, 2, 3, 4, 5]
-    assert job.await_termination(30)
+    assert job.await_termination(150)
     assert lines(jobs.out) == expected(3000)
 
 
@@ -213,7 +204,7 @@ def stopped(jobs: Any, out: Path, end: int, **how: Any) -> tr.Checkpoint:
 def finish(jobs: Any, env: tr.Environment, name: str, **options: Any) -> Any:
     job = env.execute(name, **options)
     jobs.started.append(job)
-    assert job.await_termination(40)
+    assert job.await_termination(150)
     return job
 
 
@@ -231,7 +222,7 @@ def test_one_checkpoint_is_started_from_many_times_and_by_several_jobs_at_once(j
     paced = [counting(jobs, outs[i], end, 8000, parallelism=i, interval=0.1) for i in (1, 2)]
     both = [env.execute(f"other {i}", from_checkpoint=Path(taken.path)) for i, env in enumerate(paced)]
     jobs.started += both
-    assert all(job.await_termination(60) for job in both)
+    assert all(job.await_termination(150) for job in both)
     finish(jobs, counting(jobs, outs[3], end, parallelism=3), "job", from_checkpoint="latest")
     for out in outs[1:]:
         assert lines(first, out) == expected(end)

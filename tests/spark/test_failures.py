@@ -166,7 +166,7 @@ def test_sys_exit_in_open_and_close(jobs: Any) -> None:
     assert "no licence" in str(failure(jobs, jobs.start(env)))
     env = jobs.env()
     env.from_collection([1]).map(Leaves("close")).sink_to(tr.sinks.TextFiles(str(jobs.out)))
-    assert jobs.start(env).await_termination(30)  # by then the job had finished
+    assert jobs.start(env).await_termination(150)  # by then the job had finished
 
 
 # Processes that die.
@@ -239,7 +239,7 @@ def test_code_that_holds_the_interpreter_for_seconds_loses_nobody(jobs: Any, mon
     stream = env.from_source(tr.sources.Sequence(0, 2000)).map(slow)
     stream.key_by(lambda x: x % 10).count().sink_to(tr.sinks.TextFiles(str(jobs.out)))
     job = jobs.start(env)
-    assert job.await_termination(60)
+    assert job.await_termination(150)
     assert str(job.status) == "FINISHED"
 
 
@@ -264,7 +264,7 @@ def test_workers_that_open_at_very_different_speed(jobs: Any, monkeypatch: pytes
     env.from_source(tr.sources.Sequence(0, 300)).map(Slow()).rebalance().map(lambda x: x).sink_to(
         tr.sinks.TextFiles(str(jobs.out))
     )
-    assert jobs.start(env).await_termination(30)
+    assert jobs.start(env).await_termination(150)
 
 
 # Modules that are not there.
@@ -351,15 +351,15 @@ def test_a_second_job_while_the_first_holds_the_slots(jobs: Any) -> None:
     with pytest.raises(tr.GraphError, match=r"needs 2 task slots.*has 4, 3 of them taken by running jobs"):
         env.execute("second")
     first.cancel()
-    assert first.await_termination(10)
-    assert jobs.start(env).await_termination(30)  # nothing had run, so nothing ran twice
+    assert first.await_termination(150)
+    assert jobs.start(env).await_termination(150)  # nothing had run, so nothing ran twice
 
 
 def test_a_warning_when_no_slot_stays_free(jobs: Any, recwarn: pytest.WarningsRecorder) -> None:
     env = jobs.env(4)
     env.from_collection([1, 2, 3, 4]).sink_to(tr.sinks.TextFiles(str(jobs.out)))
     job = jobs.start(env, running=False)
-    assert job.await_termination(30)
+    assert job.await_termination(150)
     (said,) = [w for w in recwarn if "task slots" in str(w.message)]
     assert "takes all 4 free task slots" in str(said.message)
     assert said.filename.endswith("conftest.py")  # where execute() was called

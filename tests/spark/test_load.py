@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from tests.spark.waiting import waited
 
 import tailrace as tr
 
@@ -86,24 +87,22 @@ def test_a_slow_sink_holds_its_sources_back(jobs: Any, hop: str) -> None:
         records = records.rebalance()
     records.map(lambda r: r, name="next").key_by(lambda r: r[0] % 100).reduce(lambda a, b: b).sink_to(SlowSink())
     job = jobs.start(env)
-    most, read, blocked = 0, [], False
-    deadline = time.monotonic() + 5
+    assert waited(lambda: any(s["blocked"] for s in job.metrics()["subtasks"]))
+    most, read = 0, []
+    deadline = time.monotonic() + 4
     while time.monotonic() < deadline:
-        metrics = job.metrics()
         for slot in job._runner.machine.roster.slots:
             most = max(most, sum(report.queued_bytes for report in slot.reports))
-        read.append(metrics["records_in"])
-        blocked = blocked or any(s["blocked"] for s in metrics["subtasks"])
+        read.append(job.metrics()["records_in"])
         time.sleep(0.1)
     assert str(job.status) == "RUNNING"
-    assert blocked
     assert 0 < most <= 2 << 20, most
     assert read[-1] > read[0]  # it goes on, at the pace of the sink
     assert read[-1] - read[len(read) // 2] < 40_000
     job.cancel()
     asked = time.monotonic()
-    assert job.await_termination(10)
-    assert time.monotonic() - asked < 5
+    assert job.await_termination(60)
+    assert time.monotonic() - asked < 20
 
 
 @pytest.mark.parametrize("memory", ["1g", "1m"])

@@ -19,6 +19,7 @@ from typing import Any
 import networkx as nx
 import psutil
 import pytest
+from tests.spark.waiting import waited
 
 import tailrace as tr
 
@@ -28,16 +29,6 @@ AT_ONCE = tr.FixedDelay(attempts=1000, delay=0.0)
 TINY = tr.Spill(memory_bytes=2000)
 RECORDS = 4000
 AT_THE_END = 1_000_000  # of event time, which has come only when the loop is at rest
-
-
-def waited(condition: Any, seconds: float = 30.0) -> bool:
-    """Whether the condition holds within the time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.002)
-    return True
 
 
 def running(job: Any) -> bool:
@@ -192,7 +183,7 @@ def test_components_while_workers_are_killed_at_random(
     graph = edges(communities, 100, 701)
     job = components(jobs, graph, rate, state_backend=backend)
     killed = kill_at_random(jobs, job, kills, seed=communities)
-    assert job.await_termination(120), story(job)
+    assert job.await_termination(150), story(job)
     assert len(killed) >= 5 and job.restarts >= 4, (killed, story(job))
     assert wrong_components(jobs.out, graph) == "", story(job)
     assert open_spills() == []
@@ -207,7 +198,7 @@ def test_components_while_a_worker_is_stopped_for_longer_than_its_lease(jobs: An
     job._runner.machine.limits = replace(job._runner.machine.limits, lease=2_000_000)
     os.kill(jobs.workers(job)[1], signal.SIGSTOP)
     assert waited(lambda: job.restarts == 1 and running(job)), story(job)
-    assert job.await_termination(60), story(job)
+    assert job.await_termination(150), story(job)
     assert wrong_components(jobs.out, graph) == "", story(job)
 
 
@@ -247,7 +238,7 @@ def test_rounds_while_workers_are_killed_at_random(jobs: Any) -> None:
     hops.iterate(body, rounds=tr.Rounds(), spill=TINY).sink_to(tr.sinks.TextFiles(str(jobs.out)))
     job = jobs.start(env, "rounds")
     killed = kill_at_random(jobs, job, 4, seed=3)
-    assert job.await_termination(60), story(job)
+    assert job.await_termination(150), story(job)
     assert len(killed) >= 3 and job.restarts >= 2, (killed, story(job))
 
     left = [(i, 1 + i % laps) for i in range(n)]
@@ -325,10 +316,10 @@ def test_feedback_in_a_checkpoint_is_restored_at_any_parallelism(jobs: Any, kind
         taken = job.checkpoint(20)
         assert taken.inflight_bytes > 0
         job.cancel()
-        assert job.await_termination(20)
+        assert job.await_termination(150)
     job = roundabout(jobs, outs[2], 1, kind, way_out=True).execute("roundabout", from_checkpoint=taken.path)
     jobs.started.append(job)
-    assert job.await_termination(40)
+    assert job.await_termination(150)
 
     found = [ast.literal_eval(line) for line in lines(*outs)]
     came, left, visits = ({key: n for what, key, n in found if what == said} for said in ("came", "left", "visits"))

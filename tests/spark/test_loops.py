@@ -6,7 +6,6 @@ import contextlib
 import os
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,20 +15,11 @@ import networkx as nx
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.spark.waiting import waited
 
 import tailrace as tr
 
 pytestmark = pytest.mark.spark
-
-
-def waited(condition: Any, seconds: float = 30.0) -> bool:
-    """Whether the condition holds within the time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True
 
 
 TINY = tr.Spill(memory_bytes=500)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailrace.connectors import folders
-from tailrace.connectors.folders import Columns
+from tailrace.connectors import hidden
+from tailrace.connectors.hidden import Columns
 
 
 class Agreement:
@@ -25,9 +25,9 @@ class Agreement:
         """Raises `ValueError` where files differ."""
         found = dict(self._found)
         for token in prepared:
-            columns = folders.columns_in(token)
-            name = folders.plain_name(token).rpartition("/")[2]
-            origin = folders.origin_of(name)
+            columns = hidden.columns_in(token)
+            name = hidden.plain_name(token).rpartition("/")[2]
+            origin = hidden.origin_of(name)
             if columns is None or origin is None:
                 continue
             first, where = found.setdefault((origin.run_id, origin.whose), (columns, name))

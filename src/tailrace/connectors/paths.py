@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from tailrace.connectors.folders import normal, protocol_of
+from tailrace.connectors.hidden import normal, protocol_of
 from tailrace.errors import ConfigError
 
 _PASSED_OVER = (".", "_")

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
-from tailrace.connectors import folders
+from tailrace.connectors import folders, hidden
 from tailrace.connectors.agreement import Agreement
-from tailrace.connectors.folders import Hidden, Origin
+from tailrace.connectors.hidden import Hidden, Origin
 from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquet import columns_with_statistics
 from tailrace.elements.columns.common import has_nulls, settled
@@ -43,7 +43,7 @@ class _FileWriter(SinkWriter):
         """The file of the running transaction: takes bytes."""
         if self.hidden is None:
             ctx = self._ctx
-            name = folders.name_of(ctx.subtask, ctx.run_id, ctx.incarnation, ctx.uid, self._count, self.suffix)
+            name = hidden.name_of(ctx.subtask, ctx.run_id, ctx.incarnation, ctx.uid, self._count, self.suffix)
             self._count += 1
             self.hidden = self.folder.create(name)
         return self.hidden.stream
@@ -91,7 +91,7 @@ class _FileSink(Sink):
         self._unsettled -= frozenset(prepared)
 
     def recover(self, run_ids: Sequence[str], incarnation: int, uid: str) -> None:
-        whose = folders.whose(uid)
+        whose = hidden.whose(uid)
         self._sweep(
             lambda of: of.run_id in run_ids and of.incarnation < incarnation and of.whose == whose,
             list(self._unsettled),
@@ -99,7 +99,7 @@ class _FileSink(Sink):
 
     def _sweep(self, wanted: Callable[[Origin], bool], keep: Sequence[bytes] = ()) -> None:
         if self.path is not None:
-            folders.folder_at(self.path).sweep(wanted, {folders.plain_name(one) for one in keep})
+            folders.folder_at(self.path).sweep(wanted, {hidden.plain_name(one) for one in keep})
 
 
 def remove_unfinished(sink: Sink, run_id: str, uid: str | None = None, keep: Sequence[bytes] = ()) -> None:
@@ -108,7 +108,7 @@ def remove_unfinished(sink: Sink, run_id: str, uid: str | None = None, keep: Seq
     stays: a later start publishes it, or needs to know that it was. Without a `uid` the files of all sinks of the run in
     that folder are meant."""
     if isinstance(sink, _FileSink):
-        whose = None if uid is None else folders.whose(uid)
+        whose = None if uid is None else hidden.whose(uid)
         sink._sweep(lambda of: of.run_id == run_id and whose in (None, of.whose), keep)
 
 
@@ -119,7 +119,7 @@ class TextFiles(_FileSink):
     description = "text files"
 
     def __init__(self, path: str) -> None:
-        self.path = folders.normal(path)
+        self.path = hidden.normal(path)
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
         assert self.path is not None
@@ -146,7 +146,7 @@ class Parquet(_FileSink):
     form = "columns"
 
     def __init__(self, path: str, schema: Any = None) -> None:
-        self.path = folders.normal(path)
+        self.path = hidden.normal(path)
         self.schema = _arrow_schema(schema)
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
@@ -233,7 +233,7 @@ class _ParquetWriter(_FileWriter):
         if token is None or self._declared:
             return token
         assert self.schema is not None
-        return folders.with_columns(token, [(field.name, str(field.type)) for field in self.schema])
+        return hidden.with_columns(token, [(field.name, str(field.type)) for field in self.schema])
 
     def _flush(self) -> None:
         assert self.file is not None
@@ -291,7 +291,7 @@ class Table(_FileSink):
     ) -> None:
         """The launcher has found the table: where it is, its columns, how Spark is told that there are more rows, and how
         long their texts may be."""
-        self.path, self.schema, self._refresh, self.limits = folders.normal(path), schema, refresh, limits or {}
+        self.path, self.schema, self._refresh, self.limits = hidden.normal(path), schema, refresh, limits or {}
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
         if self.path is None:
@@ -316,7 +316,7 @@ class Result(_FileSink):
     def publish(self, prepared: Sequence[bytes]) -> None:
         """What an earlier run prepared lies in its folder, and is no part of this run's result."""
         here = f"{self._bound()}{os.sep}"
-        super().publish([one for one in prepared if folders.plain_name(one).startswith(here)])
+        super().publish([one for one in prepared if hidden.plain_name(one).startswith(here)])
 
     @property
     def directory(self) -> str | None:

@@ -152,7 +152,7 @@ def _store(rng: random.Random) -> Iterator[None]:
     Store.store.clear()
     Store.chance, Store.trouble, Store.refused = random.Random(rng.random()), 0.0, 0
     with (
-        mock.patch("tailrace.connectors.folders._RENAMING", {PROTOCOL}),
+        mock.patch("tailrace.connectors.remotefiles._RENAMING", {PROTOCOL}),
         mock.patch("tailrace.connectors.folders._at_once", one_by_one),  # threads would take turns as they like
     ):
         yield

@@ -10,7 +10,7 @@ from unittest import mock
 
 from msgspec.structs import replace as replaced
 
-from tailrace.connectors.folders import FinishedRemote
+from tailrace.connectors.remotefiles import FinishedRemote
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.marks import Marks

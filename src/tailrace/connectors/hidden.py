@@ -1,0 +1,141 @@
+"""Files under cover: their names, what tells of a finished one, and the contract of the folders they are made in."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+S3 = {"s3", "s3a", "s3n"}
+COVER = ".inprogress"
+"""How the name of a file under cover ends. It starts with `.`."""
+TRACE = ".publishing"
+"""How that of a trace ends, which starts with `.` as well."""
+_NAME = re.compile(r"part-\d+-(.+)-(\d+)-([0-9a-f]{8})-\d+\.\w+")
+Columns = list[tuple[str, str]]
+"""Names and types."""
+
+
+class Moved(msgspec.Struct, frozen=True, tag="moved", omit_defaults=True):
+    """A finished file under cover, and the name that it is to get: two paths or URLs."""
+
+    hidden: str
+    final: str
+    columns: Columns | None = None
+    """What is in it, where nobody has declared that: all files of a sink must agree (`connectors.agreement`)."""
+
+
+class Uploaded(msgspec.Struct, frozen=True, tag="uploaded", omit_defaults=True):
+    """A multipart upload that is to be completed with these parts (number, etag)."""
+
+    url: str
+    upload: str
+    parts: list[tuple[int, str]]
+    columns: Columns | None = None
+
+
+tokens = msgspec.json.Decoder(Moved | Uploaded)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Whose file it is, as its name says."""
+
+    run_id: str
+    incarnation: int
+    whose: str
+
+
+def whose(uid: str) -> str:
+    """How file names tell the sinks of one folder apart."""
+    return hashlib.sha256(uid.encode()).hexdigest()[:8]
+
+
+def name_of(subtask: int, run_id: str, incarnation: int, uid: str, count: int, suffix: str) -> str:
+    """The plain name of the `count`-th file of a writer: never the same twice. In the order of names, files are in the
+    order of subtasks, and for one subtask in the order in which they were written."""
+    return f"part-{subtask:05d}-{run_id}-{incarnation:04d}-{whose(uid)}-{count:06d}{suffix}"
+
+
+def origin_of(name: str) -> Origin | None:
+    """What a plain name says, or None where it is none of ours."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else Origin(found[1], int(found[2]), found[3])
+
+
+class Hidden:
+    """A file under cover, being written."""
+
+    stream: Any
+    """Takes bytes: a binary file."""
+
+    def finish(self) -> bytes:
+        """All of it is durable from here on. What it gives is for `publish`."""
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        """Gives it up."""
+        raise NotImplementedError
+
+
+class Folder:
+    """A place for the files of a sink."""
+
+    def create(self, name: str) -> Hidden:
+        """A new file that will have this name."""
+        raise NotImplementedError
+
+    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
+        """Removes files under cover, and traces, of these origins, but for those with a plain name in `keep` (see
+        `plain_name`)."""
+        raise NotImplementedError
+
+
+def protocol_of(path: str) -> str | None:
+    """The protocol of a URL; None for a local path."""
+    return path.partition("://")[0] if "://" in path else None
+
+
+def normal(path: str | os.PathLike[str]) -> str:
+    """A local path as an absolute one, a URL without a slash at its end. `file:` URLs become paths."""
+    text = os.fspath(path)
+    local = re.fullmatch(r"file:(?://(?:localhost)?)?(/.*)", text)
+    if local is not None:
+        text = local[1]
+    return os.path.abspath(text) if protocol_of(text) is None else text.rstrip("/")
+
+
+def plain_name(token: bytes) -> str:
+    """The name that a finished file gets when it is published."""
+    made = tokens.decode(token)
+    return made.final if isinstance(made, Moved) else made.url
+
+
+def with_columns(token: bytes, columns: Columns) -> bytes:
+    """The same token, which also says what is in the file."""
+    return msgspec.json.encode(msgspec.structs.replace(tokens.decode(token), columns=columns))
+
+
+def columns_in(token: bytes) -> Columns | None:
+    """What a token says about what is in the file."""
+    return tokens.decode(token).columns
+
+
+def trace_of(final: str) -> str:
+    folder, slash, name = final.rpartition("/")
+    return f"{folder}{slash}.{name}{TRACE}"
+
+
+def under_cover(names: list[str], wanted: Callable[[Origin], bool]) -> Iterator[tuple[str, str]]:
+    """The names under cover, and of traces, of wanted origins, each with the plain name that it is for."""
+    for name in names:
+        plain = name[1:].removesuffix(COVER) if name.endswith(COVER) else name[1:].removesuffix(TRACE)
+        if name.startswith(".") and name.endswith((COVER, TRACE)):
+            origin = origin_of(plain)
+            if origin is not None and wanted(origin):
+                yield name, plain

@@ -1,0 +1,94 @@
+"""Files of sinks on local paths: rename."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from tailrace.connectors.hidden import COVER, Folder, Hidden, Moved, Origin, trace_of, under_cover
+from tailrace.connectors.publishing import Finished
+from tailrace.storage.filesystem import make_folder
+
+
+class LocalFolder(Folder):
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def create(self, name: str) -> Hidden:
+        make_folder(self.path)
+        return LocalHidden(os.path.join(self.path, f".{name}{COVER}"), os.path.join(self.path, name))
+
+    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            for name, plain in under_cover(os.listdir(self.path), wanted):
+                if os.path.join(self.path, plain) not in keep:
+                    with contextlib.suppress(OSError):
+                        os.unlink(os.path.join(self.path, name))
+
+
+class LocalHidden(Hidden):
+    def __init__(self, hidden: str, final: str) -> None:
+        self.hidden, self.final = hidden, final
+        self.stream = open(hidden, "wb")  # noqa: SIM115 - closed by finish or discard
+
+    def finish(self) -> bytes:
+        self.stream.flush()
+        os.fsync(self.stream.fileno())
+        self.stream.close()
+        _sync(os.path.dirname(self.hidden))
+        return msgspec.json.encode(Moved(self.hidden, self.final))
+
+    def discard(self) -> None:
+        self.stream.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.hidden)
+
+
+def _is_there(path: str) -> bool:
+    """Whether there is such a file. What keeps us from knowing (a disk that does not answer) is raised."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+class FinishedLocal(Finished):
+    def __init__(self, made: Moved) -> None:
+        self.hidden, self.name, self.trace = made.hidden, made.final, trace_of(made.final)
+
+    def covered(self) -> bool:
+        return _is_there(self.hidden)
+
+    def visible(self) -> bool:
+        return _is_there(self.name)
+
+    def traced(self) -> bool:
+        return _is_there(self.trace)
+
+    def leave_trace(self) -> None:
+        os.close(os.open(self.trace, os.O_CREAT | os.O_WRONLY, 0o644))
+
+    def uncover(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(self.hidden, self.name)
+
+    def remove_trace(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.trace)
+
+    def sync(self) -> None:
+        _sync(os.path.dirname(self.name))
+
+
+def _sync(folder: str) -> None:
+    """Makes the names in a folder durable, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

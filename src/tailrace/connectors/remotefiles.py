@@ -1,0 +1,113 @@
+"""Files of sinks on any filesystem that fsspec knows: rename, or copy and delete."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tailrace.connectors.hidden import COVER, S3, Folder, Hidden, Moved, Origin, protocol_of, trace_of, under_cover
+from tailrace.connectors.publishing import Finished
+from tailrace.errors import ConfigError
+
+_RENAMING = {"hdfs", "webhdfs"}
+
+
+def filesystem(url: str) -> Any:
+    """What reaches the files of a URL. Raises `ConfigError` where nothing is installed that does."""
+    protocol = protocol_of(url)
+    try:
+        import fsspec
+    except ImportError:
+        raise ConfigError(f"{url}: files on {protocol}: need fsspec; pip install fsspec") from None
+    if protocol in S3:  # by Hadoop's names too
+        url = f"s3://{url.partition('://')[2]}"
+    try:
+        fs, _ = fsspec.core.url_to_fs(url, use_listings_cache=False)  # other processes write as well
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"{url}: {error}") from None
+    return fs
+
+
+class RemoteFolder(Folder):
+    """Rename or copy, over fsspec."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.fs = filesystem(url)
+
+    def create(self, name: str) -> Hidden:
+        return RemoteHidden(self.fs, self.url, name)
+
+    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            names = [path.rpartition("/")[2] for path in self.fs.ls(self.url, detail=False, refresh=True)]
+            for name, plain in under_cover(names, wanted):
+                if f"{self.url}/{plain}" not in keep:
+                    with contextlib.suppress(OSError):
+                        self.fs.rm_file(f"{self.url}/{name}")
+
+
+class RemoteHidden(Hidden):
+    def __init__(self, fs: Any, folder: str, name: str) -> None:
+        self.fs = fs
+        self.hidden, self.final = f"{folder}/.{name}{COVER}", f"{folder}/{name}"
+        if protocol_of(folder) in _RENAMING:
+            fs.makedirs(folder, exist_ok=True)
+        self.stream = fs.open(self.hidden, "wb")
+
+    def finish(self) -> bytes:
+        self.stream.close()
+        return msgspec.json.encode(Moved(self.hidden, self.final))
+
+    def discard(self) -> None:
+        with contextlib.suppress(Exception):  # an upload that cannot be finished is given up as well
+            self.stream.close()
+        with contextlib.suppress(FileNotFoundError):
+            self.fs.rm_file(self.hidden)
+
+
+class FinishedRemote(Finished):
+    def __init__(self, made: Moved) -> None:
+        self.hidden, self.name, self.trace = made.hidden, made.final, trace_of(made.final)
+        self.fs = filesystem(made.final)
+        self.fs.invalidate_cache()
+
+    def covered(self) -> bool:
+        return self._there(self.hidden)
+
+    def visible(self) -> bool:
+        return self._there(self.name)
+
+    def traced(self) -> bool:
+        return self._there(self.trace)
+
+    def _there(self, path: str) -> bool:
+        # Not by fsspec's `exists`, which says no as well where the store did not answer.
+        try:
+            self.fs.info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def leave_trace(self) -> None:
+        self.fs.pipe_file(self.trace, b"")
+
+    def uncover(self) -> None:
+        try:
+            if protocol_of(self.name) in _RENAMING:
+                self.fs.mv(self.hidden, self.name)
+            else:
+                # Never deleted before it is whole under its plain name.
+                self.fs.cp_file(self.hidden, self.name)
+                with contextlib.suppress(FileNotFoundError):
+                    self.fs.rm_file(self.hidden)
+        except Exception:
+            if self.covered():
+                raise
+
+    def remove_trace(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.fs.rm_file(self.trace)

@@ -1,0 +1,146 @@
+"""Files of sinks on S3: multipart uploads, which are completed to be published."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from tailrace.connectors.hidden import Folder, Hidden, Origin, Uploaded, origin_of, trace_of, under_cover
+from tailrace.connectors.publishing import Finished
+from tailrace.connectors.remotefiles import filesystem
+from tailrace.storage.remote import open_uploads
+
+PART_BYTES = 8 << 20
+"""A multipart upload goes out in parts of this size. S3 takes 5 MiB at least, and 10,000 parts at most."""
+
+
+class S3Folder(Folder):
+    def __init__(self, url: str) -> None:
+        self.fs = filesystem(url)
+        bucket, _, prefix = url.partition("://")[2].partition("/")
+        self.bucket, self.prefix = bucket, prefix and f"{prefix}/"
+
+    def create(self, name: str) -> Hidden:
+        return Upload(self.fs, self.bucket, f"{self.prefix}{name}")
+
+    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
+        for key, upload in list(self._uploads()):
+            origin = origin_of(key.removeprefix(self.prefix))
+            if origin is not None and wanted(origin) and f"s3://{self.bucket}/{key}" not in keep:
+                with contextlib.suppress(OSError):
+                    self.fs.call_s3("abort_multipart_upload", Bucket=self.bucket, Key=key, UploadId=upload)
+        keys = list(self._traces())
+        for name, plain in under_cover([key.removeprefix(self.prefix) for key in keys], wanted):
+            if f"s3://{self.bucket}/{self.prefix}{plain}" not in keep:
+                with contextlib.suppress(OSError):
+                    self.fs.call_s3("delete_object", Bucket=self.bucket, Key=f"{self.prefix}{name}")
+
+    def _traces(self) -> Iterator[str]:
+        at: dict[str, str] = {}
+        while True:
+            page = self.fs.call_s3("list_objects_v2", Bucket=self.bucket, Prefix=f"{self.prefix}.part-", **at)
+            for one in page.get("Contents", ()):
+                yield one["Key"]
+            if not page.get("IsTruncated"):
+                return
+            at = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _uploads(self) -> Iterator[tuple[str, str]]:
+        return open_uploads(self.fs, self.bucket, f"{self.prefix}part-")
+
+
+class Upload(Hidden, io.RawIOBase):
+    """A multipart upload, written as a file."""
+
+    def __init__(self, fs: Any, bucket: str, key: str) -> None:
+        super().__init__()
+        self.fs, self.bucket, self.key = fs, bucket, key
+        self.stream = self
+        self.parts: list[tuple[int, str]] = []
+        self._waiting = bytearray()
+        self._size = 0
+        self.upload: str = fs.call_s3("create_multipart_upload", Bucket=bucket, Key=key)["UploadId"]
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._size
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self._waiting += data
+        self._size += size
+        while len(self._waiting) >= PART_BYTES:
+            self._send(PART_BYTES)
+        return size
+
+    def _send(self, size: int) -> None:
+        number = len(self.parts) + 1
+        body = bytes(self._waiting[:size])
+        where = {"Bucket": self.bucket, "Key": self.key, "UploadId": self.upload}
+        answer = self.fs.call_s3("upload_part", **where, PartNumber=number, Body=body)
+        self.parts.append((number, answer["ETag"]))
+        del self._waiting[:size]
+
+    def finish(self) -> bytes:
+        if self._waiting or not self.parts:
+            self._send(len(self._waiting))
+        self.close()
+        return msgspec.json.encode(Uploaded(f"s3://{self.bucket}/{self.key}", self.upload, self.parts))
+
+    def discard(self) -> None:
+        self.close()
+        with contextlib.suppress(OSError):
+            self.fs.call_s3("abort_multipart_upload", Bucket=self.bucket, Key=self.key, UploadId=self.upload)
+
+
+class FinishedUpload(Finished):
+    def __init__(self, made: Uploaded) -> None:
+        self.made = made
+        self.name, self.trace = made.url, trace_of(made.url)
+        self.fs = filesystem(made.url)
+        self.bucket, _, self.key = made.url.partition("://")[2].partition("/")
+
+    def covered(self) -> bool:
+        try:
+            self.fs.call_s3("list_parts", Bucket=self.bucket, Key=self.key, UploadId=self.made.upload, MaxParts=1)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def visible(self) -> bool:
+        return self._there(self.key)
+
+    def traced(self) -> bool:
+        return self._there(self.trace.partition("://")[2].partition("/")[2])
+
+    def _there(self, key: str) -> bool:
+        try:
+            self.fs.call_s3("head_object", Bucket=self.bucket, Key=key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def leave_trace(self) -> None:
+        key = self.trace.partition("://")[2].partition("/")[2]
+        self.fs.call_s3("put_object", Bucket=self.bucket, Key=key, Body=b"")
+
+    def uncover(self) -> None:
+        parts = [{"PartNumber": number, "ETag": etag} for number, etag in self.made.parts]
+        with contextlib.suppress(FileNotFoundError):  # another publisher was quicker
+            self.fs.call_s3(
+                "complete_multipart_upload",
+                Bucket=self.bucket,
+                Key=self.key,
+                UploadId=self.made.upload,
+                MultipartUpload={"Parts": parts},
+            )
+
+    def remove_trace(self) -> None:
+        key = self.trace.partition("://")[2].partition("/")[2]
+        self.fs.call_s3("delete_object", Bucket=self.bucket, Key=key)
