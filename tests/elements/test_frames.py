@@ -24,7 +24,7 @@ from tailrace.elements.frames import (
     encode_marker,
     encoded_size,
 )
-from tailrace.elements.markers import Barrier, EndOfInput, Idle, Watermark
+from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation
 
@@ -46,7 +46,7 @@ GOLDEN = {
         "54524652 01 03 0000 09000000 0300 0100 0200 0400 6400000000000000 00000000 fbffffffffffffff",
     ),
     "idle": (
-        encode_marker(CHANNEL, 9, 4, 100, Idle()),
+        encode_marker(CHANNEL, 9, 4, 100, IdleChannel()),
         "54524652 01 04 0000 09000000 0300 0100 0200 0400 6400000000000000 00000000 0000000000000000",
     ),
     "end": (
@@ -127,7 +127,9 @@ def test_a_users_named_tuple_is_pickled_as_it_is() -> None:
     assert decode(encode_batch(CHANNEL, 1, 0, 0, Rows([Point(1, 2)]))).batch().to_rows().values == [Point(1, 2)]
 
 
-@pytest.mark.parametrize("marker", [Watermark(0), Watermark(MIN_TIME), Watermark(MAX_TIME), Idle(), EndOfInput()])
+@pytest.mark.parametrize(
+    "marker", [Watermark(0), Watermark(MIN_TIME), Watermark(MAX_TIME), IdleChannel(), EndOfInput()]
+)
 def test_markers_come_back_as_they_went(marker: Any) -> None:
     frame = decode(encode_marker(CHANNEL, 1, 0, 12, marker))
     assert frame.marker() == marker

@@ -8,7 +8,18 @@ import pytest
 
 import tailrace as tr
 from tailrace.graph.graph import Edge, Graph
-from tailrace.graph.operators import FEEDBACK, MARKERS, Forward, Hash, Head, Judge, Leave, Loop, Partitioning, Rebalance
+from tailrace.graph.operators import (
+    FEEDBACK,
+    MARKERS,
+    Forward,
+    Hash,
+    Head,
+    Judge,
+    LeaveLoop,
+    Loop,
+    Partitioning,
+    Rebalance,
+)
 from tailrace.graph.operators import Rounds as RoundsOfLoop
 from tailrace.graph.plan import Plan, PlanEdge, make_plan
 
@@ -291,7 +302,7 @@ def test_four_loops_in_each_other_are_one_nest() -> None:
         **{f"loop {n}, leave": n - 1 for n in (2, 3, 4)},
     }
     assert {
-        node.scope for node in plan.graph.nodes if isinstance(node.operator, Leave) and node.name == "loop 1, leave"
+        node.scope for node in plan.graph.nodes if isinstance(node.operator, LeaveLoop) and node.name == "loop 1, leave"
     } == {env._graph.root}
 
 

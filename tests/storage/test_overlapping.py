@@ -24,7 +24,7 @@ from tailrace.state.manifest import Manifest
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.parts import BlockOf, ChainsOf
 from tailrace.storage.reading import read_state
-from tailrace.task.chains import GroupChains
+from tailrace.task.groupchains import GroupChains
 from tailrace.task.snapshot import FileBuilder
 from tailrace.testing.memorystore import MemoryFiles
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.frames import decode, encoded_size
-from tailrace.elements.markers import Attempt
+from tailrace.elements.markers import WaveMark
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import CheckpointCorrupt, InternalError, UserCodeError
 from tailrace.storage.spill import SpillFiles
@@ -56,7 +56,7 @@ class Loop:
         while self.queue.ready:
             taken = self.queue.take(limit)
             assert taken is not None
-            found += [taken] if isinstance(taken, Attempt) else plain(taken)
+            found += [taken] if isinstance(taken, WaveMark) else plain(taken)
         assert self.queue.take(limit) is None
         return found
 
@@ -95,11 +95,11 @@ def logged(frames: list[LogFrame], waiting: bool | None = None) -> list[Any]:
 def test_records_and_markers_come_out_as_they_went_in() -> None:
     loop = Loop()
     loop.queue.append(rows(1, 2, 3))
-    loop.queue.marker(Attempt(1))
+    loop.queue.marker(WaveMark(1))
     loop.queue.append(columns(4, 5))
     loop.queue.append(rows(6))
     assert loop.queue.records == 6
-    assert loop.take_all(2) == [1, 2, 3, Attempt(1), 4, 5, 6]
+    assert loop.take_all(2) == [1, 2, 3, WaveMark(1), 4, 5, 6]
     assert (loop.queue.appended, loop.queue.taken, loop.queue.records) == (6, 6, 0)
     loop.assert_empty()
 
@@ -108,12 +108,12 @@ def test_small_batches_of_rows_become_one_but_not_past_a_marker() -> None:
     loop = Loop()
     for n in range(10):
         loop.queue.append(rows(n))
-    loop.queue.marker(Attempt(7))
+    loop.queue.marker(WaveMark(7))
     loop.queue.append(rows(10, 11))
     loop.queue.append(columns(12))
     taken = [loop.queue.take(8) for _ in range(5)]
-    assert [plain(b) if not isinstance(b, Attempt) else b for b in taken] == [
-        [0, 1, 2, 3, 4, 5, 6, 7], [8, 9], Attempt(7), [10, 11], [12],
+    assert [plain(b) if not isinstance(b, WaveMark) else b for b in taken] == [
+        [0, 1, 2, 3, 4, 5, 6, 7], [8, 9], WaveMark(7), [10, 11], [12],
     ]  # fmt: skip
 
 
@@ -140,8 +140,8 @@ def test_what_was_spilled_comes_back_with_its_times_and_groups(make: Callable[..
     assert loop.queue.spilled == loop.disk.held > 0
 
     first, second = loop.queue.take(3), loop.queue.take(3)
-    assert first is not None and second is not None and not isinstance(first, Attempt)
-    assert not isinstance(second, Attempt)
+    assert first is not None and second is not None and not isinstance(first, WaveMark)
+    assert not isinstance(second, WaveMark)
     assert type(first) is type(batch)
     assert plain(first) + plain(second) == [1, 2, 3, 4]
     assert first.times is not None and first.groups is not None and second.groups is not None
@@ -260,9 +260,9 @@ def test_a_log_is_what_was_unread_at_the_cut_and_what_came_until_the_barrier(mem
 def test_markers_of_waves_are_not_logged() -> None:
     loop = Loop()
     loop.queue.append(rows(1))
-    loop.queue.marker(Attempt(1))
+    loop.queue.marker(WaveMark(1))
     loop.queue.cut(1)
-    loop.queue.marker(Attempt(2))
+    loop.queue.marker(WaveMark(2))
     loop.queue.append(rows(2))
     loop.queue.barrier(1)
     assert logged(loop.log(1)) == [1, 2]
@@ -346,7 +346,7 @@ def test_once_the_tail_has_ended_every_log_is_complete(combine: bool) -> None:
     with pytest.raises(InternalError, match="after its end"):
         loop.queue.append(rows(("a", 2)))
     with pytest.raises(InternalError, match="after its end"):
-        loop.queue.marker(Attempt(1))
+        loop.queue.marker(WaveMark(1))
     assert loop.take_all() == [("a", 1)]
     loop.assert_empty()
 
@@ -455,13 +455,13 @@ def test_nothing_is_restored_into_a_queue_that_has_begun() -> None:
 def test_feedback_waits_for_its_round_and_markers_do_not() -> None:
     loop = Loop(rounds=True)
     loop.queue.append(rows(1, 2))
-    loop.queue.marker(Attempt(1))
+    loop.queue.marker(WaveMark(1))
     assert (loop.queue.records, loop.queue.waiting) == (0, 2)
-    assert loop.take_all() == [Attempt(1)]
+    assert loop.take_all() == [WaveMark(1)]
     assert loop.queue.open_round() == 2
     loop.queue.append(rows(3))
-    loop.queue.marker(Attempt(2))
-    assert loop.take_all() == [1, 2, Attempt(2)]
+    loop.queue.marker(WaveMark(2))
+    assert loop.take_all() == [1, 2, WaveMark(2)]
     assert (loop.queue.records, loop.queue.waiting) == (0, 1)
     assert loop.queue.open_round() == 1
     assert loop.queue.open_round() == 0
@@ -569,9 +569,9 @@ def test_columns_are_combined_as_rows() -> None:
 def test_a_marker_keeps_its_place_among_combined_records() -> None:
     loop = Loop(combine=by_key())
     loop.queue.append(rows(("a", 5)))
-    loop.queue.marker(Attempt(1))
+    loop.queue.marker(WaveMark(1))
     loop.queue.append(rows(("a", 3)))
-    assert loop.take_all() == [("a", 5), Attempt(1), ("a", 3)]
+    assert loop.take_all() == [("a", 5), WaveMark(1), ("a", 3)]
 
 
 def test_a_merge_after_the_barrier_does_not_change_the_log() -> None:
@@ -660,14 +660,14 @@ def test_what_was_read_is_not_spilled_when_room_is_needed() -> None:
     loop = Loop(memory=4 << 20, combine=by_key())
     loop.queue.append(Rows([(n, bytes(1_000)) for n in range(1_900)]))
     loop.queue.cut(1)
-    loop.queue.marker(Attempt(99))  # nothing from before it is merged with what follows
+    loop.queue.marker(WaveMark(99))  # nothing from before it is merged with what follows
     loop.queue.append(Rows([(n, bytes(1_000)) for n in range(1_900)]))
     loop.queue.barrier(1)  # which keeps all of it, after the head has read it too
     loop.take_all()
     for n in range(20):
         loop.queue.append(rows((n, b"small")))
-        loop.queue.marker(Attempt(n))
-        assert loop.take_all() == [(n, b"small"), Attempt(n)]
+        loop.queue.marker(WaveMark(n))
+        assert loop.take_all() == [(n, b"small"), WaveMark(n)]
         loop.queue.check()
     assert loop.queue.memory <= 2 << 20
     assert len(logged(loop.log(1))) == 3_800
@@ -748,8 +748,8 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: not self.ended)
     @rule()
     def marker(self) -> None:
-        self.queue.marker(Attempt(self.next))
-        self.ready.append(Attempt(self.next))
+        self.queue.marker(WaveMark(self.next))
+        self.ready.append(WaveMark(self.next))
 
     @rule(limit=st.integers(1, 50))
     def take(self, limit: int) -> None:
@@ -757,12 +757,12 @@ class Model(RuleBasedStateMachine):
         taken = self.queue.take(limit)
         if taken is None:
             assert not self.ready
-        elif isinstance(taken, Attempt):
+        elif isinstance(taken, WaveMark):
             assert taken == self.ready.pop(0)
         else:
             assert len(taken) <= limit
             found = self.numbers(taken)
-            before = next((i for i, it in enumerate(self.ready) if isinstance(it, Attempt)), len(self.ready))
+            before = next((i for i, it in enumerate(self.ready) if isinstance(it, WaveMark)), len(self.ready))
             assert set(found) <= set(self.ready[:before])
             gone = set(found)
             expected = [n for n in self.ready[:before] if n in gone]
@@ -772,13 +772,13 @@ class Model(RuleBasedStateMachine):
             for key in range(3):  # the oldest of a key first
                 left = [n for n in self.ready[:before] if n not in gone and n % 3 == key]
                 assert not left or all(n < left[0] for n in gone if n % 3 == key)
-            self.ready = [it for it in self.ready if isinstance(it, Attempt) or it not in gone]
+            self.ready = [it for it in self.ready if isinstance(it, WaveMark) or it not in gone]
 
     @rule(skip=st.integers(1, 2))
     def cut(self, skip: int) -> None:
         self.checkpoint += skip
         self.queue.cut(self.checkpoint)
-        unread = [it for it in self.ready if not isinstance(it, Attempt)]
+        unread = [it for it in self.ready if not isinstance(it, WaveMark)]
         self.logs[self.checkpoint] = (unread, list(self.later))
         if not self.ended:
             self.open.add(self.checkpoint)
@@ -845,7 +845,7 @@ class Model(RuleBasedStateMachine):
         assert [n for n in self.logs if not self.queue.logs.complete(n)] == sorted(self.open)
         assert self.queue.spilled == self.loop.disk.held
         if not self.combine:
-            assert self.queue.records == sum(not isinstance(it, Attempt) for it in self.ready)
+            assert self.queue.records == sum(not isinstance(it, WaveMark) for it in self.ready)
             assert self.queue.waiting == len(self.later)
             assert self.queue.memory <= self.memory
             for checkpoint, parts in self.logs.items():

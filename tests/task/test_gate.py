@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tailrace.elements.batches import Rows
 from tailrace.elements.frames import ChannelId, decode, encode_batch, encode_marker
-from tailrace.elements.markers import EndOfInput, Idle, Watermark
+from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation, UserCodeError
 from tailrace.task.gate import Gate, InputChannel
@@ -129,7 +129,7 @@ def test_an_idle_channel_does_not_count_until_it_speaks_again() -> None:
     g = gate()
     marked(g, A, Watermark(10))
     marked(g, B, Watermark(100))
-    assert marked(g, A, Idle()) == 100
+    assert marked(g, A, IdleChannel()) == 100
     assert marked(g, A, Watermark(50)) == 100
     assert marked(g, B, Watermark(200)) == 100
     assert marked(g, A, Watermark(150)) == 150
@@ -139,7 +139,7 @@ def test_a_record_ends_idleness_too() -> None:
     g = gate()
     marked(g, A, Watermark(10))
     marked(g, B, Watermark(10))
-    marked(g, A, Idle())
+    marked(g, A, IdleChannel())
     g.arrive(A, 0, Rows([1]), 1)
     read(g)
     assert marked(g, B, Watermark(100)) == 10
@@ -156,11 +156,11 @@ def test_a_channel_that_has_ended_does_not_count_and_the_last_one_brings_the_end
 
 def test_all_are_idle_when_every_one_that_has_not_ended_is() -> None:
     g = gate(A, B, C)
-    marked(g, A, Idle())
+    marked(g, A, IdleChannel())
     assert not g.all_idle
     marked(g, B, EndOfInput())
     assert not g.all_idle
-    marked(g, C, Idle())
+    marked(g, C, IdleChannel())
     assert g.all_idle
     marked(g, A, EndOfInput())
     marked(g, C, EndOfInput())
@@ -171,7 +171,7 @@ def test_all_are_idle_when_every_one_that_has_not_ended_is() -> None:
     st.lists(
         st.tuples(
             st.sampled_from([A, B, C]),
-            st.one_of(st.integers(-50, 50).map(Watermark), st.just(Idle()), st.just(EndOfInput())),
+            st.one_of(st.integers(-50, 50).map(Watermark), st.just(IdleChannel()), st.just(EndOfInput())),
         ),
         max_size=40,
     )

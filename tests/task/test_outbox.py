@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.frames import ChannelId, decode
-from tailrace.elements.markers import EndOfInput, Idle, Watermark
+from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.protocol.flow import Consumer
 from tailrace.task.outbox import FRAME_RECORDS, MAX_AGE, Outbox, Output, OutputChannel
@@ -145,7 +145,7 @@ def test_idleness_is_said_at_once_and_taken_back_by_a_watermark() -> None:
     s.emit("a")
     s.watermark(5)
     s.box.idle(s.output)
-    assert s.sent() == [(LOCAL, ["a"]), (LOCAL, Watermark(5)), (LOCAL, Idle())]
+    assert s.sent() == [(LOCAL, ["a"]), (LOCAL, Watermark(5)), (LOCAL, IdleChannel())]
     s.watermark(6)
     s.box.flush()
     assert s.sent() == [(LOCAL, Watermark(6))]

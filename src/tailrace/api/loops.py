@@ -309,7 +309,7 @@ class _Closing:
         env = self.first.env
         parallelism = max(env._graph.nodes[node].parallelism for node, _ in stream._upstreams)
         edges = list(stream._edges(stream._partitioning))
-        outside, operator = self.loop.scope.unnest(), ops.Leave(self.loop)
+        outside, operator = self.loop.scope.unnest(), ops.LeaveLoop(self.loop)
         node = self._add(operator, edges, f"leave{name}", parallelism, outside, stream)
         return DataStream(env, ((node.id, None),), stream.form, stream.columns)
 
@@ -392,7 +392,7 @@ def _enter(stream: DataStream, head: Node) -> DataStream:
     if loop.rounds is not None:
         _check_bounded(stream, head.name)
     node = stream.env._graph.add(
-        ops.Enter(loop),
+        ops.EnterLoop(loop),
         stream._edges(Forward()),
         verb="enter",
         name=f"enter {loop.name}",

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.convert import row_type
-from tailrace.elements.markers import Attempt, Barrier, EndOfInput, Idle, Marker, Rest, RoundEnd, Watermark
+from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Rest, RoundEnd, Watermark, WaveMark
 from tailrace.errors import ProtocolViolation
 
 VERSION = 1
@@ -28,7 +28,7 @@ _MAGIC = b"TRFR"
 _HEADER = struct.Struct("<4sBBHIHHHHQIq")
 _SECTION = struct.Struct("<HHI")
 
-ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, ATTEMPT, REST, ROUND_END, HOLD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, WAVE, REST, ROUND_END, HOLD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 _VALUES, _TIMES, _GROUPS, _ROW_NAMES = 1, 2, 3, 4
 _SKIPPABLE = 1
 
@@ -95,15 +95,15 @@ class Frame:
         if self.kind == WATERMARK:
             return Watermark(self.number)
         if self.kind == IDLE:
-            return Idle()
+            return IdleChannel()
         if self.kind == END:
             return EndOfInput()
         if self.kind == BARRIER:
             return Barrier(self.number)
         if self.kind == HOLD:
             return Barrier(self.number, hold=True)
-        if self.kind == ATTEMPT:
-            return Attempt(self.number)
+        if self.kind == WAVE:
+            return WaveMark(self.number)
         if self.kind == REST:
             return Rest(self.number)
         if self.kind == ROUND_END:
@@ -156,13 +156,13 @@ def encode_marker(channel: ChannelId, incarnation: int, attempt: int, seq: int, 
         return _frame(WATERMARK, channel, incarnation, attempt, seq, 0, marker.time, [])
     if isinstance(marker, Barrier):
         return _frame(HOLD if marker.hold else BARRIER, channel, incarnation, attempt, seq, 0, marker.checkpoint, [])
-    if isinstance(marker, Attempt):
-        return _frame(ATTEMPT, channel, incarnation, attempt, seq, 0, marker.wave, [])
+    if isinstance(marker, WaveMark):
+        return _frame(WAVE, channel, incarnation, attempt, seq, 0, marker.wave, [])
     if isinstance(marker, Rest):
         return _frame(REST, channel, incarnation, attempt, seq, 0, marker.number, [])
     if isinstance(marker, RoundEnd):
         return _frame(ROUND_END, channel, incarnation, attempt, seq, 0, marker.round, [])
-    return _frame(IDLE if isinstance(marker, Idle) else END, channel, incarnation, attempt, seq, 0, 0, [])
+    return _frame(IDLE if isinstance(marker, IdleChannel) else END, channel, incarnation, attempt, seq, 0, 0, [])
 
 
 def encode_grant(channel: ChannelId, incarnation: int, attempt: int, total: int) -> bytes:

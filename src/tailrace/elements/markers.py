@@ -13,7 +13,7 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class IdleChannel:
     """This channel has nothing to say for now and must not hold the watermark back. Ends with the next record or
     watermark."""
 
@@ -33,7 +33,7 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class WaveMark:
     """Wave `wave` of the loop nest that the channel belongs to: a cut that persists nothing, and only asks what there is on
     its two sides."""
 
@@ -55,7 +55,7 @@ class RoundEnd:
     round: int
 
 
-COUNTED = (Watermark, Idle, Rest, RoundEnd)
+COUNTED = (Watermark, IdleChannel, Rest, RoundEnd)
 """Markers that make whoever reads them work: they count among the frames of a loop nest."""
 
-Marker = Watermark | Idle | EndOfInput | Barrier | Attempt | Rest | RoundEnd
+Marker = Watermark | IdleChannel | EndOfInput | Barrier | WaveMark | Rest | RoundEnd

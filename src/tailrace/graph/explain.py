@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailrace.graph.operators import MARKERS, Enter, Head, Judge, Leave, Loop, Tail
+from tailrace.graph.operators import MARKERS, EnterLoop, Head, Judge, LeaveLoop, Loop, Tail
 from tailrace.graph.plan import Plan, PlanEdge, Vertex
 from tailrace.graph.scope import NO_LOOP, StreamScope
 
@@ -79,7 +79,7 @@ def _loop_text(plan: Plan, scope: StreamScope) -> str:
 
 def _loops(plan: Plan) -> dict[StreamScope, Loop]:
     operators = (node.operator for node in plan.graph.nodes)
-    return {op.loop.scope: op.loop for op in operators if isinstance(op, Head | Tail | Enter | Leave | Judge)}
+    return {op.loop.scope: op.loop for op in operators if isinstance(op, Head | Tail | EnterLoop | LeaveLoop | Judge)}
 
 
 def _feedback(plan: Plan) -> list[tuple[int, int]]:

@@ -11,11 +11,11 @@ from tailrace.graph.operators import (
     MARKERS,
     AssignTimestamps,
     Broadcast,
-    Enter,
+    EnterLoop,
     Forward,
     Hash,
     Head,
-    Leave,
+    LeaveLoop,
     Rounds,
     Tail,
 )
@@ -78,7 +78,7 @@ def lead_out(graph: Graph) -> dict[int, frozenset[StreamScope]]:
     found: dict[int, set[StreamScope]] = {}
     tails = tails_of(graph)
     for leave in graph.nodes:
-        if isinstance(leave.operator, Leave):
+        if isinstance(leave.operator, LeaveLoop):
             _lead_out(graph, leave, leave.operator.loop.scope, tails, found)
     return {node: frozenset(scopes) for node, scopes in found.items()}
 
@@ -92,7 +92,7 @@ def time_begins(graph: Graph) -> frozenset[int]:
     for node in graph.nodes:
         if any(isinstance(graph.node(e.source).operator, AssignTimestamps) or e.source in timed for e in node.inputs):
             timed.add(node.id)
-        begins = Head | Enter if node.id in timed else AssignTimestamps
+        begins = Head | EnterLoop if node.id in timed else AssignTimestamps
         if isinstance(node.operator, begins):
             found.add(node.id)
     return frozenset(found)

@@ -167,14 +167,14 @@ class Tail(Operator):
 
 
 @dataclass(frozen=True)
-class Enter(Operator):
+class EnterLoop(Operator):
     """A stream from outside as one more regular input of a loop."""
 
     loop: Loop
 
 
 @dataclass(frozen=True)
-class Leave(Operator):
+class LeaveLoop(Operator):
     """Where a stream leaves a loop: holds the watermark back until nothing from before it can come out any more."""
 
     loop: Loop

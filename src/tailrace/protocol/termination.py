@@ -18,7 +18,7 @@ Counts say when a wave is worth its while; a wave alone decides. This module has
 
 **A wave** is a cut of the whole nest that stores nothing and blocks nothing (Chandy and Lamport). A task cuts between two
 records, at the first word of wave *k*: `StartWave` at an entry (or at a task none of whose channels of the nest is live),
-or the marker `Attempt(k)` on any channel of the nest, the feedback included. At its cut it notes its facts (what it is
+or the marker `WaveMark(k)` on any channel of the nest, the feedback included. At its cut it notes its facts (what it is
 obliged to, whether its regular inputs have ended), flushes, and sends the marker on all its outputs. From then on it
 counts what it reads from each channel that has not delivered the marker yet.
 

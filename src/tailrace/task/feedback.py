@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tailrace.elements.batches import Columns, Rows, concat
-from tailrace.elements.markers import Attempt
+from tailrace.elements.markers import WaveMark
 from tailrace.errors import InternalError
 from tailrace.task.combining import Combined, Combiner
 from tailrace.task.logs import LogFrame, Recording, joinable_as_one
@@ -61,7 +61,7 @@ class FeedbackQueue:
         # With a combiner half the memory is for the records that can still be merged, so that there always are some.
         budget = memory_bytes if combine is None else memory_bytes // 2
         self._shelf = Shelf(who, subtask, make_spill, budget)
-        self._ready: deque[Item | Attempt] = deque()
+        self._ready: deque[Item | WaveMark] = deque()
         self._start = 0
         """How many records of the first item are taken."""
         self._front: Any = None
@@ -93,7 +93,7 @@ class FeedbackQueue:
         else:
             self._combine(self._combined, batch)
 
-    def marker(self, marker: Attempt) -> None:
+    def marker(self, marker: WaveMark) -> None:
         """A marker of a wave: behind the records that came before it, but past those that wait for the next round."""
         self._not_ended(f"{marker}")
         if not self.in_rounds:
@@ -126,11 +126,11 @@ class FeedbackQueue:
         """Whether `take` would give something."""
         return bool(self._ready) or bool(self._combined and not self.in_rounds)
 
-    def take(self, limit: int) -> Rows | Columns | Attempt | None:
+    def take(self, limit: int) -> Rows | Columns | WaveMark | None:
         """The next marker, or the next records, at most `limit`; None where nothing is ready."""
         if not self._ready:
             return self._take_combined(limit)
-        if isinstance(self._ready[0], Attempt):
+        if isinstance(self._ready[0], WaveMark):
             return self._ready.popleft()  # type: ignore[return-value]
         parts = [self._take_front(limit)]
         room = limit - len(parts[0])
@@ -298,7 +298,7 @@ class FeedbackQueue:
     def _joins(self, batch: Any, room: int) -> bool:
         """Whether the next item goes whole into one batch with `batch`: small ones do, lap by lap they would get smaller
         else."""
-        if not self._ready or isinstance(self._ready[0], Attempt):
+        if not self._ready or isinstance(self._ready[0], WaveMark):
             return False
         item = self._ready[0]
         if item.count > room:

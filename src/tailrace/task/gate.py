@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.elements.frames import ChannelId, Frame
-from tailrace.elements.markers import COUNTED, EndOfInput, Idle, Marker, Watermark
+from tailrace.elements.markers import COUNTED, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
 from tailrace.protocol.flow import Consumer
@@ -151,7 +151,7 @@ class Gate:
         if isinstance(marker, Watermark):
             channel.idle = False
             channel.watermark = max(channel.watermark, marker.time)
-        elif isinstance(marker, Idle):
+        elif isinstance(marker, IdleChannel):
             channel.idle = True
         else:
             channel.ended = True

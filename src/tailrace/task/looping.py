@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from tailrace.elements.markers import Attempt, Rest, RoundEnd
+from tailrace.elements.markers import Rest, RoundEnd, WaveMark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME, NO_TIME
 from tailrace.graph.plan import Nest, Plan
 from tailrace.protocol.termination import (
@@ -33,7 +33,7 @@ from tailrace.task.outbox import Outbox
 Command = Advance | CallFinish | EndLoop | Release | StartRound | StartWave | StopRounds
 FEEDBACK_CHANNEL = "feedback"
 """How a head calls, among its channels, the one from its tail."""
-MARKERS = (Attempt, Rest, RoundEnd)
+MARKERS = (WaveMark, Rest, RoundEnd)
 """Markers that concern a nest only."""
 
 
@@ -190,9 +190,9 @@ class TaskLoop:
         if self.leave is not None:
             self.released = MAX_TIME if self.leave.idle else self.leave.released
         if self.inside:
-            self.outbox.mark(Attempt(wave))
+            self.outbox.mark(WaveMark(wave))
         if self.tail is not None and not self.tail.queue.ended:  # as when the loop had ended before a restart
-            self.tail.queue.marker(Attempt(wave))
+            self.tail.queue.marker(WaveMark(wave))
         self._wave_passed()
 
     def time_of(self, operators: Iterable[int]) -> int:
@@ -241,8 +241,8 @@ class TaskLoop:
     def marker(self, channel: Any, marker: Any) -> bool:
         """A marker of the nest came on a channel. True where event time has moved and is to be passed on."""
         if not self.inside:
-            return isinstance(marker, Attempt) and self.passing.marker(channel, marker.wave) and self._wave_passed()
-        if isinstance(marker, Attempt):
+            return isinstance(marker, WaveMark) and self.passing.marker(channel, marker.wave) and self._wave_passed()
+        if isinstance(marker, WaveMark):
             self._start(marker.wave)
             self.wave.marker(channel, marker.wave)
             return self._wave_passed()

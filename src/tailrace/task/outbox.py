@@ -12,7 +12,7 @@ from typing import Any
 
 from tailrace.elements.batches import Columns, Rows, concat, joinable
 from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
-from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, Idle, Marker, Watermark
+from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, shortened
 from tailrace.protocol.flow import Producer
@@ -67,7 +67,7 @@ class Output:
         self.channels = channels
 
 
-Send = tuple[ChannelId, bool, int, Any, int]
+Outgoing = tuple[ChannelId, bool, int, Any, int]
 """An action: (channel, local, seq, payload, charge)."""
 
 
@@ -81,7 +81,7 @@ class Outbox:
         self.attempt = attempt
         self.subtask = subtask
         self.copy = copy
-        self.sends: list[Send] = []
+        self.sends: list[Outgoing] = []
         self.records = 0
         self.blocked = 0
         """How many channels have something sealed that waits for credit."""
@@ -197,7 +197,7 @@ class Outbox:
             self._mark(channel, Watermark(channel.watermark_due))
         if channel.idle_due:
             channel.idle_due = False
-            self._mark(channel, Idle())
+            self._mark(channel, IdleChannel())
             channel.idle_said = True
         self._drain(channel)
 

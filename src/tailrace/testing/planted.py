@@ -23,10 +23,10 @@ from tailrace.state.blocks import Blocks
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.manifest import manifest_name
 from tailrace.storage.store import Store
-from tailrace.task.chains import GroupChains
 from tailrace.task.checkpoints import WriteState
 from tailrace.task.events import StateWritten
 from tailrace.task.gate import Gate
+from tailrace.task.groupchains import GroupChains
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.splits import Dealer, Known
 from tailrace.task.restore import Restorer

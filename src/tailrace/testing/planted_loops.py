@@ -11,7 +11,7 @@ from msgspec.structs import replace as replaced
 
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.loops import Nests, _Nest
-from tailrace.elements.markers import Attempt, Barrier
+from tailrace.elements.markers import Barrier, WaveMark
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.protocol.termination import Wave
 from tailrace.task import nests
@@ -172,7 +172,7 @@ def _barrier_before_the_newest() -> Patches:
 
 
 def _marker_before_the_records() -> Patches:
-    def marker(self: FeedbackQueue, marker: Attempt) -> None:
+    def marker(self: FeedbackQueue, marker: WaveMark) -> None:
         self._seal()
         self._ready.appendleft(marker)
 
@@ -191,7 +191,7 @@ def _head_decides_alone() -> Patches:
         def alone(self: TaskLoop, channel: Any, said: Any) -> Any:
             found = marker(self, channel, said)
             clean = self.wave.complete and not self.wave.recorded and self.ended
-            if self.head is not None and isinstance(said, Attempt) and clean:
+            if self.head is not None and isinstance(said, WaveMark) and clean:
                 self.head.end_loop()
             return found
 

@@ -19,8 +19,8 @@ from tailrace.graph.graph import Node
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.format import ChannelLog
-from tailrace.task.chains import GroupChains
 from tailrace.task.context import OperatorContext
+from tailrace.task.groupchains import GroupChains
 from tailrace.task.logs import LogFrame, Recording
 from tailrace.task.usercode import user_error
 

@@ -14,7 +14,7 @@ import msgspec
 from tailrace.elements.frames import ChannelName
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import FEEDBACK, MARKERS, Enter, Head, Judge, Leave, Loop, Tail
+from tailrace.graph.operators import FEEDBACK, MARKERS, EnterLoop, Head, Judge, LeaveLoop, Loop, Tail
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import ChannelLog
@@ -45,7 +45,7 @@ _decoder = msgspec.msgpack.Decoder(HeadState)
 
 
 def _loop(node: Node) -> Loop:
-    assert isinstance(node.operator, Head | Tail | Enter | Leave)
+    assert isinstance(node.operator, Head | Tail | EnterLoop | LeaveLoop)
     return node.operator.loop
 
 

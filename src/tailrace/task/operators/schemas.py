@@ -14,11 +14,11 @@ from tailrace.elements.columns.common import agreed, has_nulls, widened
 from tailrace.elements.columns.schemas import OneSchema, described
 from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Edge, Graph
-from tailrace.graph.operators import AssignTimestamps, Enter, Leave, Sink, Source, ToColumns
+from tailrace.graph.operators import AssignTimestamps, EnterLoop, LeaveLoop, Sink, Source, ToColumns
 from tailrace.state.backend import MetaPart
 from tailrace.task.operators.base import OperatorTask
 
-_PASSING = (AssignTimestamps, Enter, Leave)
+_PASSING = (AssignTimestamps, EnterLoop, LeaveLoop)
 """What hands on the columns that it is given."""
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.errors import InternalError
-from tailrace.task.chains import GroupChains
+from tailrace.task.groupchains import GroupChains
 
 
 def test_a_group_that_was_written_as_a_whole_begins_a_chain_and_changes_go_on_it() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 
 from tailrace.errors import InternalError
 
-Chain = tuple[str, ...]
+FileChain = tuple[str, ...]
 
 
 class GroupChains:
@@ -21,12 +21,12 @@ class GroupChains:
     __slots__ = ("_pending", "confirmed")
 
     def __init__(self) -> None:
-        self.confirmed: dict[int, Chain] = {}
-        self._pending: dict[int, dict[int, Chain]] = {}
+        self.confirmed: dict[int, FileChain] = {}
+        self._pending: dict[int, dict[int, FileChain]] = {}
 
     def extend(
         self, checkpoint: int, file: str, full: Iterable[int], changed: Iterable[int], written: Container[int]
-    ) -> tuple[dict[int, Chain], list[int]]:
+    ) -> tuple[dict[int, FileChain], list[int]]:
         """A checkpoint whose own file holds some groups as a whole and of others what changed since the last complete
         checkpoint: (its chains, the groups that its file is to say it holds as a whole). `written` are the groups that the
         file has blocks of: one that was written as a whole and has none is empty."""
@@ -47,7 +47,7 @@ class GroupChains:
         self._pending[checkpoint] = chains
         return chains, sorted(whole)
 
-    def check(self, file: str, chains: Mapping[int, Chain], whole: Container[int], written: Container[int]) -> None:
+    def check(self, file: str, chains: Mapping[int, FileChain], whole: Container[int], written: Container[int]) -> None:
         """H1 and H2 of what `extend` gave, for debug runs."""
         for group, chain in chains.items():
             before = self.confirmed.get(group, ())
