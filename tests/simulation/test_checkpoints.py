@@ -241,7 +241,7 @@ def test_what_a_driver_prepared_that_died_before_its_first_checkpoint_is_removed
         files = WatchedFiles([ledger.book])
         faults = [Fault(0, "crash-driver", after="commit 1 done"), Fault(seed, "crash-driver", after="Ack 2")]
         world = finished(simulation(counted.build, ledger, files, seed=seed, faults=faults, run_id="run"))
-        drivers = [driver.run_id for driver in world._drivers.values()]
+        drivers = [driver.run_id for driver in world.cluster.drivers.values()]
         assert len(drivers) == 3
         died += sum(run_of(token) == drivers[1] for token in ledger.book.removed)
         assert [token for token in ledger.book.prepared if run_of(token) != drivers[2]] == []
@@ -278,7 +278,7 @@ def test_of_two_drivers_only_the_newer_one_commits(ledger: Ledger) -> None:
         files = WatchedFiles([ledger.book])
         faults = [Fault(10 * seed, "freeze-driver", duration=2 * MS, after="Complete 2")]
         world = finished(simulation(counted.build, ledger, files, seed=seed, faults=faults))
-        old, new = world._drivers.values()
+        old, new = world.cluster.drivers.values()
         assert new.coordinator.status is JobStatus.FINISHED
         assert old.coordinator.status is JobStatus.FAILED
         assert old.coordinator.cause is not None and old.coordinator.cause.kind == "fenced"
@@ -295,7 +295,7 @@ def test_an_old_driver_that_must_restart_is_told_that_it_was_overtaken(ledger: L
         Fault(41, "kill", 0, after="froze the driver"),
     ]
     world = finished(simulation(counted.build, ledger, files, faults=faults))
-    old = next(iter(world._drivers.values()))
+    old = next(iter(world.cluster.drivers.values()))
     assert old.coordinator.status is JobStatus.FAILED
     assert old.coordinator.cause is not None and old.coordinator.cause.kind == "fenced"
     assert old.coordinator.attempts.restarts == 1

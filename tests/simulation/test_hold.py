@@ -11,6 +11,7 @@ import pytest
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.protocol.snapshot import Abort
 from tailrace.storage.reading import load_index
+from tailrace.task.events import CoordinatorSaid
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.testing.programs import PROGRAMS
 from tailrace.testing.scenarios import Scenario, build
@@ -57,7 +58,7 @@ def test_a_held_loop_stands_still_and_its_checkpoint_has_what_was_on_its_way(pro
         assert standing == [t.records_in for w in world.workers() for t in w.tasks() if t.head is not None]
         assert world.coordinator.status is JobStatus.RUNNING
         for worker in world.workers():  # the stop was given up
-            worker.control(Abort(1))
+            worker.handle(CoordinatorSaid(Abort(1)))
         for process in world.processes.values():
             process.asleep_until = 0
         while not world.coordinator.status.final:

@@ -52,7 +52,7 @@ def test_the_source_adds_two_the_loop_takes_one_and_a_failure_changes_nothing(st
 
     world = story.simulation(program, parallelism=parallelism)
     until_feedback_is_held(story, world)
-    world.kill(next(iter(world.processes.values())), "killed", cut=True, announced=True)
+    world.kill(next(iter(world.processes.values())))
     story.finished(world)
     assert world.covered["restarted"] >= 1 and world.covered["records of feedback restored"] >= 1
     totals = Counter(i % 5 for i in range(n) for _ in range(2))
@@ -154,7 +154,7 @@ def test_killed_again_and_again_while_it_reads_what_was_restored_it_gets_ahead(s
             world.turn()
         if world.processes and not world.coordinator.status.final:
             pending.append(story.held())
-            world.kill(next(iter(world.processes.values())), "killed", cut=True, announced=True)
+            world.kill(next(iter(world.processes.values())))
             kills += 1
     assert 3 <= kills < 60, f"feedback in checkpoints, in turn: {pending}"
     story.finished(world)

@@ -6,9 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
+from tailrace.elements.frames import ChannelName
 from tailrace.protocol.deployment import Deploy, Failed, FailureKind, Peer, Publish
 from tailrace.state.format import Placed, TableInfo
-from tailrace.state.parts import BlockOf, ChainsOf, FeedbackOf, MetaOf, TablesOf
+from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, TablesOf
 from tailrace.task import events
 from tailrace.task.actions import Exit
 from tailrace.task.checkpoints import WriteState
@@ -36,7 +37,7 @@ EVENTS: list[Any] = [
     events.StatePartRead(1, TablesOf("u", [TABLE])),
     events.StatePartRead(1, BlockOf("u", TABLE, 5, 1, memoryview(b"block"))),
     events.StatePartRead(1, ChainsOf("u", {5: ("a", "b")})),
-    events.StatePartRead(1, FeedbackOf("u", 0, 2, 1, 1, memoryview(b"frame"))),
+    events.StatePartRead(1, LogOf(ChannelName("s", None, "u", 0, 0, 1, 2), 2, 1, memoryview(b"frame"), 1, (0, 64), 1)),
     events.StateRead(1),
     events.StateUnreadable(1, "damaged", True),
     events.PreparedRead(1, [b"a", b"b"]),

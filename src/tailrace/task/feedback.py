@@ -195,6 +195,11 @@ class FeedbackQueue:
         """Bytes in the spill, of the queue and of its logs."""
         return self._shelf.spilled
 
+    @property
+    def stored(self) -> int:
+        """Records that have gone to the disk at once, ever."""
+        return self._shelf.stored
+
     def restored(self, frames: Iterable[LogFrame]) -> None:
         """What the checkpoint held of this queue, in order. Before anything else. Raises `CheckpointCorrupt` for a frame
         that is none."""

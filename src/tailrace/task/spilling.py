@@ -106,6 +106,8 @@ class Shelf:
         self.budget = budget
         self.memory = 0
         self.spilled = 0
+        self.stored = 0
+        """Records that have gone to the disk at once, ever."""
         self._make_spill = make_spill
         self._spill: Spill | None = None
         self._excess: deque[Item] = deque()
@@ -206,6 +208,7 @@ class Shelf:
     def _stored(self, count: int, data: bytes) -> Item:
         item = Item(count, len(data), ref=self._disk().append(data))
         self.spilled += item.size
+        self.stored += count
         return item
 
     def _to_spill(self, item: Item) -> None:

@@ -8,6 +8,8 @@ cluster, with a network and a scheduler that follow the seed; the same seed give
 from tailrace.testing.faults import Fault
 from tailrace.testing.harness import Harness, harness
 from tailrace.testing.inprocess import run, simulate
-from tailrace.testing.simulator import Conditions, SimulatedJob, Simulation
+from tailrace.testing.job import SimulatedJob
+from tailrace.testing.simulator import Simulation
+from tailrace.testing.world import Conditions
 
 __all__ = ["Conditions", "Fault", "Harness", "SimulatedJob", "Simulation", "harness", "run", "simulate"]

@@ -18,9 +18,11 @@ from tailrace.runtime.settings import settings_of, strategy_of
 from tailrace.task.functions import with_own_functions
 from tailrace.task.jobspec import JobSpec
 from tailrace.testing.faults import Fault
+from tailrace.testing.job import SimulatedJob
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.recording import Shipped
-from tailrace.testing.simulator import Conditions, SimulatedJob, Simulation
+from tailrace.testing.simulator import Simulation
+from tailrace.testing.world import Conditions
 
 
 def run(env: Environment, name: str = "test") -> SimulatedJob:

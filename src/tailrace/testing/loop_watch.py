@@ -6,12 +6,11 @@ the loop may be left anywhere. And no checkpoint that is begun after the end may
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
-from unittest import mock
 
+from tailrace.coordinator.actions import Send
 from tailrace.elements.frames import GRANT
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.elements.markers import Marker, Watermark
@@ -23,11 +22,11 @@ from tailrace.protocol.snapshot import Trigger
 from tailrace.protocol.termination import Advance, CallFinish, EndLoop, Release, StartRound, StartWave, StopRounds
 from tailrace.state.manifest import Manifest
 from tailrace.storage.reading import load_index
+from tailrace.task.events import Event
 from tailrace.task.feedback import FeedbackQueue
-from tailrace.task.spilling import Shelf
 from tailrace.testing.checker import Book, WatchedFiles
 from tailrace.testing.simulator import Simulation
-from tailrace.testing.world import FrameItem
+from tailrace.testing.world import Driver, FrameItem, Observer, Process
 
 COUNTED: dict[type[Any], str] = {
     StartWave: "began a wave",
@@ -74,7 +73,7 @@ class LoopFiles(WatchedFiles):
         return {uid: count for uid, count in held.items() if count}
 
 
-class LoopWatch:
+class LoopWatch(Observer):
     """Watches one simulation. What is wrong is in `wrong`, what happened in the simulation's `covered`."""
 
     def __init__(self, world: Simulation, files: LoopFiles | None = None) -> None:
@@ -84,10 +83,11 @@ class LoopWatch:
         """The newest checkpoint that was begun, by incarnation."""
         self._rests: dict[tuple[int, int], int] = {}
         """(incarnation, nest): the newest number of rest that was said; 0 once event time was brought to its end."""
-        self._to_worker = world._to_worker
-        world._to_worker = self._said  # type: ignore[method-assign]
+        self._seen: dict[FeedbackQueue, tuple[int, int]] = {}
+        """How many records each queue of feedback had brought back from a checkpoint, and had stored on disk."""
+        world.watch(self)
 
-    def _said(self, driver: Any, action: Any) -> None:
+    def said(self, driver: Driver, action: Send) -> None:
         message = action.message
         what = COUNTED.get(type(message))
         if what is not None and action.slot == 0:
@@ -98,7 +98,17 @@ class LoopWatch:
             self._check_queues()
         if isinstance(message, Advance | CallFinish | EndLoop) and action.slot == 0:
             self._at_rest(driver.coordinator.incarnation, message)
-        self._to_worker(driver, action)
+
+    def handled(self, process: Process, event: Event) -> None:
+        """Counts what queues of feedback bring back from checkpoints, and what they spill."""
+        slice = process.machine.slice
+        for queue in slice.services.feedback.values() if slice is not None else ():
+            now = queue.returned, queue.stored
+            returned, stored = self._seen.get(queue, (0, 0))
+            if now != (returned, stored):
+                self._seen[queue] = now
+                self.world.covered["records of feedback restored"] += queue.returned - returned
+                self.world.covered["records of feedback spilled"] += queue.stored - stored
 
     def _check_queues(self) -> None:
         for worker in self.world.workers():
@@ -174,24 +184,3 @@ def _left_in_task(task: Any) -> Iterator[str]:
 
 def _is_marker(element: Any) -> bool:
     return isinstance(element, Marker) or getattr(element, "count", None) == 0
-
-
-@contextlib.contextmanager
-def counting_feedback(covered: Counter[str]) -> Iterator[None]:
-    """Counts what queues of feedback bring back from checkpoints, and what they spill."""
-    restored, stored = FeedbackQueue.restored, Shelf._stored
-
-    def count_restored(self: FeedbackQueue, frames: Iterable[Any]) -> None:
-        before = self.returned
-        restored(self, frames)
-        covered["records of feedback restored"] += self.returned - before
-
-    def count_stored(self: Shelf, count: int, data: bytes) -> Any:
-        covered["records of feedback spilled"] += count
-        return stored(self, count, data)
-
-    with (
-        mock.patch.object(FeedbackQueue, "restored", count_restored),
-        mock.patch.object(Shelf, "_stored", count_stored),
-    ):
-        yield

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from tailrace.api.launch import launcher
 from tailrace.task.eventlog import Entry, action_bytes, encode
@@ -12,9 +12,6 @@ from tailrace.task.jobspec import JobSpec
 from tailrace.task.outside import Recorder
 from tailrace.task.worker import Worker
 from tailrace.testing.backing import OnDisk
-
-if TYPE_CHECKING:
-    from tailrace.testing.simulator import Simulation
 
 
 class Shipped:
@@ -78,11 +75,10 @@ class Recordings:
     def __init__(self) -> None:
         self.workers: list[Recording] = []
 
-    def begin(self, world: Simulation, slot: int, run_id: str) -> LiveRecording:
+    def begin(self, load: Callable[[], JobSpec], backend: object, slot: int, run_id: str) -> LiveRecording:
         """A worker's process starts."""
-        assert isinstance(world.load, Shipped), "only what travels as in a real job can be replayed"
-        checkpointing = world.settings is not None
-        recording = Recording(slot, world.load.blob, run_id, checkpointing, isinstance(world.backend, OnDisk))
+        assert isinstance(load, Shipped), "only what travels as in a real job can be replayed"
+        recording = Recording(slot, load.blob, run_id, backend is not None, isinstance(backend, OnDisk))
         self.workers.append(recording)
         return LiveRecording(recording)
 

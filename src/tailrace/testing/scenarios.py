@@ -21,12 +21,12 @@ from tailrace.errors import TailraceError
 from tailrace.testing.checker import BOOKS, Book, Ledger, check_leftovers, check_records
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
-from tailrace.testing.loop_watch import LoopFiles, LoopWatch, counting_feedback
+from tailrace.testing.loop_watch import LoopFiles, LoopWatch
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.programs import LOOPS, PROGRAMS, Program
 from tailrace.testing.recording import Recordings
 from tailrace.testing.restorable import Restorable
-from tailrace.testing.simulator import Simulation
+from tailrace.testing.simulator import Simulation, Stalled
 from tailrace.testing.starts import SINK, TURNS, Again, Moments, start_again
 from tailrace.testing.world import Conditions
 
@@ -75,8 +75,11 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     started_again: bool = False
     """Whether it is started again from some of its moments; every fourth seed is, whatever this says."""
+    patience: int = 30_000
+    """After so many turns behind its last fault it is taken for one that never ends: several times as many as the slowest of
+    some hundred seeds took."""
     max_turns: int = 150_000
-    """After so many it is taken for one that never ends."""
+    """The same, whatever befalls it."""
 
     def options(self) -> dict[str, Any]:
         """What is chosen, by option: to see that everything really occurs."""
@@ -258,6 +261,8 @@ class Verdict:
     turns: int = 0
     digest: str = ""
     trace: list[str] = field(default_factory=list)
+    waits: list[str] = field(default_factory=list)
+    """What everybody waits for, where the job does not end."""
     gave_up: bool = False
     """Whether the job has failed, and rightly so."""
 
@@ -282,12 +287,11 @@ def run_scenario(what: Scenario, *, keep_trace: bool = False, recordings: Record
         book.committed = None
     try:
         with switches(what):
-            world = build(what, program, Ledger(name), files, keep_trace)
-            world.recordings = recordings
+            world = build(what, program, Ledger(name), files, keep_trace, recordings=recordings, patience=what.patience)
             watch = LoopWatch(world, files)
             restorable = Restorable(files, book)
             moments = Moments(files, book, random.Random(f"tailrace moments {what.seed}"))
-            with counting_feedback(world.covered), restorable.watching(), moments.watching():
+            with restorable.watching(), moments.watching():
                 _run(world, verdict)
             verdict.wrong += watch.wrong + restorable.told()
             _judge(world, program, book, files, verdict)
@@ -374,6 +378,9 @@ def _run(world: Simulation, verdict: Verdict) -> None:
         elif world.coordinator.left_behind:
             verdict.wrong.append(f"the job ended without its slots {world.coordinator.left_behind}")
         world.drain()
+    except Stalled as error:
+        verdict.wrong.append(error.what)
+        verdict.waits = list(error.story)
     except TailraceError as error:
         verdict.wrong.append(f"{type(error).__name__}: {error.args[0]}")
     verdict.turns, verdict.digest, verdict.trace = world.turns, world.digest, world.trace

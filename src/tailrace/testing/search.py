@@ -91,6 +91,7 @@ def told(verdict: Verdict) -> str:
     """A failure, with the command that repeats it."""
     lines = [f"seed {verdict.scenario.seed}, program {verdict.scenario.program}:"]
     lines += [f"  {wrong}" for wrong in verdict.wrong[:5]]
+    lines += [f"    {line}" for line in verdict.waits]
     return "\n".join([*lines, f"  again: {verdict.command}"])
 
 

@@ -22,7 +22,7 @@ from tailrace.errors import IncompatibleState, TailraceError
 from tailrace.state.manifest import published_mark
 from tailrace.storage.slots import holds_manifest
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
-from tailrace.testing.faults import Fault, strike
+from tailrace.testing.faults import Fault
 from tailrace.testing.simulator import Simulation
 
 KEPT = 16
@@ -233,7 +233,7 @@ class _History:
         self._run(world, self.files, f"from {name}", self._turns())
         self.book.taken.update(self.book.published)
         if not self.wrong and not other.coordinator.status.final:
-            strike(other, Fault(0, "kill", self.chance.randrange(6)))
+            other.strike(Fault(0, "kill", self.chance.randrange(6)))
             self._run(other, files, what)
 
     def without(self) -> None:

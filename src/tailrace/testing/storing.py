@@ -4,8 +4,9 @@ that, in the order in which it was asked for. The counterpart of `runtime.storin
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, MarkSwept, Sweep
 from tailrace.coordinator.failures import storage_failure
@@ -24,186 +25,246 @@ from tailrace.task.events import (
     StateUnreadable,
     StateWritten,
 )
-from tailrace.testing.memorystore import MemoryStore
+from tailrace.testing.cluster import Cluster
+from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore
 from tailrace.testing.world import Driver, Event, Process, StoreWork
-
-if TYPE_CHECKING:
-    from tailrace.testing.simulator import Simulation
 
 _WRONG = (OSError, Fenced, CheckpointCorrupt, CheckpointNotFound)
 _FATAL = (CheckpointCorrupt, CheckpointNotFound, FileNotFoundError)
 
 
-def ask(
-    world: Simulation,
-    party: int,
-    what: str,
-    work: Callable[[], Any],
-    then: Callable[[Any, Exception | None], None] | None = None,
-) -> None:
-    """`work` is done some time later, and `then` hears of it some time after that."""
+@dataclass(frozen=True)
+class Trouble:
+    """What goes wrong with the storage."""
 
-    def act() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except _WRONG as raised:
-            error = raised
-            world.count(f"{type(raised).__name__} at {what.partition(' ')[0]}")
-        if then is not None:
-            world.send(party, party, Event(f"{what} done", lambda: then(result, error)))
-
-    def orphan() -> None:  # the party is dead; what it had asked for is on its way all the same
-        world.count("a dead party's storage operation was carried out")
-        try:
-            work()
-        except Fenced:
-            world.count("fenced commits")
-        except _WRONG:
-            pass
-
-    world.send(party, party, StoreWork(what, act, orphan))
+    until: int = 0
+    """The turn from which on nothing does."""
+    chance: float = 0.0
+    """How probably an operation goes wrong."""
+    outcome: str = "error"
+    only: str = ""
+    """Which text such operations have in what they are called and in the names of their files."""
 
 
-def write(world: Simulation, process: Process, action: WriteState) -> None:
-    """Appends to the file of a checkpoint; makes it durable at its end. A file that has failed once is given up."""
-    store, machine, number = process.driver.store, process.machine, action.checkpoint
-    assert store is not None
-    incarnation = machine.incarnation
-    writers = process.writers
+class Storage:
+    """The folders of checkpoints that a simulated job knows, and what is wrong with them."""
 
-    def work() -> bool:
-        if number in writers and writers[number] is None:
-            return False
-        try:
-            writer = writers.get(number)
-            if writer is None:
-                writer = writers[number] = store.writer(action.name)
-            for data in action.data:
-                writer.append(data)
-            if action.last:
-                writer.close()
-                del writers[number]
-        except OSError:
-            writer = writers.pop(number, None)
-            if writer is not None:
-                with contextlib.suppress(OSError):
-                    writer.discard()
-            if not action.last:
-                writers[number] = None
-            raise
-        return action.last
+    def __init__(self, cluster: Cluster, name: str, files: MemoryFiles) -> None:
+        self._cluster = cluster
+        self._name = name
+        self.files = files
+        """The job's own."""
+        self.trouble = Trouble()
+        self._elsewhere: dict[str, MemoryFiles] = {}
+        """Folders of other jobs, by their URLs."""
 
-    def then(done: bool | None, error: Exception | None) -> None:
-        if machine.incarnation != incarnation:
-            return
-        if error is not None:
-            process.handle(StateNotWritten(number, str(error)))
-        elif done:
-            process.handle(StateWritten(number, world.now))
+    # Folders.
 
-    ask(world, process.party, f"write {action.name}", work, then)
+    def own(self) -> MemoryStore:
+        """The job's own folder, as a new driver sees it."""
+        return MemoryStore(self._name, self.files, fail=self._fail)
 
+    def at(self, files: MemoryFiles) -> MemoryStore:
+        """A folder of another job, to read from."""
+        self._elsewhere[files.url] = files
+        return self.store_in(files.url)
 
-def drop(world: Simulation, process: Process, action: DropState) -> None:
-    """Nothing of a file is to stay."""
-    store = process.driver.store
-    assert store is not None
+    def files_in(self, folder: str) -> MemoryFiles:
+        """The files in a folder, by its URL."""
+        return self._elsewhere.get(folder, self.files)
 
-    def work() -> None:
-        if action.checkpoint in process.writers:
-            writer = process.writers.pop(action.checkpoint)
-            if writer is not None:
-                writer.discard()
-        else:
-            store.delete([action.name])
+    def store_in(self, folder: str) -> MemoryStore:
+        """A folder by its URL, to read from."""
+        return MemoryStore(self._name, self.files_in(folder), fail=self._fail)
 
-    ask(world, process.party, f"drop {action.name}", work)
+    # Faults.
 
+    @property
+    def troubled(self) -> bool:
+        """Whether operations go wrong at the moment."""
+        return self._cluster.turns < self.trouble.until
 
-def _store(world: Simulation, process: Process, folder: str) -> MemoryStore:
-    """The job's own folder, or another one."""
-    own = process.driver.store
-    assert own is not None
-    return world.store_in(folder) if folder not in ("", own.url) else own
+    @contextlib.contextmanager
+    def calm(self) -> Iterator[None]:
+        """Nothing goes wrong as long as this lasts."""
+        trouble, self.trouble = self.trouble, Trouble()
+        yield
+        self.trouble = trouble
 
+    def _fail(self, operation: str, name: str) -> Fault:
+        trouble, chance = self.trouble, self._cluster.chance
+        if not self.troubled or trouble.only not in f"{operation} {name}" or chance.random() >= trouble.chance:
+            return None
+        self._cluster.covered["storage faults"] += 1
+        found: Any = trouble.outcome
+        return chance.choice(("error", "unknown-done", "unknown-not-done")) if found == "any" else found
 
-def read(world: Simulation, process: Process, action: ReadState) -> None:
-    """Reads parts of a checkpoint."""
-    store = _store(world, process, action.folder)
-    manifest = decode_manifest(action.manifest, "manifest")
+    # Operations.
 
-    def then(parts: Any, error: Exception | None) -> None:
-        if error is not None:
-            reason, fatal = f"{type(error).__name__}: {error}", isinstance(error, _FATAL)
-            process.handle(StateUnreadable(action.number, reason, fatal))
-            return
-        for part in parts:
-            process.handle(StatePartRead(action.number, part))
-        process.handle(StateRead(action.number))
+    def ask(
+        self,
+        party: int,
+        what: str,
+        work: Callable[[], Any],
+        then: Callable[[Any, Exception | None], None] | None = None,
+    ) -> None:
+        """`work` is done some time later, and `then` hears of it some time after that."""
 
-    ask(world, process.party, "read state", lambda: list(read_state(store, manifest, action.wanted)), then)
+        def act() -> None:
+            result, error = None, None
+            try:
+                result = work()
+            except _WRONG as raised:
+                error = raised
+                self._cluster.count(f"{type(raised).__name__} at {what.partition(' ')[0]}")
+            if then is not None:
+                self._cluster.send(party, party, Event(f"{what} done", lambda: then(result, error)))
 
+        def orphan() -> None:  # the party is dead; what it had asked for is on its way all the same
+            self._cluster.count("a dead party's storage operation was carried out")
+            try:
+                work()
+            except Fenced:
+                self._cluster.count("fenced commits")
+            except _WRONG:
+                pass
 
-def read_prepared(world: Simulation, process: Process, action: ReadPrepared) -> None:
-    """Reads what sinks have prepared."""
-    store = _store(world, process, action.folder)
+        self._cluster.send(party, party, StoreWork(what, act, orphan))
 
-    def then(data: Any, error: Exception | None) -> None:
-        if error is not None:
-            fatal = isinstance(error, _FATAL)
-            process.handle(PreparedUnreadable(action.number, f"{type(error).__name__}: {error}", fatal))
-        else:
-            world.count("read what sinks had prepared from files")
-            process.handle(PreparedRead(action.number, data))
+    def write(self, process: Process, action: WriteState) -> None:
+        """Appends to the file of a checkpoint; makes it durable at its end. A file that has failed once is given up."""
+        store, machine, number = process.driver.store, process.machine, action.checkpoint
+        assert store is not None
+        incarnation = machine.incarnation
+        writers = process.writers
 
-    ask(world, process.party, "read prepared", lambda: [read_placed(store, one) for one in action.wanted], then)
+        def work() -> bool:
+            if number in writers and writers[number] is None:
+                return False
+            try:
+                writer = writers.get(number)
+                if writer is None:
+                    writer = writers[number] = store.writer(action.name)
+                for data in action.data:
+                    writer.append(data)
+                if action.last:
+                    writer.close()
+                    del writers[number]
+            except OSError:
+                writer = writers.pop(number, None)
+                if writer is not None:
+                    with contextlib.suppress(OSError):
+                        writer.discard()
+                if not action.last:
+                    writers[number] = None
+                raise
+            return action.last
 
-
-def of_driver(
-    world: Simulation, driver: Driver, action: Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept
-) -> None:
-    """What a coordinator wants of the storage."""
-    store, coordinator, party = driver.store, driver.coordinator, driver.party
-    assert store is not None
-    if isinstance(action, Claim):
-
-        def claimed(result: Any, error: Exception | None) -> None:
+        def then(done: bool | None, error: Exception | None) -> None:
+            if machine.incarnation != incarnation:
+                return
             if error is not None:
-                kind = storage_failure(error)
-                coordinator.claim_failed(f"{type(error).__name__}: {error}", world.now, kind)
-                return
-            if result.origin_published:
-                coordinator.origin_published()
-            coordinator.claimed(result.incarnation, result.manifest, result.path, world.now)
+                process.handle(StateNotWritten(number, str(error)))
+            elif done:
+                process.handle(StateWritten(number, self._cluster.now))
 
-        marked_by_now = None if driver.origin is None else driver.origin.marked
-        ask(world, party, "claim", lambda: claim_again(store, driver.run_id, marked_by_now), claimed)
-    elif isinstance(action, Commit):
+        self.ask(process.party, f"write {action.name}", work, then)
 
-        def committed(path: Any, error: Exception | None) -> None:
-            number = action.checkpoint
-            if error is None:
-                coordinator.committed(number, path, path, world.now)
-                return
-            if isinstance(error, Fenced):
-                world.count("fenced commits")
-            coordinator.not_committed(number, f"{type(error).__name__}: {error}", storage_failure(error), world.now)
+    def drop(self, process: Process, action: DropState) -> None:
+        """Nothing of a file is to stay."""
+        store = process.driver.store
+        assert store is not None
 
-        work = lambda: store.commit(action.incarnation, action.after, action.checkpoint, action.data, action.needs)  # noqa: E731
-        ask(world, party, f"commit {action.checkpoint}", work, committed)
-    elif isinstance(action, Delete):
-        ask(world, party, "delete", lambda: store.delete(action.names))
-    elif isinstance(action, MarkPublished):
-
-        def marked(_: Any, error: Exception | None) -> None:
-            if error is None:
-                coordinator.marked(action.path, world.now)
+        def work() -> None:
+            if action.checkpoint in process.writers:
+                writer = process.writers.pop(action.checkpoint)
+                if writer is not None:
+                    writer.discard()
             else:
-                coordinator.not_marked(action.path, world.now)
+                store.delete([action.name])
 
-        ask(world, party, "mark", lambda: store.mark_published(action.path), marked)
-    elif isinstance(action, MarkSwept):
-        ask(world, party, "mark swept", store.mark_swept)
-    else:
-        ask(world, party, "sweep", lambda: store.sweep(action.incarnation, action.needed))
+        self.ask(process.party, f"drop {action.name}", work)
+
+    def _store(self, process: Process, folder: str) -> MemoryStore:
+        """The job's own folder, or another one."""
+        own = process.driver.store
+        assert own is not None
+        return self.store_in(folder) if folder not in ("", own.url) else own
+
+    def read(self, process: Process, action: ReadState) -> None:
+        """Reads parts of a checkpoint."""
+        store = self._store(process, action.folder)
+        manifest = decode_manifest(action.manifest, "manifest")
+
+        def then(parts: Any, error: Exception | None) -> None:
+            if error is not None:
+                reason, fatal = f"{type(error).__name__}: {error}", isinstance(error, _FATAL)
+                process.handle(StateUnreadable(action.number, reason, fatal))
+                return
+            for part in parts:
+                process.handle(StatePartRead(action.number, part))
+            process.handle(StateRead(action.number))
+
+        self.ask(process.party, "read state", lambda: list(read_state(store, manifest, action.wanted)), then)
+
+    def read_prepared(self, process: Process, action: ReadPrepared) -> None:
+        """Reads what sinks have prepared."""
+        store = self._store(process, action.folder)
+
+        def then(data: Any, error: Exception | None) -> None:
+            if error is not None:
+                fatal = isinstance(error, _FATAL)
+                process.handle(PreparedUnreadable(action.number, f"{type(error).__name__}: {error}", fatal))
+            else:
+                self._cluster.count("read what sinks had prepared from files")
+                process.handle(PreparedRead(action.number, data))
+
+        self.ask(process.party, "read prepared", lambda: [read_placed(store, one) for one in action.wanted], then)
+
+    def of_driver(self, driver: Driver, action: Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept) -> None:
+        """What a coordinator wants of the storage."""
+        store, coordinator, party = driver.store, driver.coordinator, driver.party
+        assert store is not None
+        if isinstance(action, Claim):
+
+            def claimed(result: Any, error: Exception | None) -> None:
+                if error is not None:
+                    kind = storage_failure(error)
+                    coordinator.claim_failed(f"{type(error).__name__}: {error}", self._cluster.now, kind)
+                    return
+                if result.origin_published:
+                    coordinator.origin_published()
+                coordinator.claimed(result.incarnation, result.manifest, result.path, self._cluster.now)
+
+            marked_by_now = None if driver.origin is None else driver.origin.marked
+            self.ask(party, "claim", lambda: claim_again(store, driver.run_id, marked_by_now), claimed)
+        elif isinstance(action, Commit):
+
+            def committed(path: Any, error: Exception | None) -> None:
+                number = action.checkpoint
+                if error is None:
+                    coordinator.committed(number, path, path, self._cluster.now)
+                    return
+                if isinstance(error, Fenced):
+                    self._cluster.count("fenced commits")
+                coordinator.not_committed(
+                    number, f"{type(error).__name__}: {error}", storage_failure(error), self._cluster.now
+                )
+
+            work = lambda: store.commit(action.incarnation, action.after, action.checkpoint, action.data, action.needs)  # noqa: E731
+            self.ask(party, f"commit {action.checkpoint}", work, committed)
+        elif isinstance(action, Delete):
+            self.ask(party, "delete", lambda: store.delete(action.names))
+        elif isinstance(action, MarkPublished):
+
+            def marked(_: Any, error: Exception | None) -> None:
+                if error is None:
+                    coordinator.marked(action.path, self._cluster.now)
+                else:
+                    coordinator.not_marked(action.path, self._cluster.now)
+
+            self.ask(party, "mark", lambda: store.mark_published(action.path), marked)
+        elif isinstance(action, MarkSwept):
+            self.ask(party, "mark swept", store.mark_swept)
+        else:
+            self.ask(party, "sweep", lambda: store.sweep(action.incarnation, action.needed))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, overload
 
+from tailrace.coordinator.actions import Send
 from tailrace.coordinator.machine import Coordinator
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.storage.origins import Origin
@@ -59,6 +60,7 @@ class Process:
     slot: int
     launch: int
     machine: Worker
+    observers: list[Observer]
     epoch: int = 0
     asleep_until: int | None = 0
     """0: may be stepped; None: only a message wakes it; else the clock does."""
@@ -80,7 +82,11 @@ class Process:
 
     def handle(self, event: WorkerEvent) -> object:
         """Something happens to the worker."""
-        return self.machine.handle(event) if self.recording is None else self.recording.handle(self.machine, event)
+        recording = self.recording
+        answer = self.machine.handle(event) if recording is None else recording.handle(self.machine, event)
+        for observer in self.observers:
+            observer.handled(self, event)
+        return answer
 
 
 @dataclass(eq=False)
@@ -98,6 +104,22 @@ class Driver:
     frozen_until: int = 0
     tick_at: int | None = None
     """When its coordinator wants to look at the clock."""
+
+
+class Observer:
+    """Is told what happens in a simulated cluster; changes nothing. Those who look on say what they want to hear of."""
+
+    def noted(self, line: str) -> None:
+        """A line of the trace."""
+
+    def said(self, driver: Driver, action: Send) -> None:
+        """A coordinator says something to a worker; it is not under way yet."""
+
+    def handled(self, process: Process, event: WorkerEvent) -> None:
+        """Something has happened to a worker."""
+
+    def dies(self, process: Process) -> None:
+        """A worker's process has left, or was killed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,11 @@ import tailrace as tr
 from tailrace.coordinator.failures import HALF_PUBLISHED
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import TailraceError
-from tailrace.task.events import Step
-from tailrace.task.idle import Reason
-from tailrace.task.machine import Task
 from tailrace.testing.backing import OnDisk
 from tailrace.testing.checker import BOOKS, Book, Ledger
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
-from tailrace.testing.loop_watch import LoopFiles, LoopWatch, counting_feedback
+from tailrace.testing.loop_watch import LoopFiles, LoopWatch
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.random_flows.building import Building
 from tailrace.testing.random_flows.description import told
@@ -39,9 +36,10 @@ from tailrace.testing.scenarios import (
     strategy,
     switches,
 )
-from tailrace.testing.simulator import Simulation
+from tailrace.testing.simulator import Simulation, Stalled
 from tailrace.testing.starts import SINK, Again, Moments, start_again
-from tailrace.testing.world import EPOCH, Process
+from tailrace.testing.waiting import waits
+from tailrace.testing.world import Observer
 
 LEAST, EACH = 20_000, 30
 """A run whose faults are over is taken for one that never ends after so many turns, and so many for each time that an
@@ -145,17 +143,21 @@ class _Phases:
         while todo:
             number, phase = todo.popleft()
             self.starts += 1
-            world = self.world(number, phase, self.name, self.files, self.run.world.faults)
+            limit = LEAST + EACH * self.run.flow.size
+            options: dict[str, Any] = {"patience": limit, "recordings": self.recordings}
+            world = self.world(number, phase, self.name, self.files, self.run.world.faults, **options)
             watch = LoopWatch(world, self.files)
-            world.recordings = self.recordings
             if self.now is not None:
                 world.now = self.now
             try:
-                with counting_feedback(world.covered), self.restorable.watching(), self.moments.watching():
+                with self.restorable.watching(), self.moments.watching():
                     self.through(world, phase)
+            except Stalled as error:
+                wrong.append(error.what)
+                self.outcome.idle = list(error.story)
             except TailraceError as error:
                 wrong.append(f"{type(error).__name__}: {error.args[0]}")
-                self.outcome.idle = list(idle_tasks(world))
+                self.outcome.idle = waits(world.cluster)
             self.gather(world)
             wrong += watch.wrong + self.restorable.told()
             if wrong:
@@ -216,7 +218,9 @@ class _Phases:
             "run_id": f"run{self.starts}",
             "checkpoints": made.checkpoints,
         }
-        world = prepared_simulation(
+        if self.folder is not None:
+            chosen["backend"] = OnDisk(self.folder, self.outcome.covered)
+        return prepared_simulation(
             env,
             name=options.pop("name", "random"),
             seed=made.seed * 8 + number,
@@ -228,15 +232,10 @@ class _Phases:
             allow_dropped_state=(*gone, *options.pop("allow", ())),
             **(chosen | options),
         )
-        if self.folder is not None:
-            world.backend = OnDisk(self.folder, world.covered)
-        return world
 
     def through(self, world: Simulation, phase: Phase) -> None:
         """Goes through a phase: to its end, or for so many turns."""
         done = self._all_there() if self.run.flow.endless and phase.turns is None else lambda: False
-        limit = LEAST + EACH * self.run.flow.size
-        since = 0
         begun = _Moment(world, phase.after)
         world.start()
         while not world.coordinator.status.final:
@@ -244,10 +243,6 @@ class _Phases:
                 return
             if begun.at is None and world.turns > PATIENCE:
                 begun.at = world.turns
-            if world.disturbed:
-                since = world.turns
-            if world.turns - since > limit:
-                raise TailraceError(f"it did not end within {limit} turns behind the last fault")
             if world.turns % 32 == 0 and done():
                 world.coordinator.cancel(world.now)
                 world.coordinate(world.driver)
@@ -348,45 +343,15 @@ def other_size(said: str, parallelism: int) -> int | None:
     return int(found[1]) if found is not None and int(found[1]) != parallelism else None
 
 
-class _Moment:
+class _Moment(Observer):
     """The turn at which something is noted in a simulation for the first time."""
 
     def __init__(self, world: Simulation, text: str) -> None:
+        self._world, self._text = world, text
         self.at = None if text else 0
-        note = world._note
-
-        def noted(line: str) -> None:
-            if self.at is None and text in line:
-                self.at = world.turns
-            note(line)
-
         if text:
-            world._note = noted  # type: ignore[method-assign]
+            world.watch(self)
 
-
-def idle_tasks(world: Simulation) -> Iterator[str]:
-    """What each task of a simulation that does not end does nothing for: those that merely have no input in one line."""
-    coordinator = world.coordinator
-    pending = sorted(coordinator.checkpoints.pending) if coordinator.checkpoints is not None else []
-    yield f"the job is {coordinator.status}, checkpoints under way: {pending}"
-    for process in world.processes.values():
-        machine, waiting = process.machine, []
-        for task in machine.tasks() if machine.stepping else ():
-            said = _idle(world, process, task)
-            if said == str(Reason.NO_INPUT.value):
-                waiting.append(str(task.id))
-            elif said != str(Reason.FINISHED.value):
-                names = ", ".join(operator.node.name for operator in task.chain.operators)
-                yield f"worker {process.slot}, {task.id} ({names}): {said}"
-        yield f"worker {process.slot}, no input: {', '.join(waiting)}"
-
-
-def _idle(world: Simulation, process: Process, task: Task) -> str:
-    try:
-        idle = process.handle(Step(task.id.vertex, world.now, 1))
-    except Exception as error:
-        return f"fails by {error!r}"
-    if idle is None:
-        return "has something to do"
-    until = "" if idle.wake_at is None else f" until {idle.wake_at - EPOCH}"
-    return f"{idle.reason.value}{until}"
+    def noted(self, line: str) -> None:
+        if self.at is None and self._text in line:
+            self.at = self._world.turns

@@ -1,0 +1,239 @@
+"""A simulated cluster: processes, drivers, the links between them, and the clock. What happens next follows the seed.
+
+At each turn one of the things happens that may happen now: a message arrives, a worker takes a step, a coordinator looks at
+the clock. Where nothing may happen now, the clock jumps to the next thing that will. What it is that happens to a worker or
+to a driver is no business of this room: see `workers` and `drivers`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.task.events import PeerLost
+from tailrace.testing.world import EPOCH, Conditions, Driver, Event, Link, Observer, Process
+
+
+@dataclass(order=True, slots=True)
+class Later:
+    """What happens at some time without a link."""
+
+    at: int
+    number: int
+    what: str = field(compare=False)
+    act: Callable[[], None] = field(compare=False)
+
+
+Choice = tuple[int, int] | Process | Driver | Later
+"""What may happen now: a link delivers, a worker steps, a coordinator looks at the clock, or something else is due."""
+
+
+class Cluster:
+    """Who is there, what is under way between them, and what has happened."""
+
+    def __init__(self, seed: int, conditions: Conditions, keep_trace: bool) -> None:
+        self.conditions = conditions
+        self.chance = random.Random(f"tailrace simulation {seed}")
+        self.now = EPOCH
+        self.turns = 0
+        self.links: dict[tuple[int, int], Link] = {}
+        self.processes: dict[int, Process] = {}
+        self.drivers: dict[int, Driver] = {}
+        self.observers: list[Observer] = []
+        self.trace: list[str] = []
+        self.covered: Counter[str] = Counter()
+        """What happened how often: checkpoints, aborts, restarts, …"""
+        self.coordinate: Callable[[Driver], None] = _nobody
+        """Carries out what a coordinator wants; set by `Drivers`. Follows whatever happens to a coordinator."""
+        self._later: list[Later] = []
+        self._parties = 0
+        self._keep_trace = keep_trace
+        self._hash = hashlib.sha256()
+
+    @property
+    def driver(self) -> Driver:
+        """The newest driver."""
+        return next(reversed(self.drivers.values()))
+
+    def party(self) -> int:
+        """The number of somebody who is new."""
+        self._parties += 1
+        return self._parties
+
+    # What happens next.
+
+    def next(self) -> Choice | None:
+        """One of the things that may happen now; None where nothing may."""
+        choices = self._possible()
+        if not choices:
+            return None
+        choice = choices[self.chance.randrange(len(choices))] if len(choices) > 1 else choices[0]
+        return heapq.heappop(self._later) if choice is None else choice
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything may happen now."""
+        return bool(self._possible())
+
+    def _possible(self) -> list[Any]:
+        now, processes = self.now, self.processes
+        ready: list[Any] = []
+        for key, link in self.links.items():
+            queue = link.queue
+            if queue and queue[0][0] <= now and self._thaw(key[1]) <= now:
+                ready.append(key)
+        for process in processes.values():
+            wake = process.asleep_until
+            if wake is not None and wake <= now and process.frozen_until <= now and process.machine.stepping:
+                ready.append(process)
+        for driver in self.drivers.values():
+            if driver.tick_at is not None and driver.tick_at <= now and driver.frozen_until <= now and driver.alive:
+                ready.append(driver)
+        if self._later and self._later[0].at <= now:
+            ready.append(None)
+        return ready
+
+    def _thaw(self, party: int) -> int:
+        if party < 0:
+            return self.drivers[party].frozen_until
+        process = self.processes.get(party)
+        return 0 if process is None else process.frozen_until
+
+    def sleep(self) -> bool:
+        """Nothing may happen now: the clock jumps. False where nothing ever will."""
+        due = [max(link.queue[0][0], self._thaw(k[1])) for k, link in self.links.items() if link.queue]
+        due += [
+            max(p.asleep_until, p.frozen_until)
+            for p in self.processes.values()
+            if p.asleep_until is not None and p.machine.stepping
+        ]
+        due += [max(d.tick_at, d.frozen_until) for d in self.drivers.values() if d.tick_at is not None and d.alive]
+        due += [self._later[0].at] if self._later else []
+        if due:
+            self.now = max(self.now, min(due))
+        return bool(due)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether somebody sleeps who will wake up."""
+        thaws = [process.frozen_until for process in self.processes.values()]
+        thaws += [driver.frozen_until for driver in self.drivers.values()]
+        return any(thaw > self.now for thaw in thaws)
+
+    # Links.
+
+    def send(self, source: int, target: int, item: Any, extra: int = 0) -> None:
+        """Something goes over a link."""
+        link = self.links.get((source, target))
+        if link is None:
+            link = self.links[source, target] = Link()
+        low, high = self.conditions.delay
+        delay = extra + (low if low == high else self.chance.randint(low, high))
+        link.last_arrival = max(link.last_arrival, self.now + delay)
+        link.queue.append((link.last_arrival, item))
+
+    def receive(self, key: tuple[int, int]) -> Any:
+        """What a link delivers now."""
+        link = self.links[key]
+        item = link.queue.popleft()[1]
+        if not link.queue and key[0] > 0 and key[0] not in self.processes:
+            del self.links[key]
+        return item
+
+    def later(self, at: int, what: str, act: Callable[[], None]) -> None:
+        """Something happens at this time, to nobody in particular."""
+        heapq.heappush(self._later, Later(at, self.party(), what, act))
+
+    def cut_short(self, party: int) -> None:
+        """A party dies: what it had said last does not reach anybody, nor does all that it wanted of the storage."""
+        for (source, _), link in self.links.items():
+            if source == party and link.queue and self.chance.random() < 0.5:
+                for _ in range(self.chance.randint(0, len(link.queue))):
+                    link.queue.pop()
+
+    def lose_peer(self, process: Process, slot: int, peer: int, why: str) -> None:
+        """The connection of a process to a peer closes, after what came over it before."""
+        incarnation = process.machine.incarnation
+
+        def act() -> None:
+            if process.machine.incarnation == incarnation and process.peers.get(slot) == peer:
+                process.handle(PeerLost(slot, why))
+
+        self.send(peer, process.party, Event(f"peer {slot} lost", act))
+
+    # Processes.
+
+    def kill(self, process: Process, why: str, error: str | None = "it died", *, cut: bool, announced: bool) -> None:
+        """A process is gone. What it had sent still arrives, or with `cut` a part of it; then everybody who had a connection
+        notices. `announced`: Spark says so to the driver."""
+        for observer in self.observers:
+            observer.dies(process)
+        self.count(why)
+        del self.processes[process.party]
+        if cut:
+            self.cut_short(process.party)
+        driver, slot, epoch, launch = process.driver, process.slot, process.epoch, process.launch
+        for other in list(self.processes.values()):
+            if other.peers.get(slot) == process.party:
+                self.lose_peer(other, slot, process.party, why)
+        if not driver.alive:
+            return
+        coordinator = driver.coordinator
+        self.send(
+            process.party,
+            driver.party,
+            Event(f"link of {slot} lost", lambda: coordinator.link_lost(slot, epoch, why, self.now)),
+        )
+        if announced:
+            self.spark_ended(process, launch, error)
+
+    def spark_ended(self, process: Process, launch: int, error: str | None) -> None:
+        """Spark tells the driver that a worker's job has ended."""
+        coordinator, slot = process.driver.coordinator, process.slot
+        driver, what = process.driver, f"spark job {launch} of {slot} ended"
+
+        def act() -> None:
+            if driver.frozen_until > self.now:
+                self.later(driver.frozen_until, what, act)
+            elif driver.alive:
+                coordinator.slot_ended(slot, error, self.now, launch=launch)
+                self.coordinate(driver)
+
+        self.later(self.now + self.chance.randint(*self.conditions.delay), what, act)  # Spark tells it, not the process
+
+    # Telling.
+
+    def count(self, what: str) -> None:
+        """Something worth counting happened."""
+        self.covered[what] += 1
+        self.note(what)
+
+    def note(self, line: str) -> None:
+        """Something happened: a line of the trace."""
+        text = f"{self.now - EPOCH:>12} {line}"
+        self._hash.update(text.encode())
+        if self._keep_trace:
+            self.trace.append(text)
+        for observer in self.observers:
+            observer.noted(line)
+
+    @property
+    def digest(self) -> str:
+        """A hash over the whole trace."""
+        return self._hash.hexdigest()
+
+    def who(self, party: int) -> str:
+        """What a party is called in the trace."""
+        if party < 0:
+            return "coordinator" if party == self.driver.party else "an old coordinator"
+        process = self.processes.get(party)
+        return f"worker {process.slot}" if process is not None else f"process {party}"
+
+
+def _nobody(driver: Driver) -> None:
+    raise AssertionError(f"nobody carries out what the coordinator of {driver.run_id} wants")

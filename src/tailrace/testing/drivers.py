@@ -1,0 +1,258 @@
+"""What happens to the drivers of a simulated cluster, and what their coordinators want: the counterpart of
+`runtime.coordinator`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, assert_never
+
+from tailrace.api.compat import check
+from tailrace.coordinator.actions import (
+    Action,
+    CheckpointEnded,
+    Claim,
+    CloseLink,
+    Commit,
+    Delete,
+    Kill,
+    Launch,
+    MarkPublished,
+    MarkSwept,
+    Restarting,
+    Send,
+    StatusChanged,
+    Sweep,
+    WasPublished,
+)
+from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.restarts import Strategy
+from tailrace.graph.plan import Plan
+from tailrace.protocol import wire
+from tailrace.protocol.deployment import Hello
+from tailrace.protocol.snapshot import Trigger
+from tailrace.runtime.settings import nests_of, start_from
+from tailrace.storage.origins import Origin, origin_at
+from tailrace.task.events import CoordinatorLost
+from tailrace.testing.cluster import Cluster
+from tailrace.testing.memorystore import MemoryFiles, MemoryStore
+from tailrace.testing.storing import Storage
+from tailrace.testing.workers import Workers
+from tailrace.testing.world import Driver, Event, Process, StoreWork
+
+From = tuple[MemoryFiles, str] | Literal["latest"]
+"""The checkpoint that a job starts from: a manifest in some folder, or the newest in its own."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every driver of a job is given."""
+
+    plan: Plan
+    name: str
+    run_id: str
+    limits: Limits | None
+    checkpoints: CheckpointSettings | None
+    restarts: Callable[[], Strategy] | None
+    origin: From | None
+    allow_dropped_state: bool | tuple[str, ...]
+
+
+class Drivers:
+    """Starts drivers, and carries out what their coordinators want."""
+
+    def __init__(self, cluster: Cluster, storage: Storage, workers: Workers, job: Job) -> None:
+        self._cluster = cluster
+        self._storage = storage
+        self._workers = workers
+        self._job = job
+        self.causes: list[Any] = []
+        """Why the job was restarted, each time."""
+        cluster.coordinate = self.coordinate
+
+    def begin(self, wanted: From | None) -> Driver:
+        """Another driver, which has claimed the job and starts from there."""
+        job, storage = self._job, self._storage
+        number = len(self._cluster.drivers) + 1
+        run_id = job.run_id if number == 1 else f"{job.run_id}-{number}"
+        store, incarnation, origin = None, 1, None
+        abandoned: list[str] = []
+        settings = job.checkpoints
+        if settings is not None:
+            with storage.calm():
+                store = storage.own()
+                settings = replace(settings, origin=store.url)
+                incarnation = store.claim(run_id, takeover=True)
+                abandoned = store.abandoned()
+                origin = self._origin(store, wanted)
+        storage.files.begun(run_id, None if origin is None else (storage.files_in(origin.folder), origin.path))
+        coordinator = Coordinator(
+            job.name,
+            incarnation,
+            job.plan.slots,
+            b"",
+            job.limits,
+            run_id=run_id,
+            max_parallelism=job.plan.graph.max_parallelism,
+            checkpoints=settings,
+            restarts=job.restarts() if job.restarts is not None else None,
+            start_from=start_from(origin, store),
+            abandoned=abandoned,
+            nests=nests_of(job.plan),
+        )
+        driver = Driver(-self._cluster.party(), run_id, coordinator, store, origin)
+        self._cluster.drivers[driver.party] = driver
+        return driver
+
+    def _origin(self, store: MemoryStore, wanted: From | None) -> Origin | None:
+        """The checkpoint to start from, held against the dataflow as before any start. Raises `IncompatibleState`."""
+        if wanted is None:
+            return None
+        if wanted == "latest":
+            newest = store.latest()
+            if newest is None:  # nothing of its own yet: whoever starts it again begins where it began
+                begun = self._job.origin
+                return None if begun is None or begun == "latest" else self._origin(store, begun)
+            found = origin_at(store, newest[0])
+        else:
+            files, path = wanted
+            found = origin_at(store if files is self._storage.files else self._storage.at(files), path)
+        manifest, graph = found.manifest, self._job.plan.graph
+        groups = (manifest.max_parallelism, graph.max_parallelism)
+        check(
+            manifest.operators,
+            graph.nodes,
+            self._job.allow_dropped_state,
+            max_parallelism=groups,
+            prepared=manifest.prepared,
+        )
+        return found
+
+    def start(self, driver: Driver) -> None:
+        """The job begins."""
+        driver.coordinator.start(self._cluster.now)
+        self.coordinate(driver)
+
+    def take_over(self) -> None:
+        """Another driver takes the job over, from the newest checkpoint."""
+        self.start(self.begin("latest"))
+
+    def tick(self, driver: Driver) -> None:
+        """A coordinator looks at the clock."""
+        # Living workers give their signs of life in time; they are not the protocol under test here.
+        for process in self._cluster.processes.values():
+            if process.driver is driver and process.frozen_until <= self._cluster.now:
+                driver.coordinator.heartbeat(process.slot, process.party, self._cluster.now)
+        self._cluster.note("tick")
+        driver.coordinator.tick(self._cluster.now)
+        self.coordinate(driver)
+
+    def deliver(self, source: int, driver: Driver, item: Any) -> None:
+        """Something arrives."""
+        if not driver.alive:
+            if isinstance(item, StoreWork):
+                item.orphan()
+            return
+        if isinstance(item, Hello):
+            process = self._cluster.processes.get(source)
+            if process is None:
+                return
+            epoch = driver.coordinator.hello(item, self._cluster.now)
+            process.epoch = epoch if epoch is not None else 0
+            if epoch is None:
+                self._cluster.kill(process, "a worker was not wanted", cut=False, announced=True)
+        elif isinstance(item, Event | StoreWork):
+            item.act()
+        else:
+            slot, epoch, message = item
+            driver.coordinator.message(slot, epoch, wire.decode(wire.encode(message)), self._cluster.now)
+        self.coordinate(driver)
+
+    def coordinate(self, driver: Driver) -> None:
+        """Carries out what a coordinator wants."""
+        coordinator = driver.coordinator
+        while coordinator.actions:
+            actions, coordinator.actions = coordinator.actions, []
+            for action in actions:
+                self._carry_out(driver, action)
+        driver.tick_at = coordinator.next_tick(self._cluster.now)
+
+    def _carry_out(self, driver: Driver, action: Action) -> None:
+        match action:
+            case Send():
+                self._to_worker(driver, action)
+            case Launch():
+                self._workers.spawn(driver, action.slot, action.launch)
+            case Kill():
+                self._cancel(driver, action)
+            case CloseLink():
+                self._close_link(driver, action)
+            case StatusChanged():
+                self._cluster.note(f"status {action.status}")
+            case CheckpointEnded():
+                self._checkpoint_ended(action)
+            case Restarting():
+                if driver is self._cluster.driver or action.cause.kind != "user":  # who was overtaken may ask too late
+                    self.causes.append(action.cause)
+                self._cluster.count("restarted")
+                self._cluster.note(f"restart {action.attempt}: {action.cause.message}")
+            case WasPublished():
+                pass  # nobody on a simulated driver keeps what it has read of a table
+            case Claim() | Commit() | Delete() | Sweep() | MarkPublished() | MarkSwept():
+                self._storage.of_driver(driver, action)
+            case _:
+                assert_never(action)
+
+    def _checkpoint_ended(self, action: CheckpointEnded) -> None:
+        if action.stats is None:
+            self._cluster.count("aborted a checkpoint")
+            self._cluster.note(f"checkpoint {action.checkpoint}: {action.reason}")
+            return
+        self._cluster.count("completed a checkpoint")
+        if action.stats.final:
+            self._cluster.covered["completed the last checkpoint"] += 1
+
+    def _to_worker(self, driver: Driver, action: Send) -> None:
+        if isinstance(action.message, Trigger) and action.slot == 0:
+            checkpoints = driver.coordinator.checkpoints
+            self._cluster.covered["several checkpoints under way"] += (
+                checkpoints is not None and len(checkpoints.pending) > 1
+            )
+        for observer in self._cluster.observers:
+            observer.said(driver, action)
+        for process in self._cluster.processes.values():
+            if process.driver is driver and process.slot == action.slot and process.epoch == action.epoch:
+                self._cluster.send(driver.party, process.party, action.message)
+                return
+        hello = driver.coordinator.roster.slots[action.slot].hello
+        welcomed = self._cluster.processes.get(hello.pid) if hello is not None else None
+        if welcomed is not None:
+            welcomed.epoch = action.epoch
+            self._cluster.send(driver.party, welcomed.party, action.message)
+
+    def _cancel(self, driver: Driver, action: Kill) -> None:
+        """A Spark job is cancelled: the driver hears of its end at once, and the process lives on for a while."""
+        cluster = self._cluster
+        for process in list(cluster.processes.values()):
+            if process.driver is driver and (process.slot, process.launch) == (action.slot, action.launch):
+                doomed, told = process, cluster.chance.random() < 0.5
+                if told:
+                    cluster.spark_ended(process, action.launch, "it was cancelled")
+
+                def act(doomed: Process = doomed, told: bool = told) -> None:
+                    if doomed.party in cluster.processes:
+                        cluster.kill(doomed, "ended by its driver", cut=True, announced=not told)
+
+                cluster.later(
+                    cluster.now + cluster.chance.randint(*cluster.conditions.zombie),
+                    "a process ends",
+                    act,
+                )
+
+    def _close_link(self, driver: Driver, action: CloseLink) -> None:
+        for process in self._cluster.processes.values():
+            if process.driver is driver and process.slot == action.slot and process.epoch == action.epoch:
+                closed = Event("link closed", lambda process=process: process.handle(CoordinatorLost("closed")))  # type: ignore[misc]
+                self._cluster.send(driver.party, process.party, closed)

@@ -1,0 +1,61 @@
+"""The handle of a simulated job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.progress import job_metrics
+from tailrace.errors import JobFailed
+from tailrace.testing.simulator import Simulation
+
+
+class SimulatedJob:
+    """The handle of a job that ran under simulation: like a real one, but already at its end."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.name = simulation.name
+
+    @property
+    def status(self) -> JobStatus:
+        return self.simulation.coordinator.status
+
+    @property
+    def digest(self) -> str:
+        """A hash over the whole trace: equal seeds give equal digests."""
+        return self.simulation.digest
+
+    @property
+    def trace(self) -> list[str]:
+        """What happened, a line each."""
+        return self.simulation.trace
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """True when the job finished. Raises `JobFailed` when it failed."""
+        error = self.exception()
+        if error is not None:
+            raise error
+        return True
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the job has not ended: it was run to its end before it is handed out."""
+        return False
+
+    def exception(self) -> JobFailed | None:
+        """Why the job failed, or None."""
+        cause = self.simulation.coordinator.cause
+        if cause is None:
+            return None
+        return JobFailed(
+            f"job {self.name!r} failed: {cause.message}",
+            job=self.name,
+            operator=cause.operator,
+            subtask=cause.subtask,
+            record=cause.record,
+        )
+
+    def metrics(self) -> dict[str, Any]:
+        """Figures of the whole job and of every subtask, as at the end; the shape is that of a real job's."""
+        return job_metrics(self.simulation.plan, self.simulation.reports, self.simulation.coordinator.attempts.restarts)

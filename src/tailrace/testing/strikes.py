@@ -1,0 +1,121 @@
+"""When the faults of a simulated job strike, and what they do."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.task.events import CoordinatorLost
+from tailrace.testing.cluster import Cluster
+from tailrace.testing.drivers import Drivers
+from tailrace.testing.faults import Fault
+from tailrace.testing.storing import Storage, Trouble
+from tailrace.testing.workers import Workers
+from tailrace.testing.world import Event, Observer, Process
+
+
+class Strikes(Observer):
+    """The faults of a job. Those that wait for a line of the trace get their turn when it is noted."""
+
+    def __init__(
+        self, cluster: Cluster, storage: Storage, workers: Workers, drivers: Drivers, faults: Sequence[Fault]
+    ) -> None:
+        self._cluster, self._storage, self._workers, self._drivers = cluster, storage, workers, drivers
+        self._due = deque(sorted((f for f in faults if not f.after), key=lambda fault: fault.turn))
+        self._anchored = [fault for fault in faults if fault.after]
+        cluster.observers.append(self)
+
+    @property
+    def to_come(self) -> bool:
+        """Whether a fault is still to come at some turn."""
+        return bool(self._due)
+
+    def stop(self) -> None:
+        """No more faults happen."""
+        self._due.clear()
+        self._anchored.clear()
+
+    def noted(self, line: str) -> None:
+        due = [fault for fault in self._anchored if fault.after in line]
+        if due:
+            self._anchored = [fault for fault in self._anchored if fault not in due]
+            placed = [replace(fault, turn=self._cluster.turns + fault.turn, after="") for fault in due]
+            self._due = deque(sorted([*self._due, *placed], key=lambda fault: fault.turn))
+
+    def strike_those_due(self) -> None:
+        """Those whose turn has come happen."""
+        while self._due and self._due[0].turn <= self._cluster.turns:
+            self.strike(self._due.popleft())
+
+    def strike(self, fault: Fault) -> None:
+        """A fault happens, where there is something for it to happen to."""
+        cluster = self._cluster
+        here = sorted(cluster.processes)
+        process = cluster.processes[here[fault.which % len(here)]] if here else None
+        if fault.kind == "storage":
+            until = cluster.turns + fault.duration
+            self._storage.trouble = Trouble(until, fault.chance, fault.outcome, fault.only)
+            cluster.count("storage in trouble")
+        elif fault.kind == "checkpoint":
+            cluster.count("asked for a checkpoint")
+            cluster.driver.coordinator.checkpoint(None, cluster.now)
+            self._drivers.coordinate(cluster.driver)
+        elif fault.kind in ("crash-driver", "freeze-driver"):
+            self._end_driver(fault)
+        elif fault.kind == "delay" and cluster.links:
+            keys = sorted(cluster.links)
+            cluster.links[keys[fault.which % len(keys)]].last_arrival = cluster.now + fault.duration
+            cluster.count("delayed a link")
+        elif process is not None:
+            self._strike_worker(process, fault)
+
+    def _strike_worker(self, process: Process, fault: Fault) -> None:
+        cluster = self._cluster
+        if fault.kind == "freeze":
+            process.frozen_until = cluster.now + fault.duration
+            cluster.count("froze a worker")
+        elif fault.kind == "cut-link":
+            self._cut_link(process, fault.other)
+        elif fault.kind in ("kill", "respawn"):
+            if cluster.driver.coordinator.status is JobStatus.RESTARTING:
+                cluster.count("lost a worker during recovery")
+            again = fault.kind == "respawn"
+            cluster.kill(process, "respawned" if again else "killed", cut=True, announced=not again)
+            if again and process.driver.alive:
+                self._workers.spawn(process.driver, process.slot, process.launch)
+
+    def _cut_link(self, process: Process, other: int) -> None:
+        """A connection between two workers breaks; both live on."""
+        cluster, slots = self._cluster, sorted(process.peers)
+        if not slots:
+            return
+        slot = slots[other % len(slots)]
+        peer = cluster.processes.get(process.peers[slot])
+        if peer is not None:
+            cluster.count("cut a link")
+            cluster.lose_peer(process, slot, peer.party, "cut by a fault")
+            cluster.lose_peer(peer, process.slot, process.party, "cut by a fault")
+
+    def _end_driver(self, fault: Fault) -> None:
+        """The driver dies, in the middle of whatever it was doing, and its workers notice sooner or later; or it falls
+        asleep. Another one goes on from the newest checkpoint."""
+        cluster, old = self._cluster, self._cluster.driver
+        status = old.coordinator.status
+        if old.store is None or status is JobStatus.CREATED or status.final:
+            return
+        if status is JobStatus.RESTARTING:
+            cluster.count("lost the driver during recovery")
+        if fault.kind == "freeze-driver":
+            cluster.count("froze the driver")
+            old.frozen_until = cluster.now + fault.duration
+        else:
+            cluster.count("crashed the driver")
+            old.alive = False
+            cluster.cut_short(old.party)
+            for process in cluster.processes.values():
+                if process.driver is old:
+                    told = Event("coordinator lost", lambda process=process: process.handle(CoordinatorLost("it died")))  # type: ignore[misc]
+                    cluster.send(old.party, process.party, told, cluster.chance.randint(*cluster.conditions.zombie))
+        self._drivers.take_over()

@@ -1,0 +1,168 @@
+"""What happens to the workers of a simulated cluster, and what they want: the counterpart of `runtime.worker`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, assert_never
+
+from tailrace.protocol import wire
+from tailrace.protocol.deployment import Hello, SubtaskReport
+from tailrace.state.backend import Backend
+from tailrace.task.actions import Action, ClosePeers, ConnectPeers, Exit, ReadPrepared, ReadState, ToCoordinator
+from tailrace.task.checkpoints import DropState, WriteState
+from tailrace.task.events import CoordinatorSaid, Encode, Flush, FrameArrived, PeersConnected, PeersUnreachable, Step
+from tailrace.task.jobspec import JobSpec
+from tailrace.task.slice import ToPeer
+from tailrace.task.worker import Worker
+from tailrace.testing.cluster import Cluster
+from tailrace.testing.recording import Recordings
+from tailrace.testing.storing import Storage
+from tailrace.testing.world import Driver, Event, FrameItem, Process, StoreWork
+
+
+class Workers:
+    """Starts workers, steps them, and carries out their actions."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        storage: Storage | None,
+        name: str,
+        load: Callable[[], JobSpec],
+        backend: Callable[[JobSpec, str, int], Backend],
+        recordings: Recordings | None,
+    ) -> None:
+        self._cluster = cluster
+        self._storage = storage
+        """None where the job takes no checkpoints."""
+        self._name = name
+        self._load = load
+        self._backend = backend
+        """Makes the state backend of an operator's subtask, where there are checkpoints."""
+        self._recordings = recordings
+        """Where the events and actions of the workers are kept, if anywhere."""
+        self.reports: list[SubtaskReport] = []
+        """The last figures of every subtask, taken when its worker left."""
+
+    def spawn(self, driver: Driver, slot: int, launch: int) -> None:
+        """A worker's process starts, and will say hello."""
+        cluster, load, recording = self._cluster, self._load, None
+        party = cluster.party()
+        make = lambda _: replace(load(), run_id=driver.run_id)  # noqa: E731 - what a real one unpickles
+        backend = self._backend if self._storage is not None else None
+        if self._recordings is not None:
+            recording = self._recordings.begin(load, backend, slot, driver.run_id)
+        outside = None if recording is None else recording.outside
+        machine = Worker(slot, make, random.Random, backend, outside=outside)
+        process = Process(party, driver, slot, launch, machine, cluster.observers, recording=recording)
+        cluster.processes[party] = process
+        hello = Hello(slot, "simulated", party, party, self._name, driver.coordinator.incarnation, launch)
+        cluster.send(party, driver.party, hello, cluster.chance.randint(*cluster.conditions.startup))
+
+    def deliver(self, process: Process, item: Any) -> None:
+        """Something arrives."""
+        process.asleep_until = 0
+        if isinstance(item, FrameItem):
+            process.handle(FrameArrived(item.data, item.slot))
+        elif isinstance(item, Event | StoreWork):
+            item.act()
+        else:
+            process.handle(CoordinatorSaid(wire.decode(wire.encode(item))))
+        self._carry_out(process)
+
+    def step(self, process: Process) -> None:
+        """A worker does something of its own accord."""
+        machine, chance, conditions = process.machine, self._cluster.chance, self._cluster.conditions
+        if machine.encoding and chance.random() < 0.4:
+            limit = chance.randint(*conditions.encode_limit)
+            process.handle(Encode(self._cluster.now, limit))
+            self._cluster.note(f"{self._cluster.who(process.party)} encoded {limit}")
+        else:
+            self._work(process)
+        self._cluster.now += chance.randint(*conditions.step_cost)
+        self._carry_out(process)
+
+    def _work(self, process: Process) -> None:
+        machine = process.machine
+        wakes: list[int] = []
+        for task in machine.tasks():
+            budget = self._cluster.chance.randint(*self._cluster.conditions.budget)
+            idle = process.handle(Step(task.id.vertex, self._cluster.now, budget))
+            if idle is None:
+                self._cluster.note(f"{self._cluster.who(process.party)} {task.id} read {task.last_count}")
+                return
+            if idle.wake_at is not None:
+                wakes.append(idle.wake_at)
+            if not machine.stepping:
+                return
+        if process.handle(Flush()):
+            self._cluster.note(f"{self._cluster.who(process.party)} flushed")
+        elif not machine.encoding:
+            process.asleep_until = min(wakes, default=None)
+            self._cluster.note(f"{self._cluster.who(process.party)} idle until {process.asleep_until}")
+
+    def _carry_out(self, process: Process) -> None:
+        machine = process.machine
+        while machine.actions:
+            actions, machine.actions = machine.actions, []
+            for action in actions:
+                self._carry_out_one(process, action)
+                if process.party not in self._cluster.processes:
+                    return
+
+    def _carry_out_one(self, process: Process, action: Action) -> None:
+        match action:
+            case ToPeer():
+                peer = process.peers.get(action.slot)
+                if peer is not None:
+                    self._cluster.send(process.party, peer, FrameItem(process.slot, action.data))
+            case ToCoordinator():
+                self._cluster.send(process.party, process.driver.party, (process.slot, process.epoch, action.message))
+            case ConnectPeers():
+                self._connect(process, action)
+            case ClosePeers():
+                self._close_peers(process)
+            case WriteState():
+                self._stored().write(process, action)
+            case DropState():
+                self._stored().drop(process, action)
+            case ReadState():
+                self._stored().read(process, action)
+            case ReadPrepared():
+                self._stored().read_prepared(process, action)
+            case Exit():
+                machine = process.machine
+                if machine.slice is not None and process.driver is self._cluster.driver:
+                    self.reports.extend(machine.slice.reports({}))
+                self._cluster.kill(process, f"left: {action.reason}", None, cut=False, announced=True)
+            case _:
+                assert_never(action)
+
+    def _connect(self, process: Process, action: ConnectPeers) -> None:
+        wanted = {peer.slot: peer.port for peer in action.peers}  # a simulated worker listens at its party
+        incarnation = process.machine.incarnation
+
+        def act() -> None:
+            if process.machine.incarnation != incarnation:
+                return
+            missing = [slot for slot, party in wanted.items() if party not in self._cluster.processes]
+            if missing:
+                process.handle(PeersUnreachable(f"worker {missing[0]} is gone"))
+                return
+            process.peers = wanted
+            process.handle(PeersConnected())
+
+        self._cluster.send(process.party, process.party, Event("connected", act))
+
+    def _close_peers(self, process: Process) -> None:
+        for party in process.peers.values():
+            peer = self._cluster.processes.get(party)
+            if peer is not None and peer.peers.get(process.slot) == process.party:
+                self._cluster.lose_peer(peer, process.slot, process.party, f"worker {process.slot} was reset")
+        process.peers = {}
+
+    def _stored(self) -> Storage:
+        assert self._storage is not None, "a job without checkpoints wants nothing of the storage"
+        return self._storage
