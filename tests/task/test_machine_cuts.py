@@ -94,8 +94,8 @@ class One:
         """What went out since this was asked last: (target, records or marker)."""
         sends, self.task.outbox.sends = self.task.outbox.sends, []
         found: list[tuple[int, Any]] = []
-        for channel, local, _, payload, _ in sends:
-            if local:
+        for channel, _, payload, _ in sends:
+            if not isinstance(payload, bytes):
                 found.append((channel.target, payload.values if isinstance(payload, Rows) else payload))
             else:
                 frame = decode(payload)

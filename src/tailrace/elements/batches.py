@@ -7,8 +7,9 @@ A record handed over is immutable by contract: batches are shared, sliced and lo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import compress, pairwise
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -146,32 +147,32 @@ def _runs(targets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray[Any, Any]
     return [(int(ordered[a]), order[a:b]) for a, b in pairwise(bounds)]
 
 
-def joinable(a: Any, b: Any) -> bool:
+def joinable(a: Rows | Columns, b: Rows | Columns) -> bool:
     """Whether `concat` can make one batch of two: rows and rows, or columns of one schema."""
     if isinstance(a, Rows) or isinstance(b, Rows):
         return type(a) is type(b)
-    return bool(a.data.schema == b.data.schema)
+    return isinstance(b, Columns) and bool(a.data.schema == b.data.schema)
 
 
-def concat(batches: list[Any]) -> Any:
+def concat(batches: Sequence[Rows | Columns]) -> Rows | Columns:
     """Several batches of one form as one. Timestamps and groups survive where every part has them.
 
     A part without timestamps among parts with them gets `NO_TIME`. The batches are `joinable`.
     """
     if len(batches) == 1:
         return batches[0]
-    times = _join_times(batches)
-    groups = None if any(b.groups is None for b in batches) else np.concatenate([b.groups for b in batches])
+    times, known = _join_times(batches), [b.groups for b in batches if b.groups is not None]
+    groups = np.concatenate(known) if len(known) == len(batches) else None
     if isinstance(batches[0], Rows):
         values: list[Any] = []
-        for batch in batches:
+        for batch in cast(Sequence[Rows], batches):
             values += batch.values
         return Rows(values, times, groups)
-    data = pa.concat_batches([b.data for b in batches])
+    data = pa.concat_batches([b.data for b in cast(Sequence[Columns], batches)])
     return Columns(data, times, groups)
 
 
-def _join_times(batches: list[Any]) -> Times | None:
+def _join_times(batches: Sequence[Rows | Columns]) -> Times | None:
     if all(b.times is None for b in batches):
         return None
     from tailrace.elements.timestamps import NO_TIME

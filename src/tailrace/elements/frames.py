@@ -136,6 +136,10 @@ class Frame:
             return reader.read_next_batch()
 
 
+Element = Frame | Rows | Columns | Marker
+"""What waits in a channel to be read: a frame from another worker, a batch from this one, or a marker."""
+
+
 def encode_batch(channel: ChannelId, incarnation: int, attempt: int, seq: int, batch: Rows | Columns) -> bytes:
     """A batch as one frame. What pickle raises for a record that cannot be pickled passes through."""
     sections: list[tuple[int, bytes | memoryview]]

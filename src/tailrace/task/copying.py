@@ -7,13 +7,13 @@ from typing import Any
 
 import xxhash
 
-from tailrace.elements.batches import Rows
+from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.pickling import advice
 from tailrace.errors import UserCodeError
 from tailrace.task.usercode import user_error
 
 
-def copied(batch: Any) -> Any:
+def copied(batch: Rows | Columns) -> Rows | Columns:
     """A batch whose records share nothing mutable with the original. Columns are immutable and stay as they are."""
     if not isinstance(batch, Rows):
         return batch

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from tailrace.elements.frames import ChannelId, Frame
+from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.frames import ChannelId, Element, Frame
 from tailrace.elements.markers import COUNTED, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
@@ -30,14 +30,14 @@ class InputChannel:
         self.id = ident
         self.port = port
         self.flow = Consumer(window)
-        self.queue: deque[tuple[Any, int]] = deque()
+        self.queue: deque[tuple[Element, int]] = deque()
         self.expected = 0
         self.watermark = MIN_TIME
         self.idle = False
         self.ended = False
         self.blocked = False
         """Whether it waits for other channels to reach a cut that it has reached."""
-        self.reading: Any = None
+        self.reading: Rows | Columns | None = None
         """The batch at the head while only a part of it was taken; `taken` records of it were."""
         self.taken = 0
         self.charge = 0
@@ -50,8 +50,8 @@ class Taken:
     """What the task reads next: some records, or a marker, of one channel."""
 
     channel: InputChannel
-    batch: Any = None
-    marker: Any = None
+    batch: Rows | Columns | None = None
+    marker: Marker | None = None
     grant: int | None = None
     """The channel's new grant, when it is worth saying."""
 
@@ -85,7 +85,7 @@ class Gate:
         live = [channel for channel in self.channels.values() if not channel.ended]
         return all(channel.idle for channel in live) if live else self.idle_at_end
 
-    def arrive(self, ident: ChannelId, seq: int, element: Any, charge: int) -> None:
+    def arrive(self, ident: ChannelId, seq: int, element: Element, charge: int) -> None:
         """Stores what came on a channel: a `Frame`, a batch or a marker. Raises `ProtocolViolation` for a channel that
         is not ours, a gap, or more than was granted."""
         channel = self.channels.get(ident)
@@ -97,7 +97,7 @@ class Gate:
             raise ProtocolViolation(f"channel {ident}: record {seq} came where {channel.expected} was due")
         if charge:
             channel.flow.arrive(charge)
-        channel.expected += element.count if isinstance(element, Frame) else _count(element)
+        channel.expected += _count(element)
         if not channel.queue and channel.reading is None and not channel.blocked:
             self._turn.append(channel)
         channel.queue.append((element, charge))
@@ -146,7 +146,7 @@ class Gate:
                 if channel.queue:
                     self._turn.append(channel)
 
-    def mark(self, channel: InputChannel, marker: Any) -> None:
+    def mark(self, channel: InputChannel, marker: Watermark | IdleChannel | EndOfInput) -> None:
         """Takes a marker of time into account. `watermark` and `all_idle` are up to date afterwards."""
         if isinstance(marker, Watermark):
             channel.idle = False
@@ -183,7 +183,7 @@ class Gate:
                 raise InternalError(f"F2: channel {channel.id} consumed more than arrived")
 
 
-def decoded(ident: ChannelId, element: Any) -> Any:
+def decoded(ident: ChannelId, element: Frame | Rows | Columns) -> Rows | Columns:
     """A batch from what was queued. A record whose bytes cannot be read back is an error of its class."""
     if not isinstance(element, Frame):
         return element
@@ -201,5 +201,7 @@ def decoded(ident: ChannelId, element: Any) -> Any:
         ) from error
 
 
-def _count(element: Any) -> int:
+def _count(element: Element) -> int:
+    if isinstance(element, Frame):
+        return element.count
     return 0 if isinstance(element, Marker) else len(element)

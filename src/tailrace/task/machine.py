@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tailrace.elements.frames import ChannelId
-from tailrace.elements.markers import Barrier, EndOfInput, Watermark
+from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.frames import ChannelId, Element
+from tailrace.elements.markers import Barrier, EndOfInput, Marker, Watermark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan, Vertex
@@ -114,7 +115,7 @@ class Task:
 
     # Events.
 
-    def arrive(self, ident: ChannelId, seq: int, element: Any, charge: int) -> None:
+    def arrive(self, ident: ChannelId, seq: int, element: Element, charge: int) -> None:
         """Something came on a channel. A barrier is announced, whatever is unread in front of it."""
         self.gate.arrive(ident, seq, element, charge)
         if isinstance(element, Barrier) and self.aligner.announce(ident, element.checkpoint):
@@ -324,7 +325,7 @@ class Task:
         taken = self.gate.take(budget)
         if taken.marker is not None:
             self._mark(taken.channel, taken.marker, budget)
-        else:
+        elif taken.batch is not None:
             if self.loop is not None and taken.channel.id in self.loop.channels:
                 self.loop.read(taken.channel.id, taken.batch)
             self._process(taken.batch, taken.channel.port)
@@ -336,7 +337,7 @@ class Task:
             self._advance(budget)
         self.outbox.flush_if_old()
 
-    def _process(self, batch: Any, port: int) -> None:
+    def _process(self, batch: Rows | Columns, port: int) -> None:
         self.last_count = len(batch)
         self.records_in += len(batch)
         root = self.chain.root
@@ -388,7 +389,7 @@ class Task:
         if self.loop is not None and self.loop.leave is not None and not self.loop.leave.idle:
             self.chain.awake(self.outbox)
 
-    def _mark(self, channel: InputChannel, marker: Any, budget: int) -> None:
+    def _mark(self, channel: InputChannel, marker: Marker, budget: int) -> None:
         self._story.append(f"{channel.id} {marker}")
         if isinstance(marker, Barrier):
             if marker.hold:

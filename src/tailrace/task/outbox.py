@@ -8,7 +8,7 @@ takes later ones with it: moving a watermark back is always safe.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Sequence
 
 from tailrace.elements.batches import Columns, Rows, concat, joinable
 from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
@@ -24,6 +24,9 @@ FRAME_BYTES = 256 << 10
 MAX_AGE = 5_000
 """Microseconds a gathered record may wait while its worker is busy."""
 _SAMPLE_EVERY = 32
+
+Payload = bytes | Rows | Columns | Marker
+"""What goes on a channel: bytes to another worker, a batch or a marker as it is to a task of this one."""
 
 
 class OutputChannel:
@@ -42,10 +45,10 @@ class OutputChannel:
         self.id = ident
         self.local = local
         self.flow = Producer(window)
-        self.buffer: list[Any] = []
+        self.buffer: list[Rows | Columns] = []
         self.buffered = 0
-        self.queue: deque[tuple[int, Any, int]] = deque()
-        """(seq, payload, charge): frames and markers as bytes, or batches and marker objects where local."""
+        self.queue: deque[tuple[int, Payload, int]] = deque()
+        """(seq, payload, charge), in the order in which they go."""
         self.seq = 0
         self.sealed = 0
         self.sent = 0
@@ -67,8 +70,8 @@ class Output:
         self.channels = channels
 
 
-Outgoing = tuple[ChannelId, bool, int, Any, int]
-"""An action: (channel, local, seq, payload, charge)."""
+Outgoing = tuple[ChannelId, int, Payload, int]
+"""An action: (channel, seq, payload, charge)."""
 
 
 class Outbox:
@@ -201,7 +204,7 @@ class Outbox:
             channel.idle_said = True
         self._drain(channel)
 
-    def _pieces(self, channel: OutputChannel, batch: Any) -> list[Any]:
+    def _pieces(self, channel: OutputChannel, batch: Rows | Columns) -> Sequence[Rows | Columns]:
         """A batch cut so that each frame takes at most half the window, as far as records can be parted."""
         if not channel.record_bytes:
             channel.record_bytes = max(1.0, encoded_size(batch) / max(1, len(batch)))
@@ -210,40 +213,40 @@ class Outbox:
             return [batch]
         return [batch.slice(at, min(at + most, len(batch))) for at in range(0, len(batch), most)]
 
-    def _enqueue(self, output: Output, channel: OutputChannel, batch: Any) -> None:
-        payload: Any
+    def _enqueue(self, output: Output, channel: OutputChannel, batch: Rows | Columns) -> None:
+        payload: Payload
         channel.sealed += 1
         if channel.local:
             if channel.sealed % _SAMPLE_EVERY == 1:
                 channel.record_bytes = max(1.0, encoded_size(batch) / len(batch))
             payload, charge = self._copied(batch), max(1, int(channel.record_bytes * len(batch)))
         else:
-            payload = self._encoded(output, channel, batch)
-            charge = len(payload)
+            payload = data = self._encoded(output, channel, batch)
+            charge = len(data)
             channel.record_bytes = charge / len(batch)
         self._queue(channel, channel.seq, payload, charge)
         channel.seq += len(batch)
 
-    def _copied(self, batch: Any) -> Any:
+    def _copied(self, batch: Rows | Columns) -> Rows | Columns:
         if not self.copy or not isinstance(batch, Rows):
             return batch
         return copied(batch)
 
-    def _encoded(self, output: Output, channel: OutputChannel, batch: Any) -> bytes:
+    def _encoded(self, output: Output, channel: OutputChannel, batch: Rows | Columns) -> bytes:
         try:
             return encode_batch(channel.id, self.incarnation, self.attempt, channel.seq, batch)
         except Exception as error:
             values = batch.to_rows().values
             raise unpicklable(values, error, output.who, self.subtask, "go to another worker") from error
 
-    def _mark(self, channel: OutputChannel, marker: Any) -> None:
-        payload = marker
+    def _mark(self, channel: OutputChannel, marker: Marker) -> None:
+        payload: Payload = marker
         channel.sent += isinstance(marker, COUNTED)
         if not channel.local:
             payload = encode_marker(channel.id, self.incarnation, self.attempt, channel.seq, marker)
         self._queue(channel, channel.seq, payload, 0)
 
-    def _queue(self, channel: OutputChannel, seq: int, payload: Any, charge: int) -> None:
+    def _queue(self, channel: OutputChannel, seq: int, payload: Payload, charge: int) -> None:
         channel.idle_said = False
         if not channel.queue:
             self.blocked += 1
@@ -261,7 +264,7 @@ class Outbox:
             queue.popleft()
             channel.flow.send(charge)
             channel.sent += charge > 0
-            self.sends.append((channel.id, channel.local, seq, payload, charge))
+            self.sends.append((channel.id, seq, payload, charge))
         self.blocked -= 1
 
     def check(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from tailrace.elements.batches import Batch, Rows, concat
+from tailrace.elements.batches import Batch, Columns, Rows, concat
 from tailrace.errors import InternalError
 
 T = TypeVar("T")
@@ -159,9 +159,9 @@ def _exactly(count: int, take: Callable[[int], Taken]) -> Batch:
         parts += [batch] if len(batch) else []
     if len(parts) == 1:
         return parts[0]
-    whole: Any = concat(parts)
+    whole = concat(cast(list[Rows | Columns], parts))
     whole.split = getattr(parts[0], "split", -1)
-    return cast(Batch, whole)
+    return whole
 
 
 _NOTHING = Told(pickle.dumps(None, 5))

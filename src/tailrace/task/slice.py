@@ -155,11 +155,11 @@ class Slice:
         """Routes what a task sent and granted."""
         if task.outbox.sends:
             sends, task.outbox.sends = task.outbox.sends, []
-            for channel, local, seq, payload, charge in sends:
-                if local:
-                    self._receiver(channel).arrive(channel, seq, payload, charge)
-                else:
+            for channel, seq, payload, charge in sends:
+                if isinstance(payload, bytes):
                     self.actions.append(ToPeer(channel.target, payload))
+                else:
+                    self._receiver(channel).arrive(channel, seq, payload, charge)
         if task.grants:
             grants, task.grants = task.grants, []
             for channel, total in grants:
