@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import subprocess
 import sys
 from collections import namedtuple
@@ -16,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.environ import plain_environ
 
 import tailrace as tr
 
@@ -95,40 +95,12 @@ def same(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> bool:
 
 
 @pytest.mark.spark
-def test_both_answers_are_those_of_spark_sql(example: Any, spark: Any, tmp_path: Path) -> None:
-    days, runs, no_tail_number = example.main(spark, str(tmp_path))
-
-    flights = example.read_flights(spark).cache()
-    try:
-
-        def ask(query: str) -> list[tuple[Any, ...]]:
-            return [tuple(row) for row in spark.sql(query, flights=flights).collect()]
-
-        assert ask("SELECT count(*), min(departs), max(day) FROM {flights}")[0][0] == 336_776
-        assert ask(AMBIGUOUS_IN_SQL) == []  # departure and flight number order an aircraft's flights fully
-        assert all(count > 0 for count in ask(GAPS_OF_A_DAY_IN_SQL)[0])  # the cases that matter do occur
-
-        expected_days, expected_runs = ask(DAYS_IN_SQL), ask(RUNS_IN_SQL)
-        found_days, found_runs = ([tuple(row) for row in df.collect()] for df in (days, runs))
-        assert len(found_days) == len(expected_days) > 4_000
-        assert same(found_days, expected_days)
-        assert len(found_runs) == len(expected_runs) > 3_000
-        assert same(found_runs, expected_runs)
-        assert [(no_tail_number,)] == ask("SELECT count(*) FROM {flights} WHERE tailnum IS NULL")
-    finally:
-        flights.unpersist()
-
-    assert same([tuple(row) for row in spark.read.parquet(f"{tmp_path}/carrier_days").collect()], found_days)
-    assert same([tuple(row) for row in spark.read.parquet(f"{tmp_path}/late_runs").collect()], found_runs)
-
-
-@pytest.mark.spark
-def test_it_runs_as_a_script_and_says_only_what_it_has_to_say(tmp_path: Path) -> None:
-    env = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "TAILRACE_"))
-    }
+@pytest.mark.timeout(600)  # all flights, in a Spark of their own
+def test_the_script_answers_as_spark_sql_does_and_says_only_what_it_has_to_say(
+    example: Any, spark: Any, tmp_path: Path
+) -> None:
     script = [sys.executable, str(EXAMPLES / "flights.py")]
-    done = subprocess.run(script, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(script, cwd=tmp_path, env=plain_environ(), capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     assert "ExpressJet Airlines Inc.|2013-03-08|83        |81       |146.02" in done.stdout
     assert "|N14568 |9      |645    |2013-01-22|2013-01-25|" in done.stdout
@@ -138,9 +110,30 @@ def test_it_runs_as_a_script_and_says_only_what_it_has_to_say(tmp_path: Path) ->
     assert [line for line in noise if "Using incubator modules" not in line] == []  # the JVM's own; nothing stops it
     assert progress[-1].startswith("flights: FINISHED | in 336,776 | out 11,")
     assert all("| watermark " in line and "| busy " in line for line in progress)
-    written = sorted(path.name for path in (tmp_path / "out" / "flights").iterdir())
-    assert written == ["carrier_days", "late_runs"]
+    out = tmp_path / "out" / "flights"
+    assert sorted(path.name for path in out.iterdir()) == ["carrier_days", "late_runs"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]  # nothing else is left behind
+
+    flights = example.read_flights(spark).cache()
+    try:
+
+        def ask(query: str) -> list[tuple[Any, ...]]:
+            return [tuple(row) for row in spark.sql(query, flights=flights).collect()]
+
+        def written(name: str) -> list[tuple[Any, ...]]:
+            return [tuple(row) for row in spark.read.parquet(str(out / name)).collect()]
+
+        assert ask("SELECT count(*), min(departs), max(day) FROM {flights}")[0][0] == 336_776
+        assert ask(AMBIGUOUS_IN_SQL) == []  # departure and flight number order an aircraft's flights fully
+        assert all(count > 0 for count in ask(GAPS_OF_A_DAY_IN_SQL)[0])  # the cases that matter do occur
+        assert ask("SELECT count(*) FROM {flights} WHERE tailnum IS NULL") == [(2_512,)]
+
+        days, runs = ask(DAYS_IN_SQL), ask(RUNS_IN_SQL)
+        assert len(days) > 4_000 and len(runs) > 3_000
+        assert same(written("carrier_days"), days)
+        assert same(written("late_runs"), runs)
+    finally:
+        flights.unpersist()
 
 
 # Without Spark, the flights of January.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tests.environ import plain_environ
 
 import tailrace as tr
 from tailrace.testing.faults import Fault
@@ -208,11 +208,8 @@ def test_they_are_when_workers_and_the_driver_are_lost(example: Any, seed: int) 
 @pytest.mark.spark
 @pytest.mark.paths
 def test_it_runs_as_a_script_and_says_only_what_it_has_to_say(tmp_path: Path) -> None:
-    env = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "TAILRACE_"))
-    }
     script = [sys.executable, str(EXAMPLES / "routes.py"), "--airport", "JFK", "--checkpoint-dir", "checkpoints"]
-    done = subprocess.run(script, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(script, cwd=tmp_path, env=plain_environ(), capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert "The airports farthest from JFK:" in done.stdout
     assert "|SPN    |" in done.stdout and "[JFK, " in done.stdout

@@ -17,6 +17,7 @@ from tailrace.coordinator.restarts import Fixed
 from tailrace.testing.checker import BOOKS, Book, Ledger, check_records
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
+from tailrace.testing.loop_programs import Hoard
 from tailrace.testing.loop_watch import LoopFiles, LoopWatch
 from tailrace.testing.scenarios import LIMITS, NETWORKS
 from tailrace.testing.simulator import Simulation
@@ -84,19 +85,6 @@ def count_down(hops: tr.DataStream) -> Any:
     """The body of a loop in which (id, laps) goes round until no lap is left."""
     down = hops.map(lambda hop: (hop[0], hop[1] - 1))
     return down.filter(lambda hop: hop[1] > 0), down.filter(lambda hop: hop[1] <= 0)
-
-
-class Hoard(tr.ProcessFunction):
-    """Keeps what comes until the loop has come to rest."""
-
-    kept = tr.OperatorState(list, default=[])
-
-    def process(self, hop: Any, ctx: tr.Context) -> None:
-        self.kept.value.append(hop)
-
-    def finish(self, ctx: tr.Context) -> Iterator[Any]:
-        kept, self.kept.value = self.kept.value, []
-        yield from kept
 
 
 # The end.

@@ -12,27 +12,10 @@ import pytest
 import tailrace as tr
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.testing.faults import Fault
+from tailrace.testing.loop_programs import Named
 from tailrace.testing.stories import Story
 
 LAPS = 3
-
-
-class Named(tr.CoProcessFunction):
-    """Holds hops of a key until its name has come in from outside."""
-
-    name = tr.ValueState(str)
-    waiting = tr.ListState(object)
-
-    def process1(self, hop: Any, ctx: tr.Context) -> Iterator[Any]:
-        if self.name.value is None:
-            self.waiting.add(hop)
-        else:
-            yield self.name.value, hop
-
-    def process2(self, named: Any, ctx: tr.Context) -> Iterator[Any]:
-        self.name.value = named[1]
-        yield from ((named[1], hop) for hop in self.waiting.get())
-        self.waiting.clear()
 
 
 @pytest.mark.parametrize("wide", ["entered", "looping", "leaving"])

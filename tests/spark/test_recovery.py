@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 from pyspark import cloudpickle
+from tests.environ import plain_environ
 from tests.spark.waiting import waited
 
 import tailrace as tr
@@ -262,7 +263,6 @@ class Program:
     """Paced jobs in another process, each in its folder."""
 
     def __init__(self, folder: Path, master: str, **said: str) -> None:
-        environ = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "TAILRACE_"))}
         for name in said:
             (folder / name).mkdir(exist_ok=True)
         options = [f"{folder / name}:{one}" for name, one in said.items()]
@@ -272,7 +272,7 @@ class Program:
             [sys.executable, str(PACED), master, *options],
             stdout=subprocess.PIPE,
             stderr=self.log,
-            env=environ,
+            env=plain_environ(),
             start_new_session=True,
             text=True,
         )

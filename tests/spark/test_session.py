@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
+from tests.environ import plain_environ
 
 from tailrace.errors import ConfigError
 from tailrace.spark.session import local_session
@@ -66,8 +66,9 @@ assert os.environ["PATH"] == before["PATH"]
 @pytest.mark.spark
 @pytest.mark.paths
 def test_a_local_session_works_and_is_quiet() -> None:
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=env, timeout=200)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=plain_environ(), timeout=200
+    )
     assert done.returncode == 0, done.stderr
     # The JVM itself says this one, and no setting stops it.
     noise = [line for line in done.stderr.splitlines() if "Using incubator modules" not in line]

@@ -123,31 +123,30 @@ def as_before(entries: codecs.Entries) -> bytes:
     return b"".join((start, head, lengths, *singles))
 
 
-def test_named_tuples_of_older_checkpoints_are_read(
-    make: Make, program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def older(make: Make, program: Program, monkeypatch: pytest.MonkeyPatch) -> Files:
+    """The files of checkpoint 1, as they were written then, with fifty named tuples as keys."""
     monkeypatch.setattr("tailrace.state.blocks.pack", as_before)
     module, files, backend = program(PAIR), Files(), make()
     for i in range(50):
         backend.tables["held"][module.Pair(i, "x")] = i
     files.take(backend, 1)
+    return files
+
+
+def test_named_tuples_of_older_checkpoints_are_read(make: Make, older: Files) -> None:
     other = make()
-    files.restore(other, 1, True)
+    older.restore(other, 1, True)
     assert dict(other.tables["held"].items()) == {(i, "x"): i for i in range(50)}
 
 
 def test_named_tuples_of_older_checkpoints_that_are_longer_now_are_refused(
-    make: Make, program: Program, monkeypatch: pytest.MonkeyPatch
+    make: Make, older: Files, program: Program
 ) -> None:
     """Pickle makes `Pair(1, "x", 0)` of them, which is another key and belongs to another key group."""
-    monkeypatch.setattr("tailrace.state.blocks.pack", as_before)
-    module, files, backend = program(PAIR), Files(), make()
-    for i in range(50):
-        backend.tables["held"][module.Pair(i, "x")] = i
-    files.take(backend, 1)
     program(PAIR + "    z: Any = 0\n")
     with pytest.raises(IncompatibleState, match=r"another key now: its class was changed"):
-        files.restore(make(), 1, True)
+        older.restore(make(), 1, True)
 
 
 def test_only_blocks_with_keys_of_classes_are_of_the_newer_version(program: Program) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import tailrace as tr
+from tailrace.testing.programs import Enrich
 
 N = 240
 SEEDS = range(20)
@@ -67,22 +68,6 @@ def sessions(env: tr.Environment) -> tr.DataStream:
     clicks = env.from_source(tr.sources.Sequence(0, N)).map(lambda i: (f"u{i * i % 7}", (i * 37) % 311))
     timed = clicks.assign_timestamps(lambda click: click[1], 311)
     return timed.key_by(lambda click: click[0]).process(Sessions())
-
-
-class Enrich(tr.CoProcessFunction):
-    name = tr.ValueState(str)
-    waiting = tr.ListState(int)
-
-    def process1(self, order: Any, ctx: tr.Context) -> Iterator[Any]:
-        if self.name.value is None:
-            self.waiting.add(order)
-        else:
-            yield self.name.value, order
-
-    def process2(self, customer: Any, ctx: tr.Context) -> Iterator[Any]:
-        self.name.value = customer[1]
-        yield from ((customer[1], order) for order in self.waiting.get())
-        self.waiting.clear()
 
 
 def joined(env: tr.Environment) -> tr.DataStream:

@@ -19,7 +19,7 @@ PRIORITY: Literal["adaptive", "feedback-first"] | None = None
 """And what goes first where input and feedback both wait."""
 
 
-def _looping(memory: int = 64 << 20, priority: Any = "adaptive") -> dict[str, Any]:
+def looping(memory: int = 64 << 20, priority: Any = "adaptive") -> dict[str, Any]:
     """The options of a loop: the program's own, or the scenario's."""
     spill = tr.Spill(memory_bytes=memory if MEMORY is None else MEMORY)
     return {"spill": spill, "priority": priority if PRIORITY is None else PRIORITY}
@@ -32,11 +32,12 @@ class Hop(NamedTuple):
     left: int
 
 
-def _numbers(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+def numbers(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """0, 1, 2, … from a source."""
     return env.from_source(tr.sources.Sequence(0, n, rate=rate))
 
 
-def _numbered(totals: Counter[Any]) -> Records:
+def numbered(totals: Counter[Any]) -> Records:
     """(key, 1), (key, 2), … for each key."""
     return Counter((key, i) for key, total in totals.items() for i in range(1, total + 1))
 
@@ -56,11 +57,13 @@ class Visit(tr.KeyedProcessFunction):
             yield Hop(hop[0], hop[1] - 1)
 
 
-def _laps_of(i: int) -> int:
+def laps_of(i: int) -> int:
+    """How often a record goes round."""
     return i * i % 7
 
 
-def _place(hop: Any) -> int:
+def place_of(hop: Any) -> int:
+    """The key of a hop: another one in each lap."""
     return (hop[0] * 5 + hop[1] * 3) % 11
 
 
@@ -76,15 +79,15 @@ def visited(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
     """Records that visit another key in each lap."""
 
     def body(hops: tr.DataStream) -> Any:
-        visits = hops.key_by(_place).process(Visit())
+        visits = hops.key_by(place_of).process(Visit())
         return _going(visits), _told(visits)
 
-    hops = _numbers(env, n, rate).map(lambda i: Hop(i, _laps_of(i)))
-    return hops.iterate(body, **_looping(memory=300))
+    hops = numbers(env, n, rate).map(lambda i: Hop(i, laps_of(i)))
+    return hops.iterate(body, **looping(memory=300))
 
 
 def _visits(n: int) -> Counter[Any]:
-    return Counter(_place((i, left)) for i in range(n) for left in range(_laps_of(i) + 1))
+    return Counter(place_of((i, left)) for i in range(n) for left in range(laps_of(i) + 1))
 
 
 # One loop whose feedback goes straight on, with shuffles inside; and an output of its own for each lap.
@@ -95,13 +98,11 @@ def wandered(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
 
     def body(hops: tr.DataStream) -> Any:
         moved = hops.map(lambda hop: Hop(hop[0], hop[1] - 1)).rebalance().map(lambda hop: hop)
-        visits = moved.filter(lambda hop: hop[1] >= 0).key_by(_place).process(Stay())
+        visits = moved.filter(lambda hop: hop[1] >= 0).key_by(place_of).process(Stay())
         odd, even = visits.filter(lambda r: r[1] % 2 == 1), visits.filter(lambda r: r[1] % 2 == 0)
         return [odd.map(tuple), even.rebalance()], moved.filter(lambda hop: hop[1] < 0).map(lambda hop: hop[0])
 
-    return (
-        _numbers(env, n, rate).map(lambda i: Hop(i, _laps_of(i))).iterate(body, **_looping(priority="feedback-first"))
-    )
+    return numbers(env, n, rate).map(lambda i: Hop(i, laps_of(i))).iterate(body, **looping(priority="feedback-first"))
 
 
 class Stay(tr.KeyedProcessFunction):
@@ -125,11 +126,11 @@ def in_sequence(env: tr.Environment, n: int, rate: float | None) -> tr.DataStrea
         return down.filter(lambda hop: hop[1] > 0), down.filter(lambda hop: hop[1] <= 0)
 
     def second(hops: tr.DataStream) -> Any:
-        visits = hops.key_by(_place).process(Visit())
+        visits = hops.key_by(place_of).process(Visit())
         return _going(visits), _told(visits)
 
-    once = _numbers(env, n, rate).map(lambda i: Hop(i, 1 + i % 3)).iterate(first, **_looping())
-    return once.map(lambda hop: Hop(hop[0], _laps_of(hop[0]))).rebalance().iterate(second, **_looping())
+    once = numbers(env, n, rate).map(lambda i: Hop(i, 1 + i % 3)).iterate(first, **looping())
+    return once.map(lambda hop: Hop(hop[0], laps_of(hop[0]))).rebalance().iterate(second, **looping())
 
 
 # Loops in loops, four levels deep.
@@ -139,13 +140,13 @@ DEEP = 4
 
 def nested(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
     """A record has a digit for each level: the innermost loop counts its own down, and each outer one starts it again."""
-    starts = _numbers(env, n, rate).map(lambda i: (i, [i >> level & 1 for level in range(DEEP)]))
-    return starts.map(lambda r: (r[0], tuple(r[1]), 0)).iterate(_level(0), **_looping()).map(lambda r: (r[0], r[2]))
+    starts = numbers(env, n, rate).map(lambda i: (i, [i >> level & 1 for level in range(DEEP)]))
+    return starts.map(lambda r: (r[0], tuple(r[1]), 0)).iterate(_level(0), **looping()).map(lambda r: (r[0], r[2]))
 
 
 def _level(level: int) -> Any:
     def body(stream: tr.DataStream) -> Any:
-        inner = stream if level == DEEP - 1 else stream.map(_wound(level)).iterate(_level(level + 1), **_looping())
+        inner = stream if level == DEEP - 1 else stream.map(_wound(level)).iterate(_level(level + 1), **looping())
         counted = inner.key_by(lambda r: r[0] % 5).process(Lap())
         moved = counted.map(_counted_down(level))
         return moved.filter(lambda r: r[3]).map(lambda r: r[:3]), moved.filter(lambda r: not r[3]).map(lambda r: r[:3])
@@ -218,11 +219,11 @@ def separate(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
         owed = done.filter(lambda r: r[0] == "owe" and r[2] > 0)
         return owed, done.filter(lambda r: r[0] == "paid").map(lambda r: r[1:])
 
-    return _numbers(env, n, rate).iterate_with_feedback(body, **_looping())
+    return numbers(env, n, rate).iterate_with_feedback(body, **looping())
 
 
 def _separate(n: int) -> Records:
-    return _numbered(Counter(i % 6 for i in range(n) for _ in range(i % 4)))
+    return numbered(Counter(i % 6 for i in range(n) for _ in range(i % 4)))
 
 
 class Named(tr.CoProcessFunction):
@@ -249,15 +250,15 @@ def entered(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
 
     def body(hops: tr.DataStream) -> Any:
         inside = names.enter(hops.scope)
-        named = hops.connect(inside).key_by(_place, lambda r: r[0]).process(Named())
+        named = hops.connect(inside).key_by(place_of, lambda r: r[0]).process(Named())
         going = named.filter(lambda r: r[1][1] > 0).map(lambda r: Hop(r[1][0], r[1][1] - 1))
         return going, named.map(lambda r: (r[0], r[1][0], r[1][1]))
 
-    return _numbers(env, n, rate).map(lambda i: Hop(i, _laps_of(i))).iterate(body, **_looping())
+    return numbers(env, n, rate).map(lambda i: Hop(i, laps_of(i))).iterate(body, **looping())
 
 
 def _entered(n: int) -> Records:
-    return Counter((f"p{_place((i, left))}", i, left) for i in range(n) for left in range(_laps_of(i) + 1))
+    return Counter((f"p{place_of((i, left))}", i, left) for i in range(n) for left in range(laps_of(i) + 1))
 
 
 # Random commands: every record is a small tree of sends through the loop.
@@ -289,7 +290,7 @@ def commanded(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
         going = told.filter(lambda r: r[0] == "tree").map(lambda r: r[1])
         return going, told.filter(lambda r: r[0] == "visit").map(lambda r: r[1:])
 
-    return _numbers(env, n, rate).map(lambda i: _tree(i, 3)).iterate(body, **_looping())
+    return numbers(env, n, rate).map(lambda i: _tree(i, 3)).iterate(body, **looping())
 
 
 def _commanded(n: int) -> Records:
@@ -298,7 +299,7 @@ def _commanded(n: int) -> Records:
         for child in tree[1]:
             yield from keys(child)
 
-    return _numbered(Counter(key for i in range(n) for key in keys(_tree(i, 3))))
+    return numbered(Counter(key for i in range(n) for key in keys(_tree(i, 3))))
 
 
 # Much more comes back than went in.
@@ -313,7 +314,7 @@ def amplified(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
         more = stream.partition_by(lambda r: r[0] * 7 + r[1]).flat_map(_multiplied)
         return more.filter(lambda r: r[2] > 0), more.filter(lambda r: r[2] == 0).map(lambda r: r[:2])
 
-    return _numbers(env, n, rate).map(lambda i: (i, 0, 3)).iterate(body, **_looping(memory=1_000))
+    return numbers(env, n, rate).map(lambda i: (i, 0, 3)).iterate(body, **looping(memory=1_000))
 
 
 def _multiplied(r: Any) -> Any:
@@ -324,163 +325,7 @@ def _multiplied(r: Any) -> Any:
 # Event time through a loop.
 
 
-def windowed_behind(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Windows behind a loop: what is still inside must not be late for them."""
-
-    def body(hops: tr.DataStream) -> Any:
-        down = hops.rebalance().map(lambda hop: Hop(hop[0], hop[1] - 1))
-        return down.filter(lambda hop: hop[1] >= 0), down.filter(lambda hop: hop[1] < 0)
-
-    stamped = _numbers(env, n, rate).assign_timestamps(lambda i: i, 3.0).map(lambda i: Hop(i, _laps_of(i)))
-    out = stamped.iterate(body, **_looping()).map(lambda hop: hop[0])
-    return out.key_by(lambda i: i % 3).window(tr.Tumbling(16)).aggregate(n=tr.Count(), s=tr.Sum()).map(tuple)
-
-
-def _windowed_behind(n: int) -> Records:
-    windows: dict[Any, list[int]] = {}
-    for i in range(n):
-        windows.setdefault((i % 3, i - i % 16), []).append(i)
-    return Counter((key, float(at), at + 16.0, len(of), sum(of)) for (key, at), of in windows.items())
-
-
-class Held(tr.KeyedProcessFunction):
-    """Holds each record in its first lap until event time is two seconds further than the record; it goes on from there."""
-
-    waiting = tr.MapState(float, list)
-
-    def process(self, hop: Any, ctx: tr.Context) -> Iterator[Any]:
-        if hop[2]:
-            yield hop[0], hop[1] - 1, True
-            return
-        assert ctx.timestamp is not None
-        due = ctx.timestamp + 2
-        self.waiting.put(due, [*self.waiting.get(due, []), hop])
-        ctx.set_timer(event_time=due)
-
-    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
-        held = self.waiting.get(timestamp, [])
-        self.waiting.remove(timestamp)
-        yield from ((hop[0], hop[1] - 1, True) for hop in held)
-
-
-def held_inside(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Timers of event time inside a loop hold records back, and windows behind it must wait for them."""
-
-    def body(hops: tr.DataStream) -> Any:
-        held = hops.rebalance().map(tuple).key_by(_place).process(Held())
-        return held.filter(lambda hop: hop[1] >= 0), held.filter(lambda hop: hop[1] < 0).rebalance()
-
-    stamped = _numbers(env, n, rate).assign_timestamps(lambda i: i, 3.0).map(lambda i: (i, i % 3, False))
-    out = stamped.iterate(body, **_looping()).map(lambda hop: hop[0])
-    return out.key_by(lambda i: i % 3).window(tr.Tumbling(16)).aggregate(n=tr.Count(), s=tr.Sum()).map(tuple)
-
-
-def _held_inside(n: int) -> Records:
-    windows: dict[Any, list[int]] = {}
-    for i in range(n):
-        windows.setdefault((i % 3, i + 2 - (i + 2) % 16), []).append(i)
-    return Counter((key, float(at), at + 16.0, len(of), sum(of)) for (key, at), of in windows.items())
-
-
-def _long_laps(i: int) -> int:
-    return 30 if i % 6 == 0 else 1
-
-
-def lingered(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Windows behind a loop in which some records go around for long, while event time passes them."""
-
-    def body(hops: tr.DataStream) -> Any:
-        down = hops.map(lambda hop: Hop(hop[0], hop[1] - 1))
-        return down.filter(lambda hop: hop[1] > 0).rebalance(), down.filter(lambda hop: hop[1] <= 0)
-
-    stamped = _numbers(env, n, rate).assign_timestamps(lambda i: i, 3.0).map(lambda i: Hop(i, _long_laps(i)))
-    out = stamped.iterate(body, **_looping()).map(lambda hop: hop[0])
-    return out.key_by(lambda i: i % 3).window(tr.Tumbling(4)).aggregate(n=tr.Count(), s=tr.Sum()).map(tuple)
-
-
-def lingered_inside(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """The same in a loop inside, for records that come to it again by the feedback of the outer one: event time has gone on
-    behind the inner loop by then."""
-
-    def inner(hops: tr.DataStream) -> Any:
-        down = hops.map(lambda hop: (hop[0], hop[1] - 1, hop[2]))
-        return down.filter(lambda hop: hop[1] > 0).rebalance(), down.filter(lambda hop: hop[1] <= 0)
-
-    def body(hops: tr.DataStream) -> Any:
-        wound = hops.map(lambda hop: (hop[0], 12 if hop[0] % 6 == 0 and hop[2] < 2 else 1, hop[2]))
-        down = wound.iterate(inner, **_looping()).map(lambda hop: (hop[0], 0, hop[2] - 1))
-        return down.filter(lambda hop: hop[2] > 0), down.filter(lambda hop: hop[2] <= 0)
-
-    stamped = _numbers(env, n, rate).assign_timestamps(lambda i: i, 3.0).map(lambda i: (i, 0, 3))
-    out = stamped.iterate(body, **_looping()).map(lambda hop: hop[0])
-    return out.key_by(lambda i: i % 3).window(tr.Tumbling(4)).aggregate(n=tr.Count(), s=tr.Sum()).map(tuple)
-
-
-def _small_windows(n: int) -> Records:
-    windows: dict[Any, list[int]] = {}
-    for i in range(n):
-        windows.setdefault((i % 3, i - i % 4), []).append(i)
-    return Counter((key, float(at), at + 4.0, len(of), sum(of)) for (key, at), of in windows.items())
-
-
-class LastCall(tr.KeyedProcessFunction):
-    """Sends its records round again when event time has come to its end, which is long after all else is done."""
-
-    waiting = tr.ListState(object)
-
-    def process(self, hop: Any, ctx: tr.Context) -> Iterator[Any]:
-        if hop[1] % 2:
-            yield hop
-        else:
-            self.waiting.add(hop)
-            ctx.set_timer(event_time=1_000_000 + hop[0])
-
-    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
-        waiting = list(self.waiting.get())
-        self.waiting.clear()
-        yield from waiting
-
-
-def called_last(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Timers of event time inside a loop that fire when nothing else is left, and bring it to work again."""
-
-    def body(hops: tr.DataStream) -> Any:
-        called = hops.key_by(_place).process(LastCall())
-        going = called.filter(lambda hop: hop[1] > 0).map(lambda hop: Hop(hop[0], hop[1] - 1))
-        return going, called.filter(lambda hop: hop[1] <= 0).map(lambda hop: hop[0])
-
-    return _numbers(env, n, rate).map(lambda i: Hop(i, _laps_of(i))).iterate(body, **_looping())
-
-
 # The clock in a loop.
-
-
-class Later(tr.KeyedProcessFunction):
-    """Sends a record round again some milliseconds later; a last one long after all else was done."""
-
-    waiting = tr.MapState(int, object)
-
-    def process(self, hop: Any, ctx: tr.Context) -> None:
-        due = ctx.now() + (0.5 if hop[0] == 3 else 0.001 * (1 + hop[0] % 5))
-        self.waiting.put(hop[0], (due, hop))
-        ctx.set_timer(processing_time=due)
-
-    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
-        due = [hop for at, hop in self.waiting.values() if at <= timestamp + 2e-6]
-        for hop in due:
-            self.waiting.remove(hop[0])
-            yield hop
-
-
-def waited_for(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Timers of the clock inside a loop; one of them half a second after everything looks idle."""
-
-    def body(hops: tr.DataStream) -> Any:
-        late = hops.key_by(lambda hop: hop[0] % 7).process(Later())
-        going = late.filter(lambda hop: hop[1] > 0).map(lambda hop: Hop(hop[0], hop[1] - 1))
-        return going, late.filter(lambda hop: hop[1] == 0).map(lambda hop: hop[0])
-
-    return _numbers(env, n, rate).map(lambda i: Hop(i, i % 3)).iterate(body, **_looping())
 
 
 # What functions say at the end.
@@ -507,7 +352,7 @@ def hoarded(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
         going = out.filter(lambda hop: hop[1] > 0).map(lambda hop: Hop(hop[0], hop[1] - 1))
         return going, out.filter(lambda hop: hop[1] == 0).map(lambda hop: hop[0])
 
-    return _numbers(env, n, rate).map(lambda i: Hop(i, i % 4)).iterate(body, **_looping())
+    return numbers(env, n, rate).map(lambda i: Hop(i, i % 4)).iterate(body, **looping())
 
 
 class Called(tr.ProcessFunction):
@@ -533,7 +378,7 @@ def finished_twice(env: tr.Environment, n: int, rate: float | None) -> tr.DataSt
         going = _going(out).filter(lambda hop: hop[1] > 0).map(lambda hop: Hop(hop[0], hop[1] - 1))
         return going, out.filter(lambda r: not isinstance(r, Hop) or r[1] == 0).map(tuple)
 
-    return _numbers(env, n, rate).map(lambda i: Hop(i, i % 4)).iterate(body, **_looping())
+    return numbers(env, n, rate).map(lambda i: Hop(i, i % 4)).iterate(body, **looping())
 
 
 def _finished_twice(n: int) -> Records:
@@ -551,11 +396,11 @@ def entered_inside(env: tr.Environment, n: int, rate: float | None) -> tr.DataSt
     others = env.from_collection([Hop(n + i, 1 + i % 3) for i in range(6)])
 
     def body(hops: tr.DataStream) -> Any:
-        inside = others.enter(hops.scope).iterate(count_down, parallelism=2, **_looping())
+        inside = others.enter(hops.scope).iterate(count_down, parallelism=2, **looping())
         return count_down(hops.union(inside.map(lambda hop: Hop(hop[0], 2))))
 
-    hops = _numbers(env, n, rate).map(lambda i: Hop(i, 1 + i % 4))
-    return hops.iterate(body, parallelism=1, **_looping()).map(lambda hop: hop[0])
+    hops = numbers(env, n, rate).map(lambda i: Hop(i, 1 + i % 4))
+    return hops.iterate(body, parallelism=1, **looping()).map(lambda hop: hop[0])
 
 
 # Columns.
@@ -573,8 +418,8 @@ def in_batches(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream
         going = moved.map_batches(lambda b: b.filter(pc.greater_equal(b.column("left"), 0)))
         return going, moved.map_batches(lambda b: b.filter(pc.less(b.column("left"), 0)))
 
-    hops = _numbers(env, n, rate).map(lambda i: (i, _laps_of(i))).to_columns(schema)
-    return hops.iterate(body, **_looping()).map(lambda r: r.id)
+    hops = numbers(env, n, rate).map(lambda i: (i, laps_of(i))).to_columns(schema)
+    return hops.iterate(body, **looping()).map(lambda r: r.id)
 
 
 # Merging what waits.
@@ -608,8 +453,8 @@ def merged(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
         return going, out.filter(lambda r: r[0] == "least").map(lambda r: r[1])
 
     combine = tr.Combine(key=lambda offer: offer[0], merge=min)
-    offers = _numbers(env, n, rate).map(lambda i: (i * i % NODES, 50 + i % 9))
-    return offers.iterate(body, combine=combine, **_looping(memory=400))
+    offers = numbers(env, n, rate).map(lambda i: (i * i % NODES, 50 + i % 9))
+    return offers.iterate(body, combine=combine, **looping(memory=400))
 
 
 def _merged(n: int) -> Records:

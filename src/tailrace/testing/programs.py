@@ -16,6 +16,7 @@ import tailrace as tr
 from tailrace.testing import loop_programs as loops
 from tailrace.testing import round_programs as rounds
 from tailrace.testing import silent_programs as silent
+from tailrace.testing import timed_loop_programs as timed
 
 Records = Counter[Any]
 
@@ -454,12 +455,12 @@ PROGRAMS: dict[str, Program] = {
         Program(loops.entered, loops._entered, n=80),
         Program(loops.commanded, loops._commanded, order=lambda record: record, n=40),
         Program(loops.amplified, lambda n: Counter((i, part) for i in range(n) for part in range(loops.MANY)), n=8),
-        Program(loops.windowed_behind, loops._windowed_behind, n=120),
-        Program(loops.lingered, loops._small_windows, n=60),
-        Program(loops.lingered_inside, loops._small_windows, n=48),
-        Program(loops.held_inside, loops._held_inside, n=120),
-        Program(loops.called_last, lambda n: Counter(range(n)), n=80),
-        Program(loops.waited_for, lambda n: Counter(range(n)), n=40),
+        Program(timed.windowed_behind, timed._windowed_behind, n=120),
+        Program(timed.lingered, timed._small_windows, n=60),
+        Program(timed.lingered_inside, timed._small_windows, n=48),
+        Program(timed.held_inside, timed._held_inside, n=120),
+        Program(timed.called_last, lambda n: Counter(range(n)), n=80),
+        Program(timed.waited_for, lambda n: Counter(range(n)), n=40),
         Program(loops.hoarded, lambda n: Counter(range(n)), n=60),
         Program(loops.finished_twice, loops._finished_twice, n=40),
         Program(loops.entered_inside, lambda n: Counter(range(n + 6)), n=30),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tailrace as tr
+from tailrace.testing.loop_programs import Named
 
 PLACES = 11
 ROUNDS = 6
@@ -71,24 +72,6 @@ class InRound(tr.KeyedProcessFunction):
         yield hop[0], hop[1], ctx.round
 
 
-class Tagged(tr.CoProcessFunction):
-    """Holds hops of a key until its tag has come in from outside."""
-
-    tag = tr.ValueState(str)
-    waiting = tr.ListState(object)
-
-    def process1(self, hop: Any, ctx: tr.Context) -> Iterator[Any]:
-        if self.tag.value is None:
-            self.waiting.add(hop)
-        else:
-            yield self.tag.value, hop
-
-    def process2(self, tagged: Any, ctx: tr.Context) -> Iterator[Any]:
-        self.tag.value = tagged[1]
-        yield from ((tagged[1], hop) for hop in self.waiting.get())
-        self.waiting.clear()
-
-
 def widened(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
     """Rounds with a slot that has a part in a stream which enters the loop, and in nothing else of it."""
     tags = env.from_collection([(place, f"p{place}") for place in range(PLACES)])
@@ -96,7 +79,7 @@ def widened(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
     def body(hops: tr.DataStream) -> Any:
         inside = tags.enter(hops.scope).map(tuple, parallelism=env.parallelism + 1)
         both = hops.connect(inside).key_by(lambda hop: hop[0] % PLACES, lambda r: r[0])
-        told = both.process(Tagged(), parallelism=env.parallelism)
+        told = both.process(Named(), parallelism=env.parallelism)
         going = told.filter(lambda r: r[1][1] > 0).map(lambda r: (r[1][0], r[1][1] - 1))
         return going, told.map(lambda r: (r[0], *r[1]))
 

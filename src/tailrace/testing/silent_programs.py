@@ -9,7 +9,7 @@ from typing import Any
 
 import tailrace as tr
 from tailrace.api.connectors import NOTHING_YET, Reader, Source
-from tailrace.testing.loop_programs import Records, _looping
+from tailrace.testing.loop_programs import Records, looping
 
 LONGEST = 20.0
 """Seconds of silence at the most."""
@@ -97,19 +97,19 @@ def silent_nest(env: tr.Environment, n: int, rate: float | None) -> tr.DataStrea
     """Windows behind three loops in one another: one watermark has to come through all of them."""
 
     def middle(hops: tr.DataStream) -> Any:
-        return None, hops.iterate(_down, **_looping())
+        return None, hops.iterate(_down, **looping())
 
     def outer(hops: tr.DataStream) -> Any:
-        return None, hops.iterate(middle, **_looping())
+        return None, hops.iterate(middle, **looping())
 
-    return _windows(_burst(env, n).map(lambda i: (i, 1 + i % 3)).iterate(outer, **_looping()))
+    return _windows(_burst(env, n).map(lambda i: (i, 1 + i % 3)).iterate(outer, **looping()))
 
 
 def silent_guest(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
     """Windows behind a loop whose own input is over: the stream that entered it is what falls silent."""
     guests = _burst(env, n).map(lambda i: (i, 1 + i % 3))
     seeds = env.from_collection([(0, 1)]).assign_timestamps(lambda hop: hop[0], 0)
-    return _windows(seeds.iterate(lambda hops: _down(hops.union(guests.enter(hops.scope))), **_looping()))
+    return _windows(seeds.iterate(lambda hops: _down(hops.union(guests.enter(hops.scope))), **looping()))
 
 
 def _windows_of(numbers: list[int]) -> Records:
