@@ -322,12 +322,6 @@ def _multiplied(r: Any) -> Any:
     return [(number, i, 2) for i in range(MANY)] if left == 3 else [(number, part, left - 1)]
 
 
-# Event time through a loop.
-
-
-# The clock in a loop.
-
-
 # What functions say at the end.
 
 
