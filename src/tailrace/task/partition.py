@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import index
 from typing import Any, Protocol
 
 import numpy as np
 
+from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.keygroups import owners
 from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning, Rebalance, Rescale, Shuffle
 from tailrace.task.keys import FieldReader, KeyReader
 from tailrace.task.services import Services
 from tailrace.task.usercode import user_error
 
+Parts = Sequence[tuple[int, Rows | Columns]]
+"""Records by target."""
+
 
 class Partitioner(Protocol):
     """Splits a batch over `count` targets; the numbers are positions among the targets of this sender."""
 
-    def split(self, batch: Any) -> list[tuple[int, Any]]: ...
+    def split(self, batch: Rows | Columns) -> Parts: ...
 
 
 class ToOne:
     """The only target."""
 
-    def split(self, batch: Any) -> list[tuple[int, Any]]:
+    def split(self, batch: Rows | Columns) -> Parts:
         return [(0, batch)]
 
 
@@ -33,7 +38,7 @@ class ToAll:
     def __init__(self, count: int) -> None:
         self.count = count
 
-    def split(self, batch: Any) -> list[tuple[int, Any]]:
+    def split(self, batch: Rows | Columns) -> Parts:
         return [(target, batch) for target in range(self.count)]
 
 
@@ -45,12 +50,16 @@ class ByKey:
         self.count = count
         self.owners = owners(count, max_parallelism)
 
-    def split(self, batch: Any) -> list[tuple[int, Any]]:
+    def split(self, batch: Rows | Columns) -> Parts:
         groups = self.reader.groups(batch)
-        keyed = type(batch)(batch.data if batch.form == "columns" else batch.values, batch.times, groups)
+        keyed: Rows | Columns
+        if isinstance(batch, Columns):
+            keyed = Columns(batch.data, batch.times, groups)
+        else:
+            keyed = Rows(batch.values, batch.times, groups)
         if self.count == 1:
             return [(0, keyed)]
-        return keyed.partition(self.owners[groups], self.count)  # type: ignore[no-any-return]
+        return keyed.partition(self.owners[groups], self.count)
 
 
 class RoundRobin:
@@ -60,10 +69,10 @@ class RoundRobin:
         self.count = count
         self.next = first % count
 
-    def split(self, batch: Any) -> list[tuple[int, Any]]:
+    def split(self, batch: Rows | Columns) -> Parts:
         targets = (np.arange(len(batch)) + self.next) % self.count
         self.next = (self.next + len(batch)) % self.count
-        return batch.partition(targets, self.count)  # type: ignore[no-any-return]
+        return batch.partition(targets, self.count)
 
 
 class AtRandom:
@@ -73,9 +82,9 @@ class AtRandom:
         self.count = count
         self.random = random
 
-    def split(self, batch: Any) -> list[tuple[int, Any]]:
+    def split(self, batch: Rows | Columns) -> Parts:
         targets = np.array(self.random.choices(range(self.count), k=len(batch)), np.int64)
-        return batch.partition(targets, self.count)  # type: ignore[no-any-return]
+        return batch.partition(targets, self.count)
 
 
 class ByFunction:
@@ -85,7 +94,7 @@ class ByFunction:
         self.reader = FieldReader(fn, who, subtask)
         self.count = count
 
-    def split(self, batch: Any) -> list[tuple[int, Any]]:
+    def split(self, batch: Rows | Columns) -> Parts:
         rows = batch.to_rows()
         targets = []
         for value, chosen in zip(rows.values, self.reader.values(rows), strict=True):
@@ -94,7 +103,7 @@ class ByFunction:
             except TypeError as error:
                 what = f"partition_by must return whole numbers, not {chosen!r}"
                 raise user_error(error, self.reader.who, self.reader.subtask, value, what=what) from error
-        return batch.partition(np.array(targets, np.int64), self.count)  # type: ignore[no-any-return]
+        return batch.partition(np.array(targets, np.int64), self.count)
 
 
 def make_partitioner(kind: Partitioning, who: str, subtask: int, count: int, services: Services) -> Partitioner:
