@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.coordinator.checkpoints import HISTORY, Checkpoints, CheckpointSettings
 from tailrace.coordinator.marks import Marks
+from tailrace.elements.cuts import CutKind
 from tailrace.protocol.snapshot import Ack, OperatorAck, SubtaskAck, Transaction
 from tailrace.state.format import TableInfo
 from tailrace.state.manifest import Manifest, Prepared
@@ -27,7 +28,7 @@ class Books:
         self.slots = slots
 
     def trigger(self, now: int = 0, final: bool = False) -> int:
-        return self.books.trigger(now, final)
+        return self.books.trigger(now, CutKind.FINAL if final else CutKind.CHECKPOINT).number
 
     def ack(self, number: int, older: list[str] | None = None, prepared: tuple[bytes, ...] = ()) -> None:
         for slot in range(self.slots):

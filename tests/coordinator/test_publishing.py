@@ -9,6 +9,7 @@ from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.durability import Durability
 from tailrace.coordinator.origin import NOTHING, Origin
 from tailrace.coordinator.publishing import PART_BYTES, Publications
+from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import Publish, Published, Settled
 from tailrace.protocol.snapshot import Ack, Transaction
 from tailrace.state.format import Placed
@@ -77,7 +78,7 @@ class Store:
 
     def complete(self, *prepared: Transaction) -> Manifest:
         """A checkpoint, from its trigger to its commit."""
-        (told,) = self.books._trigger(0, False)
+        (told,) = self.books.trigger(0, CutKind.CHECKPOINT)
         number = told.message.checkpoint
         ack = Ack(number, f"1/chk-{number}/w0-1.state", 10, prepared=list(prepared))
         (commit,) = self.books.ack(0, ack, 0, running=True)

@@ -31,6 +31,7 @@ from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.origin import StartFrom
 from tailrace.coordinator.restarts import Fixed, Strategy
+from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.errors import CheckpointsRemoved
 from tailrace.protocol.deployment import (
     Deploy,
@@ -198,7 +199,7 @@ def test_a_checkpoint_from_its_trigger_to_its_publication() -> None:
     job.wait(9)
     assert job.actions() == []
     job.wait(1)
-    assert job.sent() == [(0, Trigger(1)), (1, Trigger(1))]
+    assert job.sent() == [(0, Trigger(CutRequest(1))), (1, Trigger(CutRequest(1)))]
     job.ack(1, 1, b"b")
     assert job.actions() == []
     job.ack(0, 1, b"a")
@@ -540,7 +541,7 @@ def test_who_asked_is_told_and_two_who_ask_at_once_share_one() -> None:
     assert [a.waiting for a in actions if isinstance(a, CheckpointEnded)] == [("one",)]
     assert [type(a.message) for a in actions if isinstance(a, Send)].count(Complete) == 2
     job.machine.tick(job.now)
-    assert [m for _, m in job.sent(Trigger)] == [Trigger(2), Trigger(2)]
+    assert [m for _, m in job.sent(Trigger)] == [Trigger(CutRequest(2)), Trigger(CutRequest(2))]
 
 
 def test_a_job_without_checkpoints_refuses() -> None:
@@ -751,7 +752,9 @@ def test_what_was_under_way_is_over_and_who_waits_is_told() -> None:
     job.all_say(Deployed())
     job.says(0, Published(0))
     job.machine.tick(job.now)
-    assert [m for _, m in job.sent(Trigger)] == 2 * [Trigger(number + 1)], "and who asked too late gets the next one"
+    assert [m for _, m in job.sent(Trigger)] == 2 * [Trigger(CutRequest(number + 1))], (
+        "and who asked too late gets the next one"
+    )
 
 
 # Lost workers.
@@ -1075,7 +1078,7 @@ def finished(job: Job) -> int:
     """All subtasks end, and the final checkpoint begins: its number."""
     job.all_say(SubtasksFinished([]))
     [(_, first), (_, second)] = job.sent(Trigger)
-    assert first == second == Trigger(first.checkpoint, final=True)
+    assert first == second == Trigger(CutRequest(first.checkpoint, CutKind.FINAL))
     return int(first.checkpoint)
 
 
@@ -1123,9 +1126,9 @@ def test_a_last_checkpoint_that_is_aborted_is_taken_again() -> None:
     job = Job(timeout=20 * SECOND).run()
     number = finished(job)
     job.wait(20)
-    assert [m for _, m in job.sent(Trigger)] == 2 * [Trigger(number + 1, True)]
+    assert [m for _, m in job.sent(Trigger)] == 2 * [Trigger(CutRequest(number + 1, CutKind.FINAL))]
     job.says(1, Declined(number + 1, "full"))
-    assert [m for _, m in job.sent(Trigger)] == 2 * [Trigger(number + 2, True)]
+    assert [m for _, m in job.sent(Trigger)] == 2 * [Trigger(CutRequest(number + 2, CutKind.FINAL))]
 
 
 def test_one_that_was_under_way_when_all_had_finished_comes_before_the_last() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.convert import row_type
+from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.frames import (
     COLUMNS,
     ROWS,
@@ -54,8 +55,13 @@ GOLDEN = {
         "54524652 01 05 0000 09000000 0300 0100 0200 0400 6400000000000000 00000000 0000000000000000",
     ),
     "barrier": (
-        encode_marker(CHANNEL, 9, 4, 100, Barrier(1 << 33)),
+        encode_marker(CHANNEL, 9, 4, 100, Barrier(CutRequest(1 << 33))),
         "54524652 01 07 0000 09000000 0300 0100 0200 0400 6400000000000000 00000000 0000000002000000",
+    ),
+    "barrier of a stop with a savepoint": (
+        encode_marker(CHANNEL, 9, 4, 100, Barrier(CutRequest(5, CutKind.SAVEPOINT, hold=True))),
+        "54524652 01 07 0100 09000000 0300 0100 0200 0400 6400000000000000 00000000 0500000000000000"
+        "0500 0000 02000000 0201",
     ),
     "grant": (
         encode_grant(CHANNEL, 9, 4, 1 << 33),
@@ -78,6 +84,23 @@ GOLDEN = {
 def test_the_bytes_of_a_frame_are_frozen(name: str) -> None:
     made, golden = GOLDEN[name]
     assert made.hex() == "".join(golden.split())
+
+
+@pytest.mark.parametrize("hold", [False, True])
+@pytest.mark.parametrize("kind", CutKind)
+def test_a_barrier_carries_the_whole_request(kind: CutKind, hold: bool) -> None:
+    """It may be there before the coordinator's `Trigger` is."""
+    barrier = Barrier(CutRequest(7, kind, hold))
+    assert decode(encode_marker(CHANNEL, 9, 4, 100, barrier)).marker() == barrier
+
+
+@pytest.mark.parametrize("said", [b"", bytes(1), bytes((9, 0)), bytes(3)])
+def test_a_barrier_of_an_unknown_kind_is_refused(said: bytes) -> None:
+    usual = bytearray(encode_marker(CHANNEL, 9, 4, 100, Barrier(CutRequest(7, CutKind.FINAL))))
+    section = len(usual) - 2
+    usual[section - 4 : section] = len(said).to_bytes(4, "little")
+    with pytest.raises(ProtocolViolation, match="barrier"):
+        decode(bytes(usual[:section]) + said).marker()
 
 
 def test_rows_come_back_as_they_went() -> None:

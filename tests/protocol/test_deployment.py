@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.deployment import (
     AFTER,
@@ -68,7 +69,7 @@ SAID: list[Any] = [
     Settled(4, True),
     Leave("the job has finished"),
     PeerHello(1, 2, 3, "job"),
-    Trigger(5, True),
+    Trigger(CutRequest(5, CutKind.FINAL)),
     Ack(
         5,
         "1/chk-5/w0-1.state",

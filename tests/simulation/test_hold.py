@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.elements.cuts import CutKind
 from tailrace.protocol.snapshot import Abort
 from tailrace.storage.reading import load_index
 from tailrace.task.events import CoordinatorSaid
@@ -44,7 +45,7 @@ def test_a_held_loop_stands_still_and_its_checkpoint_has_what_was_on_its_way(pro
         for _ in range(40):
             world.turn()
         coordinator = world.coordinator
-        coordinator._do(coordinator.durability._trigger(world.now, final=False, hold=True), world.now)
+        coordinator._do(coordinator.durability.trigger(world.now, CutKind.CHECKPOINT, hold=True), world.now)
         world.coordinate(world.driver)
         assert world.run_until("Complete")
         while not all(held(world)):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.elements.cuts import CutRequest
 from tailrace.errors import ConfigError, IncompatibleState, UserCodeError
 from tailrace.state import layers
 from tailrace.state.layers import LayeredBackend
@@ -164,7 +165,7 @@ def test_a_thousand_aborts_leave_memory_as_it_was(make: Make, small: None) -> No
     backend = filled(make, files, 3_000)
     for number in range(2, 1_002):
         backend.tables["t"][number % 50] = [number]
-        backend.freeze(number)
+        backend.freeze(CutRequest(number))
         while number % 2 and not backend.encode(100)[1]:
             pass
         backend.abort(number)
@@ -191,7 +192,7 @@ def test_keys_that_come_and_go_while_every_checkpoint_fails_do_not_pile_up(make:
         for key in range(number * 20, number * 20 + 20):
             table[key] = key
             table.pop(key - 40)
-        backend.freeze(number)
+        backend.freeze(CutRequest(number))
         while not backend.encode(1_000)[1]:
             pass
         backend.abort(number)
@@ -210,7 +211,7 @@ def test_encoding_goes_in_portions(make: Make) -> None:
     backend = make()
     for key in range(2_000):
         backend.table("t")[key] = key
-    backend.freeze(1)
+    backend.freeze(CutRequest(1))
     calls = 1
     while not backend.encode(50)[1]:
         calls += 1
@@ -224,7 +225,7 @@ def test_encoding_goes_in_portions(make: Make) -> None:
 def test_a_value_that_cannot_be_encoded_is_told_with_its_key(make: Make) -> None:
     backend = make(subtask=3)
     backend.table("handles")["the key"] = lambda: None
-    backend.freeze(1)
+    backend.freeze(CutRequest(1))
     with pytest.raises(
         UserCodeError, match=r"'op', subtask 3: the value of state 'handles' for key 'the key' cannot be"
     ) as e:
@@ -282,7 +283,7 @@ def test_an_error_behind_the_cut_is_not_the_readers(make: Make) -> None:
     backend = make()
     table = backend.table("t")
     table["k"] = [lambda: None]
-    backend.freeze(1)
+    backend.freeze(CutRequest(1))
     assert len(table["k"]) == 1
     with pytest.raises(UserCodeError, match="cannot be saved"):
         Files().encode(backend, Snapshot(1), 1_000)

@@ -12,6 +12,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.keygroups import group_range
 from tailrace.elements.keys import key_group
 from tailrace.elements.plainkeys import NAN
@@ -167,7 +168,7 @@ def test_an_operator_goes_on_while_its_checkpoints_fail_and_succeed() -> None:
             if number:
                 (backend.confirm if i % 3 else backend.abort)(number)
             number += 1
-            backend.freeze(number)
+            backend.freeze(CutRequest(number))
         elif not i % 11:
             backend.abort(number)
     assert number > 5

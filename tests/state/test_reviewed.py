@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.keys import key_group
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.state import layers
@@ -52,7 +53,7 @@ class Job:
         return made
 
     def freeze(self, number: int) -> None:
-        self.backend.freeze(number)
+        self.backend.freeze(CutRequest(number))
         self.going = number, {}
 
     def encode(self, limit: int) -> bool:
@@ -227,7 +228,7 @@ def test_what_is_in_a_frozen_set_may_be_changed_in_place() -> None:
     it was not in the next."""
     backend, files = MemoryBackend(uid="u"), Files()
     backend.table("t")["k"] = frozenset([Mutable()])
-    backend.freeze(1)
+    backend.freeze(CutRequest(1))
     next(iter(backend.tables["t"]["k"])).seen = 1
     made = Snapshot(1)
     while not files.encode(backend, made, 10):
@@ -250,7 +251,7 @@ def test_what_could_not_be_restored_is_no_checkpoint(kind: str, type_: Any, valu
     """msgspec checks types when it decodes: a checkpoint was complete, and the restore refused it."""
     backend = MemoryBackend(uid="u", operator="op")
     backend.table("t", kind=kind, type=type_, encoding="msgspec")["k"] = value
-    backend.freeze(1)
+    backend.freeze(CutRequest(1))
     with pytest.raises(UserCodeError, match="state 't' for key 'k' cannot be saved"):
         backend.encode(10)
 

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
+from tailrace.elements.cuts import CutRequest
 from tailrace.errors import UserCodeError
 from tailrace.state.codecs import codec_for
 from tailrace.state.memory import MemoryBackend
@@ -197,7 +198,7 @@ def test_the_error_names_operator_subtask_state_and_key(where: str, tmp_path: Pa
         for key in ("k", "l"):
             table[key] = {"last": (1, 1)}
         backend.relieve()
-        backend.freeze(1)
+        backend.freeze(CutRequest(1))
         backend.encode(100)
     text = str(caught.value)
     assert "state 'seen' for key 'k' cannot be saved" in text and "'op'" in text

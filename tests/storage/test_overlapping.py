@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.keygroups import group_range
 from tailrace.elements.keys import key_group
 from tailrace.protocol.snapshot import Abort, Ack, Complete
@@ -97,7 +98,7 @@ class Worker:
             return
         number = self.newest = due[0]
         self.cuts[number] = deepcopy(self.model)
-        self.backend.freeze(number)
+        self.backend.freeze(CutRequest(number))
         name = f"{self.job.incarnation}/chk-{number}/w{self.slot}-{self.job.incarnation}.state"
         builder = FileBuilder(name, Index("job", self.job.incarnation, number, self.slot, self.job.groups))
         self.going = number, builder, OperatorPart("op", "op", self.slot, 2, tables=self.backend.tables_info())
@@ -172,7 +173,7 @@ class Job:
                     worker.write(chance)
             case 1:
                 if len(self.books.pending) < self.books.settings.max_concurrent:
-                    self.books.trigger(0, False)
+                    self.books.trigger(0)
             case 2:
                 worker.cut()
             case 3:

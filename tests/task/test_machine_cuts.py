@@ -10,6 +10,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.elements.batches import Rows
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import BARRIER, END, ROWS, WATERMARK, ChannelId, decode
 from tailrace.elements.markers import Barrier, EndOfInput, Watermark
 from tailrace.elements.timestamps import MIN_TIME
@@ -66,7 +67,7 @@ class One:
         return self
 
     def barrier(self, channel: int, number: int) -> One:
-        return self.mark(channel, Barrier(number))
+        return self.mark(channel, Barrier(CutRequest(number)))
 
     def step(self, budget: int = 100) -> Idle | None:
         idle = self.task.step(self.now, budget)
@@ -240,7 +241,7 @@ def test_an_ended_channel_does_not_hold_a_cut_up() -> None:
 
 def test_a_trigger_alone_cuts_nothing_while_inputs_are_alive() -> None:
     one = One(summed)
-    one.task.trigger(1)
+    one.task.trigger(CutRequest(1))
     one.run()
     assert one.task.snapshot is None
     one.mark(0, EndOfInput()).mark(1, EndOfInput())
@@ -260,7 +261,7 @@ def test_the_barrier_goes_behind_what_was_gathered_on_every_channel() -> None:
     sent = one.sent()
     for target in (0, 1):
         mine = [what for to, what in sent if to == target]
-        at = mine.index(Barrier(1))
+        at = mine.index(Barrier(CutRequest(1)))
         before = [value for batch in mine[:at] for value in batch]
         after = [value for batch in mine[at + 1 :] for value in batch]
         assert (len(before), len(after)) == (1, 1) and before[0] < 3 <= after[0]
@@ -270,11 +271,11 @@ def test_a_source_cuts_when_it_is_triggered_behind_what_it_has_read() -> None:
     one = One(passed_on, vertex=0)
     while not one.task.records_in:
         assert one.step(budget=3) is None
-    one.task.trigger(1)
+    one.task.trigger(CutRequest(1))
     assert one.step() is None
     one.task.flush()
     sent = one.sent()
-    assert [what for _, what in sent][-2:] == [Barrier(1), Barrier(1)]
+    assert [what for _, what in sent][-2:] == [Barrier(CutRequest(1)), Barrier(CutRequest(1))]
     assert sorted(v for _, what in sent if isinstance(what, list) for v in what) == [0, 2, 4]
     assert one.task.snapshot is not None and one.task.cuts == 1
 
@@ -298,13 +299,13 @@ def test_without_credit_the_cut_is_made_and_its_barrier_stays_in_order() -> None
     sent = before + one.sent()
     for target in (0, 1):
         mine = [what for to, what in sent if to == target]
-        assert mine[-1] == Barrier(1)
+        assert mine[-1] == Barrier(CutRequest(1))
     assert sum(len(what) for _, what in sent if isinstance(what, list)) == 8
 
 
 def test_a_cut_that_is_due_is_made_though_what_was_emitted_waits_for_credit() -> None:
     one = One(passed_on, vertex=0, window=64)
-    one.task.trigger(1)
+    one.task.trigger(CutRequest(1))
     one.step()
     one.encode()
     large = [bytes(100)]
@@ -313,11 +314,13 @@ def test_a_cut_that_is_due_is_made_though_what_was_emitted_waits_for_credit() ->
             one.task.outbox.emit(output, Rows(large * 2))
             one.task.flush()
     assert one.task.outbox.blocked
-    one.task.trigger(2)
+    one.task.trigger(CutRequest(2))
     assert one.step() is None and one.task.snapshot is not None and one.task.snapshot.checkpoint == 2
     for channel in one.task.outbox.channels.values():
         assert (
-            not channel.queue or channel.queue[-1][1] in (Barrier(2),) or decode(channel.queue[-1][1]).kind == BARRIER
+            not channel.queue
+            or channel.queue[-1][1] in (Barrier(CutRequest(2)),)
+            or decode(channel.queue[-1][1]).kind == BARRIER
         )
 
 
@@ -469,7 +472,7 @@ def ended() -> One:
 
 def test_a_finished_task_cuts_when_it_is_triggered_and_has_nothing_to_send() -> None:
     one = ended()
-    one.task.trigger(1)
+    one.task.trigger(CutRequest(1))
     one.run(encode=True)
     assert one.taken.checkpoint == 1 and one.sent() == []
     assert all(part.finished for part in one.taken.parts)
@@ -479,11 +482,11 @@ def test_a_cut_before_the_end_was_said_goes_before_it() -> None:
     one = One(passed_on).mark(0, EndOfInput()).mark(1, EndOfInput())
     one.step()
     one.step()
-    one.task.trigger(1)
+    one.task.trigger(CutRequest(1))
     one.run(encode=True)
     sent = one.sent()
     for target in (0, 1):
-        assert [what for to, what in sent if to == target] == [Barrier(1), EndOfInput()]
+        assert [what for to, what in sent if to == target] == [Barrier(CutRequest(1)), EndOfInput()]
     assert not all(part.finished for part in one.taken.parts)
 
 
@@ -529,10 +532,10 @@ def test_a_sink_prepares_at_each_cut_and_for_the_last_time_at_the_end() -> None:
     one.task.confirm(3)
     one.arrive(0, 4).mark(0, EndOfInput()).mark(1, EndOfInput())
     assert one.run() == Idle(Reason.FINISHED)
-    one.task.trigger(4)
+    one.task.trigger(CutRequest(4))
     assert prepared() == [b"\4"]
     one.task.confirm(4)
-    one.task.trigger(5)
+    one.task.trigger(CutRequest(5))
     assert prepared() == []
     assert one.task.prepared() == [], "that is for jobs without checkpoints"
 

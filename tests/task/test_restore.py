@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.elements.cuts import CutRequest
 from tailrace.protocol.deployment import Deploy, Deployed, Failed, OperatorEvent, Peer, Published, Start, Welcome
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Trigger
@@ -147,7 +148,7 @@ class Crew:
         """A whole checkpoint, committed and confirmed."""
         self.number += 1
         for worker in self.workers:
-            worker.handle(CoordinatorSaid(Trigger(self.number)))
+            worker.handle(CoordinatorSaid(Trigger(CutRequest(self.number))))
         while len(self.acks.get(self.number, [])) < len(self.workers):
             self.run(20)
         manifest = self.manifest(self.number)
@@ -334,7 +335,7 @@ def test_an_aborted_checkpoint_leaves_no_file_and_its_changes_go_with_the_next()
     crew = Crew(counted, 2).deploy()
     crew.run(20)
     for worker in crew.workers:
-        worker.handle(CoordinatorSaid(Trigger(1)))
+        worker.handle(CoordinatorSaid(Trigger(CutRequest(1))))
     crew.run(3)
     for worker in crew.workers:
         worker.handle(CoordinatorSaid(Abort(1)))
@@ -353,7 +354,7 @@ def test_what_is_written_under_way_when_the_job_starts_anew_is_dropped() -> None
     crew = Crew(counted, 2).deploy()
     crew.run(10)
     for worker in crew.workers:
-        worker.handle(CoordinatorSaid(Trigger(1)))
+        worker.handle(CoordinatorSaid(Trigger(CutRequest(1))))
     crew.carry()
     crew.run(2)
     crew.reset(1)

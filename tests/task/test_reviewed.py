@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.elements.cuts import CutRequest
 from tailrace.protocol.deployment import Deploy, Peer, Start, Welcome
 from tailrace.protocol.recovery import Reset
 from tailrace.protocol.snapshot import Trigger
@@ -56,7 +57,7 @@ def test_state_goes_at_once_when_the_job_starts_anew(encoding: bool) -> None:
     machine.handle(CoordinatorSaid(Start()))
     _steps(machine)
     if encoding:
-        machine.handle(CoordinatorSaid(Trigger(1)))
+        machine.handle(CoordinatorSaid(Trigger(CutRequest(1))))
         _steps(machine)
         machine.handle(Encode(0, 1))
         assert machine.encoding

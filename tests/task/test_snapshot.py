@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelName
 from tailrace.errors import InternalError
 from tailrace.protocol.snapshot import Ack
@@ -139,7 +140,7 @@ class Held:
 
     def run(self, number: int | None = None, *, encode: bool = True) -> None:
         if number is not None:
-            self.slice.trigger(number)
+            self.slice.trigger(CutRequest(number))
         for _ in range(60):
             for task in self.slice.tasks:
                 self.slice.step(task, 7, 100)
@@ -161,7 +162,7 @@ def test_a_snapshot_holds_every_operator_where_it_stood() -> None:
     held = Held()
     held.run()
     [task] = [task for task in held.slice.tasks if task.chain.operators[0].ctx.uid == "counted"]
-    snapshot = TaskSnapshot(5, task.chain, 40, 100)
+    snapshot = TaskSnapshot(CutRequest(5), task.chain, 40, 100)
     assert [part.uid for part in snapshot.parts] == ["counted", "out"]
     assert [part.finished for part in snapshot.parts] == [True, True]
     assert all(read_meta(part.meta).data is None for part in snapshot.parts if part.meta is not None)
@@ -222,7 +223,7 @@ def test_until_it_is_confirmed_nothing_builds_on_it() -> None:
 
 def test_a_file_that_not_every_task_is_in_is_not_sealed() -> None:
     held = Held()
-    held.slice.tasks[-1].trigger(1)
+    held.slice.tasks[-1].trigger(CutRequest(1))
     held.slice.step(held.slice.tasks[-1], 7, 100)
     held.actions += held.checkpoints.collect(held.slice.tasks[-1], 9)
     assert held.actions == [], "and little is not worth a word yet"
@@ -232,7 +233,7 @@ def test_a_file_that_not_every_task_is_in_is_not_sealed() -> None:
 def test_dropping_one_or_all_of_them_says_which_files_go() -> None:
     held = Held()
     for task in held.slice.tasks:
-        task.trigger(1)
+        task.trigger(CutRequest(1))
     held.slice.step(held.slice.tasks[-1], 7, 100)
     held.checkpoints.collect(held.slice.tasks[-1], 9)
     assert held.checkpoints.abort(2) == [DropState(2, "1/chk-2/w0-3.state")], "it may have been written already"

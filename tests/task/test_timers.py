@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.plainkeys import NAN, plain_key
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.state.memory import MemoryBackend
@@ -415,7 +416,7 @@ def test_timers_are_the_same_with_checkpoints_under_way(acts: list[tuple[int, in
         elif act == 0:
             (backend.confirm if n % 2 else backend.abort)(number)
             number, going = number + 1, True
-            backend.freeze(number)
+            backend.freeze(CutRequest(number))
         else:
             for timers in (busy, plain):
                 (timers.set if act > 1 else timers.delete)(n % 3, n)

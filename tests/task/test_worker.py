@@ -9,6 +9,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.elements.batches import Rows
+from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.frames import ChannelId, encode_batch, encode_grant, encode_marker
 from tailrace.elements.markers import Barrier, EndOfInput
 from tailrace.errors import ProtocolViolation
@@ -412,7 +413,7 @@ def encoded(d: Driven) -> list[Any]:
 
 def test_a_checkpoint_of_a_worker_from_its_trigger_to_its_ack() -> None:
     d = Driven(counted, checkpointing=True).start()
-    d.machine.handle(CoordinatorSaid(Trigger(1)))
+    d.machine.handle(CoordinatorSaid(Trigger(CutRequest(1))))
     d.steps()
     d.machine.handle(FreezeTook(d.machine.tasks()[-1].id.vertex, 33))
     [write] = [action for action in encoded(d) if isinstance(action, WriteState)]
@@ -433,7 +434,7 @@ def test_a_file_is_written_in_pieces_and_sealed_when_every_task_is_in_it(monkeyp
     d = Driven(counted, checkpointing=True).start()
     d.steps()
     d.actions()
-    d.machine.handle(CoordinatorSaid(Trigger(1)))
+    d.machine.handle(CoordinatorSaid(Trigger(CutRequest(1))))
     d.steps()
     writes = [action for action in encoded(d) if isinstance(action, WriteState)]
     assert len(writes) > 1 and [write.last for write in writes] == [False] * (len(writes) - 1) + [True]
@@ -445,7 +446,7 @@ def test_with_checkpoints_tasks_that_have_finished_live_on_for_those_to_come() -
     d.steps()
     assert d.said() == [SubtasksFinished([])]
     assert d.machine.phase is Phase.FINISHED and d.machine.stepping
-    d.machine.handle(CoordinatorSaid(Trigger(1, final=True)))
+    d.machine.handle(CoordinatorSaid(Trigger(CutRequest(1, CutKind.FINAL))))
     d.steps()
     assert [type(action) for action in encoded(d)] == [WriteState]
     d.machine.handle(CoordinatorSaid(Complete(1)))
@@ -455,7 +456,7 @@ def test_with_checkpoints_tasks_that_have_finished_live_on_for_those_to_come() -
 
 def test_a_file_that_cannot_be_written_declines_the_checkpoint_and_the_job_goes_on() -> None:
     d = Driven(counted, checkpointing=True).start()
-    d.machine.handle(CoordinatorSaid(Trigger(1)))
+    d.machine.handle(CoordinatorSaid(Trigger(CutRequest(1))))
     d.steps()
     encoded(d)
     d.machine.handle(StateNotWritten(1, "the disk is full"))
@@ -472,17 +473,17 @@ def test_an_abort_while_it_is_encoded_or_written_forgets_it() -> None:
     d = Driven(counted, checkpointing=True).start()
     d.steps()
     d.actions()
-    d.machine.handle(CoordinatorSaid(Trigger(1)))
+    d.machine.handle(CoordinatorSaid(Trigger(CutRequest(1))))
     d.machine.handle(CoordinatorSaid(Abort(1)))
     assert d.actions() == [DropState(1, "1/chk-1/w0-1.state")]
     d.steps()
     assert not d.machine.encoding and d.actions() == []
-    d.machine.handle(CoordinatorSaid(Trigger(2)))
+    d.machine.handle(CoordinatorSaid(Trigger(CutRequest(2))))
     d.steps()
     d.machine.handle(CoordinatorSaid(Abort(2)))
     assert not d.machine.encoding
     encoded(d)
-    d.machine.handle(CoordinatorSaid(Trigger(3)))
+    d.machine.handle(CoordinatorSaid(Trigger(CutRequest(3))))
     d.steps()
     assert [action.checkpoint for action in encoded(d) if isinstance(action, WriteState)] == [3]
 
@@ -490,15 +491,15 @@ def test_an_abort_while_it_is_encoded_or_written_forgets_it() -> None:
 def test_one_that_a_later_one_overtook_is_declined_with_its_task() -> None:
     d = Driven(shuffled, parallelism=2, checkpointing=True).start()
     channel = ChannelId(0, 1, 0)
-    d.machine.handle(CoordinatorSaid(Trigger(1)))
+    d.machine.handle(CoordinatorSaid(Trigger(CutRequest(1))))
     d.steps()
-    d.machine.handle(FrameArrived(encode_marker(channel, 1, 0, 0, Barrier(2)), 1))
+    d.machine.handle(FrameArrived(encode_marker(channel, 1, 0, 0, Barrier(CutRequest(2))), 1))
     d.steps()
     [declined] = [message for message in d.said() if isinstance(message, Declined)]
     assert declined == Declined(1, "v1[0]: a later checkpoint overtook it")
 
 
-@pytest.mark.parametrize("message", [Trigger(1), Abort(1), Complete(1)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("message", [Trigger(CutRequest(1)), Abort(1), Complete(1)], ids=lambda m: type(m).__name__)
 def test_without_checkpoints_or_before_it_has_its_part_a_worker_passes_over_them(message: Any) -> None:
     joined = Driven(simple)
     joined.machine.handle(CoordinatorSaid(Welcome(1)))
@@ -522,7 +523,7 @@ def test_state_that_cannot_be_encoded_is_a_fault_of_the_program() -> None:
     d = Driven(program, checkpointing=True).start()
     d.steps()
     d.actions()
-    d.machine.handle(CoordinatorSaid(Trigger(1)))
+    d.machine.handle(CoordinatorSaid(Trigger(CutRequest(1))))
     d.steps()
     [failed] = [action.message for action in encoded(d) if isinstance(action, ToCoordinator)]
     assert (failed.kind, failed.operator) == ("program", "keeps")
@@ -547,7 +548,7 @@ def in_phase(phase: str) -> Driven:
     if phase == "finished":
         d.steps()
     if phase == "writing":
-        d.machine.handle(CoordinatorSaid(Trigger(1)))
+        d.machine.handle(CoordinatorSaid(Trigger(CutRequest(1))))
         d.machine.handle(Step(d.machine.tasks()[-1].id.vertex, 0, 100))
     return d
 
@@ -568,7 +569,7 @@ def test_a_worker_may_be_told_to_start_anew_at_any_time(phase: str) -> None:
     d.machine.handle(FrameArrived(b"nonsense", 1))
     d.machine.handle(PeerLost(1, "closed"))
     d.machine.handle(ReportDue({}, 0, {}))
-    for message in (Trigger(1), Complete(1), Abort(1)):
+    for message in (Trigger(CutRequest(1)), Complete(1), Abort(1)):
         d.machine.handle(CoordinatorSaid(message))
     assert d.actions() == []
     d.machine.handle(CoordinatorSaid(Deploy(b"", d.peers, 2, 1)))

@@ -9,6 +9,7 @@ from typing import Any
 
 from tailrace.coordinator.actions import CheckpointEnded, Commit, Delete
 from tailrace.coordinator.stats import CheckpointStats, parts_of
+from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.format import Placed
 from tailrace.state.manifest import (
@@ -57,7 +58,8 @@ class PendingCheckpoint:
     """By the coordinator's clock."""
     timestamp: int
     """Microseconds since 1970."""
-    final: bool
+    cut: CutRequest
+    """What its workers were asked for."""
     waiting: list[Any]
     """Who asked for it, as the driver knows them."""
     base: set[str]
@@ -67,6 +69,11 @@ class PendingCheckpoint:
     fresh: list[Prepared] = field(default_factory=list)
     """Of what is prepared in its manifest, what no earlier manifest has. What sinks prepared for a checkpoint that is
     complete is in that one's, and is told to be published with it."""
+
+    @property
+    def final(self) -> bool:
+        """Whether it is the last one of the job."""
+        return self.cut.kind is CutKind.FINAL
 
     def needs(self) -> set[str]:
         """Files that it may refer to, or does refer to: a worker that had not yet heard of a newer complete checkpoint has
@@ -192,16 +199,17 @@ class Checkpoints:
         """Whether the last checkpoint of the job is under way."""
         return any(pending.final for pending in self.pending.values())
 
-    def trigger(self, now: int, final: bool) -> int:
-        """A checkpoint begins."""
+    def trigger(self, now: int, kind: CutKind = CutKind.CHECKPOINT, hold: bool = False) -> CutRequest:
+        """A checkpoint begins: what its workers are asked for."""
         number = self.next_id
         self.next_id += 1
+        cut = CutRequest(number, kind, hold)
         base = set(self._kept[-1].names) if self._kept else set()
-        self.pending[number] = PendingCheckpoint(number, now, now + self.clock_offset, final, self.requests, base)
+        self.pending[number] = PendingCheckpoint(number, now, now + self.clock_offset, cut, self.requests, base)
         self.requests = []
         if self.settings.interval is not None:
             self._next_at = now + self.settings.interval
-        return number
+        return cut
 
     def ack(self, slot: int, ack: Ack) -> bool:
         """A worker has acked. True when it was the last one that was awaited."""

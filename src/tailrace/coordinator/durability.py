@@ -16,6 +16,7 @@ from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.origin import Origin
 from tailrace.coordinator.output import Output
+from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import FailureKind
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Trigger
 from tailrace.state.manifest import Manifest
@@ -115,16 +116,17 @@ class Durability:
         """Time has gone by, or somebody has asked: a checkpoint may have to be triggered. `final`: all inputs have ended."""
         if self.checkpoints is None or not self.checkpoints.trigger_due(now):
             return []
-        return self._trigger(now, final)
+        return self.trigger(now, CutKind.FINAL if final else CutKind.CHECKPOINT)
 
     def last(self, now: int) -> Decisions:
         """All inputs have ended: the last checkpoint is triggered, where it is not under way."""
         assert self.checkpoints is not None
-        return [] if self.checkpoints.final_pending else self._trigger(now, True)
+        return [] if self.checkpoints.final_pending else self.trigger(now, CutKind.FINAL)
 
-    def _trigger(self, now: int, final: bool, hold: bool = False) -> Decisions:
+    def trigger(self, now: int, kind: CutKind, hold: bool = False) -> Decisions:
+        """A checkpoint begins: all workers are asked for the cut."""
         assert self.checkpoints is not None
-        return [Tell(Trigger(self.checkpoints.trigger(now, final), final, hold))]
+        return [Tell(Trigger(self.checkpoints.trigger(now, kind, hold)))]
 
     def ack(self, slot: int, ack: Ack, now: int, running: bool) -> Decisions:
         """A worker has made its part durable."""
@@ -144,7 +146,7 @@ class Durability:
         if aborted.too_many:
             what = f"checkpoint {number} failed, as did those before it: {reason}"
             return [*decided, Cause(what, FailureKind.CHECKPOINT)]
-        return [*decided, *self._trigger(now, True)] if aborted.final and running else decided
+        return [*decided, *self.trigger(now, CutKind.FINAL)] if aborted.final and running else decided
 
     def late(self, now: int) -> list[tuple[int, str]]:
         """Checkpoints that took too long, and what is said of them."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.convert import row_type
+from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Rest, RoundEnd, Watermark, WaveMark
 from tailrace.errors import ProtocolViolation
 
@@ -28,8 +29,8 @@ _MAGIC = b"TRFR"
 _HEADER = struct.Struct("<4sBBHIHHHHQIq")
 _SECTION = struct.Struct("<HHI")
 
-ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, WAVE, REST, ROUND_END, HOLD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
-_VALUES, _TIMES, _GROUPS, _ROW_NAMES = 1, 2, 3, 4
+ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, WAVE, REST, ROUND_END = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT = 1, 2, 3, 4, 5
 _SKIPPABLE = 1
 
 
@@ -99,9 +100,7 @@ class Frame:
         if self.kind == END:
             return EndOfInput()
         if self.kind == BARRIER:
-            return Barrier(self.number)
-        if self.kind == HOLD:
-            return Barrier(self.number, hold=True)
+            return Barrier(self._cut())
         if self.kind == WAVE:
             return WaveMark(self.number)
         if self.kind == REST:
@@ -109,6 +108,16 @@ class Frame:
         if self.kind == ROUND_END:
             return RoundEnd(self.number)
         raise ProtocolViolation(f"channel {self.channel}: frame kind {self.kind} is no marker")
+
+    def _cut(self) -> CutRequest:
+        data = self.sections.get(_CUT)
+        if data is None:
+            return CutRequest(self.number)
+        try:
+            kind, hold = data
+            return CutRequest(self.number, CutKind(kind), bool(hold))
+        except ValueError as error:
+            raise ProtocolViolation(f"channel {self.channel}: a barrier that cannot be read: {error}") from error
 
     def _section(self, ident: int) -> memoryview:
         try:
@@ -159,7 +168,10 @@ def encode_marker(channel: ChannelId, incarnation: int, attempt: int, seq: int, 
     if isinstance(marker, Watermark):
         return _frame(WATERMARK, channel, incarnation, attempt, seq, 0, marker.time, [])
     if isinstance(marker, Barrier):
-        return _frame(HOLD if marker.hold else BARRIER, channel, incarnation, attempt, seq, 0, marker.checkpoint, [])
+        cut = marker.cut
+        usual = cut == CutRequest(cut.number)
+        sections: list[tuple[int, bytes | memoryview]] = [] if usual else [(_CUT, bytes((cut.kind, cut.hold)))]
+        return _frame(BARRIER, channel, incarnation, attempt, seq, 0, cut.number, sections)
     if isinstance(marker, WaveMark):
         return _frame(WAVE, channel, incarnation, attempt, seq, 0, marker.wave, [])
     if isinstance(marker, Rest):
@@ -185,7 +197,7 @@ def decode(data: bytes) -> Frame:
         raise ProtocolViolation(f"no frame: starts with {magic!r}")
     if version != VERSION:
         raise ProtocolViolation(f"a frame of version {version}; this side reads version {VERSION}")
-    if not ROWS <= kind <= HOLD:
+    if not ROWS <= kind <= ROUND_END:
         raise ProtocolViolation(f"a frame of unknown kind {kind}")
     found = _find_sections(data, sections)
     channel = ChannelId(edge, source, target)
@@ -202,7 +214,7 @@ def _find_sections(data: bytes, count: int) -> dict[int, memoryview]:
         at += _SECTION.size
         if at + length > len(view):
             raise ProtocolViolation(f"section {ident} of a frame is cut short")
-        if ident in (_VALUES, _TIMES, _GROUPS, _ROW_NAMES):
+        if ident in (_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT):
             found[ident] = view[at : at + length]
         elif not flags & _SKIPPABLE:
             raise ProtocolViolation(f"a frame has section {ident}, which this side does not know and must not skip")

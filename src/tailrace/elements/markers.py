@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tailrace.elements.cuts import CutRequest
+
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
@@ -25,11 +27,14 @@ class EndOfInput:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """The cut of checkpoint `checkpoint`: what came before it on this channel belongs to it, what comes after does not."""
+    """The cut of a checkpoint: what came before it on this channel belongs to it, what comes after does not."""
 
-    checkpoint: int
-    hold: bool = False
-    """Whether heads of loops let nothing go on behind it: the checkpoint is that of a stop."""
+    cut: CutRequest
+
+    @property
+    def checkpoint(self) -> int:
+        """The number of the checkpoint."""
+        return self.cut.number
 
 
 @dataclass(frozen=True, slots=True)

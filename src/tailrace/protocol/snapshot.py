@@ -1,7 +1,7 @@
 """Checkpoints: how coordinator and workers agree that one is complete.
 
     worker                          coordinator
-                              <-    Trigger(n)         to all workers; sources and tasks without live inputs cut
+                              <-    Trigger(cut)       to all workers; sources and tasks without live inputs cut
     (cut, freeze, encode, write)
     Ack(n, file, …)           ->                       all tasks of the worker are in one durable file
     Declined(n, reason)       ->                       or it cannot be
@@ -15,18 +15,20 @@ from __future__ import annotations
 
 import msgspec
 
+from tailrace.elements.cuts import CutRequest
 from tailrace.protocol.message import Message
 from tailrace.state.format import Placed, TableInfo
 
 
 class Trigger(Message, frozen=True):
-    """Take checkpoint `checkpoint`. `final`: every input has ended, this is the job's last one."""
+    """Take a checkpoint."""
 
-    checkpoint: int
-    final: bool = False
-    hold: bool = False
-    """Whether heads of loops let nothing go on behind their cuts, until the checkpoint is aborted: what was on its way is
-    then in their logs, and nothing that follows from it has been done."""
+    cut: CutRequest
+
+    @property
+    def checkpoint(self) -> int:
+        """Its number."""
+        return self.cut.number
 
 
 class OperatorAck(msgspec.Struct, frozen=True, omit_defaults=True):

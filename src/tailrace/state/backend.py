@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tailrace.elements.cuts import CutRequest
 from tailrace.state.format import TableInfo
 from tailrace.state.tables import Table
 
@@ -72,8 +73,10 @@ class Backend(Protocol):
 
     # Snapshots. Between `freeze(n)` and the last `encode` no other `freeze` comes.
 
-    def freeze(self, checkpoint: int) -> None:
-        """The cut: what is in the state now is what the checkpoint holds, whatever is written from here on."""
+    def freeze(self, cut: CutRequest) -> None:
+        """The cut: what is in the state now is what the checkpoint holds, whatever is written from here on. Where the cut is
+        to be whole (`cut.kind.whole`), every group that has anything is written as a whole, whatever earlier checkpoints
+        hold of it: the checkpoint can be restored from its own blocks. It may be confirmed like any other."""
         ...
 
     def encode(self, limit: int) -> tuple[list[Block], bool]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import chain, islice
 from typing import Any
 
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.keygroups import KeyGroups
 from tailrace.elements.keys import UnsupportedKey
 from tailrace.errors import InternalError, UserCodeError
@@ -142,14 +143,14 @@ class LayeredBackend:
 
     # The cut.
 
-    def freeze(self, checkpoint: int) -> None:
+    def freeze(self, cut: CutRequest) -> None:
         """What is in the state now is what the checkpoint holds. Takes time for each table, not for each entry."""
         if self._current is not None:
-            raise InternalError(f"freeze({checkpoint}) while checkpoint {self._current.checkpoint} is being encoded")
+            raise InternalError(f"freeze({cut.number}) while checkpoint {self._current.checkpoint} is being encoded")
         self._merge_aborted()
         tables = list(self.tables.values())
         self._older = [[one for g in self.generations for one in g.changed[t.index]] for t in tables]
-        made = Generation(checkpoint, len(tables))
+        made = Generation(cut.number, len(tables))
         for table in tables:
             spilled = table.freeze(SMALL)
             if spilled:
@@ -160,7 +161,7 @@ class LayeredBackend:
         self._current = made
         self._early = [{} for _ in tables]
         self._blocks = Blocks(self._encoder)
-        self._work = self._encoding(made, tables)
+        self._work = self._encoding(made, tables, cut.kind.whole)
         self._draining = True
         self._everything = True  # until the first `encode` chooses; what is handed out before counts as wanted
 
@@ -211,9 +212,9 @@ class LayeredBackend:
                 raise self._failed
         return self._blocks.take(), self._work is None
 
-    def _encoding(self, made: Generation, tables: list[Table]) -> Iterator[int]:
+    def _encoding(self, made: Generation, tables: list[Table], whole_cut: bool) -> Iterator[int]:
         """The pieces of work after a freeze; each says about how many entries it was."""
-        self._choose(tables)
+        self._choose(tables, whole_cut)
         for table in tables:
             yield from self._drain(table, made.changed[table.index][0], self._blocks.put)
         for table in tables:
@@ -227,8 +228,8 @@ class LayeredBackend:
         yield from self._blocks.close()
         yield from self._wholes(made, tables, sorted(whole))
 
-    def _choose(self, tables: list[Table]) -> None:
-        """Which groups are written as a whole, but for those that have to be."""
+    def _choose(self, tables: list[Table], whole_cut: bool) -> None:
+        """Which groups are written as a whole, but for those that have to be. `whole_cut`: all of them."""
         self._known, self._whole = set(self.written), set(self._must)
         self._overlapping = len(self.generations) > 1
         self._touched = set()
@@ -236,7 +237,7 @@ class LayeredBackend:
         changed = sum(len(one.entries) + len(one.deleted) for one in frozen)
         changed += sum(len(keys) for sets in self._older for keys in sets)
         entries = sum(table.base.count for table in tables) + sum(len(one.entries) for one in frozen)
-        self._everything = entries <= SMALL
+        self._everything = whole_cut or entries <= SMALL
         if self._everything:
             return
         rewritten = sum(table.base.alive.get(group, 0) for group in self._must for table in tables)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId, Element
 from tailrace.elements.markers import Barrier, EndOfInput, Marker, Watermark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
@@ -86,8 +87,8 @@ class Task:
         """Cuts whose first barrier has arrived, with the time of the first step after that; None: no step yet."""
         self._unstamped = False
         """Whether there is one without a time."""
-        self._holding: set[int] = set()
-        """Checkpoints of a stop: behind their cuts the head of a loop lets nothing go on."""
+        self._requests: dict[int, CutRequest] = {}
+        """The cuts that are known of and still to be made, by their numbers."""
         self._advancing = False
         """Whether event time has work left in the chain."""
         self._said_end = False
@@ -126,18 +127,17 @@ class Task:
         """The consumer of one of our channels allows more."""
         self.outbox.granted(ident, total)
 
-    def trigger(self, checkpoint: int, hold: bool = False) -> None:
-        """The coordinator wants a checkpoint; with `hold` the head of a loop lets nothing go on behind its cut."""
-        if hold:
-            self._holding.add(checkpoint)
-        self._follow(self.aligner.trigger(checkpoint))
+    def trigger(self, cut: CutRequest) -> None:
+        """The coordinator wants a checkpoint."""
+        self._requests[cut.number] = cut
+        self._follow(self.aligner.trigger(cut.number))
 
     def abort(self, checkpoint: int) -> None:
         """A checkpoint will never be complete: nothing of it stays."""
         self._follow(self.aligner.abort(checkpoint))
         if checkpoint in self._due:
             self._due.remove(checkpoint)
-        self._holding.discard(checkpoint)
+        self._requests.pop(checkpoint, None)
         self._forget_announced()
         if self.head is not None and self.head.held_by == checkpoint:
             self.head.held_by = None
@@ -221,14 +221,14 @@ class Task:
         since = self._announced_at.get(checkpoint)
         announced = 0 if since is None else now - since
         loop = (0, -1) if self.loop is None else (self.loop.rest.done, self.loop.rounds.done)
-        self.snapshot = TaskSnapshot(checkpoint, self.chain, waited, now, *loop, announced)
+        cut = self._requests[checkpoint]
+        self._requests = {number: one for number, one in self._requests.items() if number > checkpoint}
+        self.snapshot = TaskSnapshot(cut, self.chain, waited, now, *loop, announced)
         self._forget_announced()
-        hold = checkpoint in self._holding
-        self._holding = {one for one in self._holding if one > checkpoint}
-        if hold and self.head is not None:
+        if cut.hold and self.head is not None:
             self.head.held_by = checkpoint
         if not self._said_end:
-            self.outbox.barrier(checkpoint, hold)
+            self.outbox.barrier(cut)
 
     def _stamp(self, now: int) -> None:
         """Barriers that have arrived since the last step have arrived now: arrivals have no clock."""
@@ -392,8 +392,7 @@ class Task:
     def _mark(self, channel: InputChannel, marker: Marker, budget: int) -> None:
         self._story.append(f"{channel.id} {marker}")
         if isinstance(marker, Barrier):
-            if marker.hold:
-                self._holding.add(marker.checkpoint)
+            self._requests[marker.checkpoint] = marker.cut
             self._follow(self.aligner.marker(channel.id, marker.checkpoint), channel)
             return
         if isinstance(marker, MARKERS):

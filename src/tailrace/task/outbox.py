@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from tailrace.elements.batches import Columns, Rows, concat, joinable
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
@@ -141,9 +142,9 @@ class Outbox:
             if channel.idle_said:
                 channel.watermark_sent = MIN_TIME
 
-    def barrier(self, checkpoint: int, hold: bool = False) -> None:
+    def barrier(self, cut: CutRequest) -> None:
         """The task has cut: what was emitted so far goes before the barrier, whatever comes goes behind it."""
-        self.mark(Barrier(checkpoint, hold))
+        self.mark(Barrier(cut))
 
     def end(self) -> None:
         """The task's input has ended and everything was emitted."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import GRANT, ROWS, ChannelId, Frame, encode_grant
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
@@ -106,10 +107,10 @@ class Slice:
         element = frame if frame.count or frame.kind == ROWS else frame.marker()
         self._receiver(channel).arrive(channel, frame.seq, element, frame.size if frame.count else 0)
 
-    def trigger(self, checkpoint: int, hold: bool = False) -> None:
+    def trigger(self, cut: CutRequest) -> None:
         """The coordinator wants a checkpoint."""
         for task in self.tasks:
-            task.trigger(checkpoint, hold)
+            task.trigger(cut)
 
     def abort(self, checkpoint: int) -> None:
         """A checkpoint will never be complete."""

@@ -6,6 +6,7 @@ from collections import deque
 
 import msgspec
 
+from tailrace.elements.cuts import CutRequest
 from tailrace.errors import InternalError
 from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
 from tailrace.state.backend import Block
@@ -45,7 +46,7 @@ class TaskSnapshot:
 
     def __init__(
         self,
-        checkpoint: int,
+        cut: CutRequest,
         chain: Chain,
         alignment_micros: int,
         now: int,
@@ -53,7 +54,8 @@ class TaskSnapshot:
         round: int = -1,
         announced_micros: int = 0,
     ) -> None:
-        self.checkpoint = checkpoint
+        self.checkpoint = cut.number
+        self._cut = cut
         self.alignment_micros = alignment_micros
         self.announced_micros = announced_micros
         self.freeze_micros = 0
@@ -84,7 +86,7 @@ class TaskSnapshot:
         backend = operator.backend
         tables = []
         if backend is not None:
-            backend.freeze(self.checkpoint)
+            backend.freeze(self._cut)
             tables = backend.tables_info()
         ctx = operator.ctx
         schema = None if operator.one_schema is None else operator.one_schema.saved()

@@ -430,7 +430,7 @@ class Worker:
             return
         number = message.checkpoint
         if isinstance(message, Trigger):
-            self.slice.trigger(number, message.hold)
+            self.slice.trigger(message.cut)
         elif isinstance(message, Complete):
             self.slice.confirm(number)
         else:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.keys import key_group
 from tailrace.elements.plainkeys import NAN
 from tailrace.state.backend import Backend
@@ -42,6 +43,7 @@ class Snapshot:
     """What one checkpoint wrote, and where each key group of it is."""
 
     checkpoint: int
+    kind: CutKind = CutKind.CHECKPOINT
     blocks: dict[int, list[tuple[TableInfo, bytes]]] = field(default_factory=dict)
     full: list[int] = field(default_factory=list)
     delta: list[int] = field(default_factory=list)
@@ -60,10 +62,16 @@ class Files:
         self.snapshots: dict[int, Snapshot] = {}
         self.chains = GroupChains()
 
-    def take(self, backend: Backend, checkpoint: int, limit: Callable[[], int] = lambda: 1_000) -> Snapshot:
-        """A whole checkpoint, but for its outcome."""
-        backend.freeze(checkpoint)
-        made = Snapshot(checkpoint)
+    def take(
+        self,
+        backend: Backend,
+        checkpoint: int,
+        limit: Callable[[], int] = lambda: 1_000,
+        kind: CutKind = CutKind.CHECKPOINT,
+    ) -> Snapshot:
+        """All of a checkpoint, but for its outcome."""
+        backend.freeze(CutRequest(checkpoint, kind))
+        made = Snapshot(checkpoint, kind)
         while not self.encode(backend, made, limit()):
             pass
         return made
@@ -87,6 +95,9 @@ class Files:
         chains, whole = self.chains.extend(made.checkpoint, name, made.full, made.delta, made.blocks)
         self.chains.check(name, chains, whole, made.blocks)
         made.chains = {group: [int(one) for one in chain] for group, chain in chains.items()}
+        if made.kind.whole:
+            assert not made.delta, "of a group in a whole checkpoint only what changed was written"
+            assert all(chain == [made.checkpoint] for chain in made.chains.values()), "it refers to an earlier one"
         self.snapshots[made.checkpoint] = made
 
     def confirm(self, backend: Backend, checkpoint: int) -> None:
@@ -182,8 +193,9 @@ class Scenario:
         if self.going is None:
             self.number += 1
             self.cuts[self.number] = {name: _copied(entries) for name, entries in self.model.items()}
-            self.backend.freeze(self.number)
-            self.going = Snapshot(self.number)
+            kind = CutKind.SAVEPOINT if self.random.random() < 0.15 else CutKind.CHECKPOINT
+            self.backend.freeze(CutRequest(self.number, kind))
+            self.going = Snapshot(self.number, kind)
         elif self.files.encode(self.backend, self.going, self.random.randrange(1, 400)):
             self.pending.append(self.going.checkpoint)
             self.going = None
@@ -305,7 +317,7 @@ def check_mutation(make: Make) -> None:
         files.confirm(backend, 1)
         for key in range(0, 500, 2):
             table[key].append("before")
-        backend.freeze(2)
+        backend.freeze(CutRequest(2))
         made = Snapshot(2)
         for _ in range(portions):
             files.encode(backend, made, 40)
@@ -332,7 +344,7 @@ def check_aborts(make: Make) -> None:
         table[key] = 0
     for number in range(1, 1_001):
         table[number % 100] = number
-        backend.freeze(number)
+        backend.freeze(CutRequest(number))
         if number % 3:
             backend.encode(1_000_000 if number % 2 else 30)
         backend.abort(number)
@@ -347,7 +359,59 @@ def check_aborts(make: Make) -> None:
     other.close()
 
 
-CHECKS: tuple[Callable[[Make], None], ...] = (check_keys, check_mutation, check_aborts, check_mixed_life)
+def check_whole(make: Make) -> None:
+    """A whole checkpoint has everything in blocks of its own, also where earlier ones are pending, or have emptied a group
+    since; and those behind it may write again what has changed only."""
+    backend, files = make(), Files()
+    table, timers = backend.table("t"), backend.table("timers", kind="timers", group_by=_first, in_memory=True)
+    for key in range(24_000):  # more than a backend may take for so little that it writes all of it each time
+        table[key] = (key, "first")
+    for key in range(300):
+        timers[key, 1] = None
+    files.take(backend, 1)
+    files.confirm(backend, 1)
+    emptied = key_group(7, GROUPS)
+    for key in [key for key in range(24_000) if key_group(key, GROUPS) == emptied]:
+        table.pop(key)
+        timers.pop((key, 1), None)
+    files.take(backend, 2)  # its outcome is not known for long
+    table[24_000] = "new"
+    table.pop(8, None)
+    cut = dict(table.items())
+    backend.freeze(CutRequest(3, CutKind.SAVEPOINT))
+    made = Snapshot(3, CutKind.SAVEPOINT)
+    table[9] = "behind the cut"
+    while not files.encode(backend, made, 1_000):
+        pass
+    assert set(made.chains) == {key_group(key, GROUPS) for key in cut}, (
+        "a group is missing, or one is there that is empty"
+    )
+    alone = Files()
+    alone.snapshots[3] = made
+    other = make()
+    restored, due = other.table("t"), other.table("timers", kind="timers", group_by=_first, in_memory=True)
+    alone.restore(other, 3, own=False)
+    assert dict(restored.items()) == cut
+    assert dict(due.items()) == dict(timers.items())
+    files.confirm(backend, 3)
+    files.take(backend, 4)
+    files.confirm(backend, 4)
+    again = make()
+    newest = again.table("t")
+    again.table("timers", kind="timers", group_by=_first, in_memory=True)
+    files.restore(again, 4, own=True)
+    assert dict(newest.items()) == dict(table.items())
+    for one in (backend, other, again):
+        one.close()
+
+
+CHECKS: tuple[Callable[[Make], None], ...] = (
+    check_keys,
+    check_mutation,
+    check_aborts,
+    check_whole,
+    check_mixed_life,
+)
 
 
 def check_backend(make: Make) -> None:

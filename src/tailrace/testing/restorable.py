@@ -15,6 +15,7 @@ from unittest import mock
 import msgspec
 
 from tailrace.coordinator.checkpoints import Checkpoints
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import TailraceError
@@ -54,9 +55,9 @@ class Restorable:
             self._incarnation = operator.ctx.services.incarnation
             cut(snapshot, operator, reached)
 
-        def freezing(backend: LayeredBackend, checkpoint: int) -> None:
-            self._copy(backend, checkpoint)
-            freeze(backend, checkpoint)
+        def freezing(backend: LayeredBackend, wanted: CutRequest) -> None:
+            self._copy(backend, wanted.number)
+            freeze(backend, wanted)
 
         def giving_up(what: Callable[..., list[str]]) -> Callable[..., list[str]]:
             def given_up(checkpoints: Checkpoints, *unmarked: Any) -> list[str]:
