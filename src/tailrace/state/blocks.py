@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+from tailrace.elements.keygroups import KeyGroups
+from tailrace.elements.keys import UnsupportedKey
 from tailrace.elements.pickling import advice
 from tailrace.errors import UserCodeError, shortened
 from tailrace.state.backend import Block
@@ -38,9 +40,17 @@ class _Bucket:
 class Encoder:
     """Values and keys of one operator as bytes; what cannot be saved is an error of its user."""
 
-    def __init__(self, operator: str, subtask: int) -> None:
+    def __init__(self, operator: str, subtask: int, groups: KeyGroups) -> None:
         self.operator = operator
         self.subtask = subtask
+        self._groups = groups
+
+    def group_of(self, table: Table, key: Any) -> int:
+        """The key group of an entry. Raises `UserCodeError` where the key is of a kind that has none."""
+        try:
+            return table.group_of(self._groups, key)
+        except UnsupportedKey as error:
+            raise self.user_error(str(error)) from error
 
     def value(self, table: Table, key: Any, value: Any) -> bytes:
         """The bytes of a value. Raises `UserCodeError` where it cannot be saved."""

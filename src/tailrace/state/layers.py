@@ -20,7 +20,6 @@ from typing import Any
 
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.keygroups import KeyGroups
-from tailrace.elements.keys import UnsupportedKey
 from tailrace.errors import InternalError, UserCodeError
 from tailrace.state.backend import Block
 from tailrace.state.blocks import Blocks, Encoder
@@ -66,8 +65,9 @@ class LayeredBackend:
         self._groups = KeyGroups(max_parallelism)
         self._must: set[int] = set()
         """Groups that the next checkpoint has to write as a whole, because changes to them were forgotten."""
-        self._encoder = Encoder(operator or uid, subtask)
-        self._restoring = Restoring(self._encoder, uid, self.tables, self.allow_dropped, self._group_of)
+        self._encoder = Encoder(operator or uid, subtask, self._groups)
+        self._group_of = self._encoder.group_of
+        self._restoring = Restoring(self._encoder, uid, self.tables, self.allow_dropped)
         self._current: Generation | None = None
         """The one that is being encoded."""
         self._work: Iterator[int] | None = None
@@ -337,12 +337,6 @@ class LayeredBackend:
             if nothing:
                 made.empty.add(group)
             yield from self._blocks.close()
-
-    def _group_of(self, table: Table, key: Any) -> int:
-        try:
-            return table.group_of(self._groups, key)
-        except UnsupportedKey as error:
-            raise self._encoder.user_error(str(error)) from error
 
     def groups(self, checkpoint: int) -> tuple[list[int], list[int]]:
         """Once encoded: (groups written as a whole, groups of which only what changed was written)."""

@@ -25,13 +25,11 @@ class Restoring:
         uid: str,
         tables: Mapping[str, Table],
         allow_dropped: bool,
-        group_of: Callable[[Table, Any], int],
     ) -> None:
         self._encoder = encoder
         self._uid = uid
         self._tables = tables
         self._allow_dropped = allow_dropped
-        self._group_of = group_of
         self.seen: set[int] = set()
         """Groups that the checkpoint has something of."""
         self.dropped = False
@@ -66,7 +64,7 @@ class Restoring:
         key, and that is nearly always of another key group."""
         for key in chain(found.keys, found.single_keys, found.deleted):
             inner = key if table.group_by is None else table.group_by(key)
-            if key_class(type(inner)) is not None and self._group_of(table, key) != group:
+            if key_class(type(inner)) is not None and self._encoder.group_of(table, key) != group:
                 raise self._changed(table.info, f"{shortened(key, 80)} is another key now: its class was changed")
 
     def _changed(self, table: TableInfo, what: str) -> IncompatibleState:
