@@ -15,7 +15,7 @@ from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
-from tailrace.task.operators import endpoints
+from tailrace.task.operators import source as sources
 from tailrace.task.operators import splits as said
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.splits import Ask, Cuts, Deal, Dealer, decode_state, read_post
@@ -547,7 +547,7 @@ def test_a_split_that_holds_its_records_is_refused_where_it_is_listed(monkeypatc
         def reader(self, split: Any, position: Any = None) -> tr.Reader:
             raise AssertionError("it is never opened")
 
-    monkeypatch.setattr(endpoints, "LARGEST_SPLIT", 1 << 20)
+    monkeypatch.setattr(sources, "LARGEST_SPLIT", 1 << 20)
     env = tr.Environment(parallelism=1)
     env.from_source(Whole(), name="whole").sink_to(tr.sinks.Collect())
     with pytest.raises(tr.JobFailed, match="a split of the source has 2 MiB, pickled, and at most 1 MiB travel"):
