@@ -169,9 +169,9 @@ def _sizes(world: Simulation, files: WatchedFiles) -> dict[str, int]:
         assert worker._checkpoints is not None
         found["being written"] = found.get("being written", 0) + len(worker._checkpoints._pending)
         for task in worker.tasks():
-            found["due"] = found.get("due", 0) + len(task._due) + len(task.declined)
-            for name in ("_aborted", "_triggered", "blocked"):
-                found[name] = found.get(name, 0) + len(getattr(task.aligner, name))
+            found["due"] = found.get("due", 0) + len(task.cuts.due) + len(task.cuts.declined)
+            for name in ("_aborted", "_triggered", "blocked", "announced"):
+                found[name] = found.get(name, 0) + len(getattr(task.cuts.aligner, name))
             for operator in task.chain.operators:
                 found["chains"] = found.get("chains", 0) + len(operator.chains._pending)
                 backend: Any = operator.backend

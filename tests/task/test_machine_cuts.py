@@ -191,7 +191,7 @@ def test_how_long_it_waited_is_told() -> None:
 def test_a_barrier_is_announced_when_it_arrives_before_it_is_its_turn() -> None:
     """A slow task knows of a cut while all that is in front of the barriers is still to be read."""
     one = One(summed).arrive(0, 1, 1, 1, 1).barrier(0, 1)
-    aligner = one.task.aligner
+    aligner = one.task.cuts.aligner
     assert list(aligner.announced) == [1] and len(aligner.announced[1]) == 1
     assert (aligner.current, aligner.blocked) == (None, {})
     for _ in range(3):
@@ -203,12 +203,12 @@ def test_a_barrier_is_announced_when_it_arrives_before_it_is_its_turn() -> None:
     ack = one.taken.ack(1, 0)
     assert (ack.announced_micros, ack.alignment_micros) == (300, 0)
     assert state(one.taken) == {0: 5}
-    assert aligner.announced == {} and one.task._announced_at == {}
+    assert aligner.announced == {} and one.task.cuts._announced_at == {}
 
 
 def test_what_is_announced_of_a_cut_that_is_given_up_is_forgotten() -> None:
     one = One(summed).arrive(0, 1).barrier(0, 1).barrier(1, 2)
-    assert list(one.task.aligner.announced) == [1, 2]
+    assert list(one.task.cuts.aligner.announced) == [1, 2]
     one.task.abort(1)
     one.run()
     one.now += 40
@@ -216,7 +216,7 @@ def test_what_is_announced_of_a_cut_that_is_given_up_is_forgotten() -> None:
     one.run(encode=True)
     ack = one.taken.ack(1, 0)
     assert (ack.announced_micros, ack.alignment_micros) == (40, 40)
-    assert one.task.aligner.announced == {} and one.task._announced_at == {}
+    assert one.task.cuts.aligner.announced == {} and one.task.cuts._announced_at == {}
 
 
 def test_a_batch_is_cut_where_the_marker_stands_though_it_is_read_in_portions() -> None:
@@ -277,7 +277,7 @@ def test_a_source_cuts_when_it_is_triggered_behind_what_it_has_read() -> None:
     sent = one.sent()
     assert [what for _, what in sent][-2:] == [Barrier(CutRequest(1)), Barrier(CutRequest(1))]
     assert sorted(v for _, what in sent if isinstance(what, list) for v in what) == [0, 2, 4]
-    assert one.task.snapshot is not None and one.task.cuts == 1
+    assert one.task.snapshot is not None and one.task.cuts.made == 1
 
 
 def test_without_credit_the_cut_is_made_and_its_barrier_stays_in_order() -> None:
@@ -441,7 +441,7 @@ def test_one_that_a_channel_left_out_is_declined() -> None:
     one.run()
     one.barrier(1, 2)
     one.run()
-    assert one.task.declined == [1] and one.out == [5]
+    assert one.task.cuts.declined == [1] and one.out == [5]
     one.barrier(0, 2)
     one.run(encode=True)
     assert (one.taken.checkpoint, state(one.taken)) == (2, {0: 5})

@@ -42,12 +42,12 @@ class Stepper:
         wakes: list[int] = []
         for task in self.machine.tasks():
             start = time.perf_counter_ns()
-            cuts = task.cuts
+            made = task.cuts.made
             idle = self._step(task)
             if idle is None:
                 took = time.perf_counter_ns() - start
                 self._worked += took
-                if task.cuts != cuts:
+                if task.cuts.made != made:
                     self.machine.handle(FreezeTook(task.id.vertex, took // 1000))
                 ident = task.id.vertex
                 self._busy[ident] = self._busy.get(ident, 0) + took

@@ -21,9 +21,9 @@ from tailrace.elements.markers import Barrier, EndOfInput, Marker, Watermark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan, Vertex
-from tailrace.protocol.cut import Aligner, Outcome
 from tailrace.task.chain import Chain, build_chain, check_unchanged
 from tailrace.task.copying import fingerprint
+from tailrace.task.cutting import TaskCuts
 from tailrace.task.gate import InputChannel
 from tailrace.task.idle import UNTIL_A_TIMER, Idle, Reason
 from tailrace.task.looping import FEEDBACK_CHANNEL, MARKERS, Command
@@ -70,25 +70,12 @@ class Task:
         """Why the last step did nothing; None where it did something."""
         self.grants: list[tuple[ChannelId, int]] = []
         """Grants that are worth saying, to be carried out after each step."""
-        self.aligner = Aligner(self.gate.channels)
+        self.cuts = TaskCuts(self.gate)
         self.snapshot: TaskSnapshot | None = None
         """The snapshot that is being encoded, or that the worker has not taken all of."""
-        self.declined: list[int] = []
-        """Checkpoints that cannot be completed here; the worker says so and empties it."""
-        self.cuts = 0
-        """How many cuts were made, for the driver that measures how long they take."""
-        self._due: deque[int] = deque()
-        """Cuts to make before anything else; but see `_worked`."""
         self._worked = True
         """Whether it has done a step of work since its last cut, or need not: where nothing but the coordinator's word asks
         for the next one, that one waits for it. Else cuts that come faster than they are encoded would be all it does."""
-        self._aligning_since = 0
-        self._announced_at: dict[int, int | None] = {}
-        """Cuts whose first barrier has arrived, with the time of the first step after that; None: no step yet."""
-        self._unstamped = False
-        """Whether there is one without a time."""
-        self._requests: dict[int, CutRequest] = {}
-        """The cuts that are known of and still to be made, by their numbers."""
         self._advancing = False
         """Whether event time has work left in the chain."""
         self._said_end = False
@@ -119,9 +106,8 @@ class Task:
     def arrive(self, ident: ChannelId, seq: int, element: Element, charge: int) -> None:
         """Something came on a channel. A barrier is announced, whatever is unread in front of it."""
         self.gate.arrive(ident, seq, element, charge)
-        if isinstance(element, Barrier) and self.aligner.announce(ident, element.checkpoint):
-            self._announced_at[element.checkpoint] = None
-            self._unstamped = True
+        if isinstance(element, Barrier):
+            self.cuts.announce(ident, element.cut)
 
     def granted(self, ident: ChannelId, total: int) -> None:
         """The consumer of one of our channels allows more."""
@@ -129,16 +115,11 @@ class Task:
 
     def trigger(self, cut: CutRequest) -> None:
         """The coordinator wants a checkpoint."""
-        self._requests[cut.number] = cut
-        self._follow(self.aligner.trigger(cut.number))
+        self.cuts.trigger(cut)
 
     def abort(self, checkpoint: int) -> None:
         """A checkpoint will never be complete: nothing of it stays."""
-        self._follow(self.aligner.abort(checkpoint))
-        if checkpoint in self._due:
-            self._due.remove(checkpoint)
-        self._requests.pop(checkpoint, None)
-        self._forget_announced()
+        self.cuts.abort(checkpoint)
         if self.head is not None and self.head.held_by == checkpoint:
             self.head.held_by = None
         if self.snapshot is not None and self.snapshot.checkpoint == checkpoint:
@@ -164,7 +145,9 @@ class Task:
 
     def command(self, message: Command) -> bool:
         """The coordinator has something to say to the loop nest of this task. True where it concerns the task."""
-        return not self._said_end and self.loop is not None and self.loop.command(message, max(self._asked, default=0))
+        return (
+            not self._said_end and self.loop is not None and self.loop.command(message, max(self.cuts.asked, default=0))
+        )
 
     def flush(self) -> bool:
         """The worker has nothing else to do: what was gathered goes. True when there was anything."""
@@ -178,13 +161,13 @@ class Task:
         self.services.now = self.outbox.now = now
         self.last_count = 0
         self.took_feedback = False
-        if self._unstamped:
-            self._stamp(now)
-        cuts = self.cuts
+        if self.cuts.unstamped:
+            self.cuts.stamp(now)
+        made = self.cuts.made
         idle = self._first_of_order(now, budget)
         if idle is None:
-            self._worked = self._worked or self.cuts == cuts
-        elif self._due and not self._busy:
+            self._worked = self._worked or self.cuts.made == made
+        elif self.cuts.due and not self._busy:
             idle = self._cut_at_last(now)  # nothing else is to be done
         self.idle = idle
         return idle
@@ -204,52 +187,18 @@ class Task:
             snapshot.encode(limit)
             snapshot.encoded_at = now
 
-    # Cuts.
-
-    @property
-    def _asked(self) -> list[int]:
-        """The cuts that the task knows of and has still to make."""
-        return [*self._due, *self.aligner.asked]
-
-    def _cut(self, checkpoint: int, now: int) -> None:
+    def _cut(self, now: int) -> None:
         """The cut: state is frozen, and the barrier goes behind what was emitted."""
-        self._story.append(f"cut {checkpoint}")
-        self.cuts += 1
+        due = self.cuts.make(now)
+        cut = due.request
+        self._story.append(f"cut {cut.number}")
         self._worked = False
-        waited = now - self._aligning_since if self._aligning_since else 0
-        self._aligning_since = 0
-        since = self._announced_at.get(checkpoint)
-        announced = 0 if since is None else now - since
         loop = (0, -1) if self.loop is None else (self.loop.rest.done, self.loop.rounds.done)
-        cut = self._requests[checkpoint]
-        self._requests = {number: one for number, one in self._requests.items() if number > checkpoint}
-        self.snapshot = TaskSnapshot(cut, self.chain, waited, now, *loop, announced)
-        self._forget_announced()
+        self.snapshot = TaskSnapshot(cut, self.chain, due.aligned, now, *loop, due.announced)
         if cut.hold and self.head is not None:
-            self.head.held_by = checkpoint
+            self.head.held_by = cut.number
         if not self._said_end:
             self.outbox.barrier(cut)
-
-    def _stamp(self, now: int) -> None:
-        """Barriers that have arrived since the last step have arrived now: arrivals have no clock."""
-        self._unstamped = False
-        self._announced_at = {n: now if at is None else at for n, at in self._announced_at.items()}
-
-    def _forget_announced(self) -> None:
-        """Cuts that were made or given up are not awaited any more."""
-        known = {*self.aligner.announced, *self._due}
-        self._announced_at = {n: at for n, at in self._announced_at.items() if n in known}
-
-    def _follow(self, outcome: Outcome, channel: InputChannel | None = None) -> None:
-        """Carries out what the aligner decided."""
-        self.declined.extend(outcome.given_up)
-        self.gate.release(outcome.release)
-        if outcome.release:
-            self._aligning_since = self._aligning_since if outcome.cuts else 0
-        if outcome.block and channel is not None:
-            self.gate.block(channel.id)
-            self._aligning_since = self._aligning_since or self.services.now
-        self._due.extend(outcome.cuts)
 
     # What a task does, each in its turn: see `ORDER`.
 
@@ -261,18 +210,18 @@ class Task:
     @property
     def _cut_is_next(self) -> bool:
         """Whether a cut is due, and has its place here: where a barrier says so, and else behind a step of work."""
-        if not self._due or self._busy:
+        if not self.cuts.due or self._busy:
             return False
-        return bool(self.aligner.live) or (self._worked and self.snapshot is None)
+        return bool(self.cuts.aligner.live) or (self._worked and self.snapshot is None)
 
     def _next_cut(self, now: int, budget: int) -> None:
-        self._cut(self._due.popleft(), now)
+        self._cut(now)
 
     def _cut_at_last(self, now: int) -> Idle | None:
         """A cut that nothing but the coordinator's word asks for, when there is no work that it could wait for."""
         if self.snapshot is not None:
             return Idle(Reason.ENCODING)  # one at a time: the cut waits until the one before is encoded
-        self._cut(self._due.popleft(), now)
+        self._cut(now)
         return None
 
     def _obey(self, now: int, budget: int) -> None:
@@ -392,8 +341,7 @@ class Task:
     def _mark(self, channel: InputChannel, marker: Marker, budget: int) -> None:
         self._story.append(f"{channel.id} {marker}")
         if isinstance(marker, Barrier):
-            self._requests[marker.checkpoint] = marker.cut
-            self._follow(self.aligner.marker(channel.id, marker.checkpoint), channel)
+            self.cuts.barrier(channel.id, marker.cut, self.services.now)
             return
         if isinstance(marker, MARKERS):
             assert self.loop is not None
@@ -403,7 +351,7 @@ class Task:
         if self.loop is not None and not isinstance(marker, EndOfInput):
             self.loop.time_read(channel.id)
         if isinstance(marker, EndOfInput):
-            self._follow(self.aligner.ended(channel.id), channel)
+            self.cuts.ended(channel.id)
             if self.loop is not None:
                 self.loop.channel_ended(channel.id)
         if not isinstance(marker, Watermark) and self.gate.all_idle:
@@ -452,7 +400,7 @@ class Task:
         try:
             self.gate.check()
             self.outbox.check()
-            wrong = self.aligner.check()
+            wrong = self.cuts.aligner.check()
             if wrong is not None:
                 raise InternalError(wrong, ())
             chain = self.chain
@@ -495,7 +443,7 @@ def _has_timers(task: Task) -> object:
 
 def _commanded(task: Task, now: int) -> object:
     loop = task.loop
-    return loop is not None and loop.commands and not task._busy and loop.has_work(task._asked)
+    return loop is not None and loop.commands and not task._busy and loop.has_work(task.cuts.asked)
 
 
 def _timer_due(task: Task, now: int) -> object:
@@ -505,12 +453,12 @@ def _timer_due(task: Task, now: int) -> object:
 
 def _feeds_back(task: Task, now: int) -> object:
     head = task.head
-    return head is not None and head.takes_feedback(task.gate.has_input, task.aligner.awaited)
+    return head is not None and head.takes_feedback(task.gate.has_input, task.cuts.aligner.awaited)
 
 
 ORDER: tuple[Turn, ...] = (
-    Turn(lambda t, now: t._due and t._cut_is_next and t.snapshot is not None, None, Reason.ENCODING),
-    Turn(lambda t, now: t._due and t._cut_is_next, Task._next_cut),
+    Turn(lambda t, now: t.cuts.due and t._cut_is_next and t.snapshot is not None, None, Reason.ENCODING),
+    Turn(lambda t, now: t.cuts.due and t._cut_is_next, Task._next_cut),
     Turn(lambda t, now: t.finished, None, Reason.FINISHED),
     Turn(_commanded, Task._obey, whose=_in_loop),
     Turn(lambda t, now: t.outbox.blocked, None, Reason.NO_CREDIT),
@@ -525,7 +473,7 @@ ORDER: tuple[Turn, ...] = (
     Turn(lambda t, now: t.loop is not None and t.loop.round_due, Task._say_round_end, whose=_in_loop),
     Turn(lambda t, now: t.gate.ended and t.head is not None and not t.head.over, None, Reason.LOOPING, whose=_is_head),
     Turn(lambda t, now: t.gate.ended, Task._end, Reason.QUIET),
-    Turn(lambda t, now: t.aligner.blocked, None, Reason.ALIGNING),
+    Turn(lambda t, now: t.cuts.aligner.blocked, None, Reason.ALIGNING),
     Turn(lambda t, now: True, None, Reason.NO_INPUT),
 )
 """What a task does, and what it waits for: the first line that applies."""

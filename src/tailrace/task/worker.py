@@ -539,9 +539,9 @@ class Worker:
                 for target, payload in source.events:
                     self._say(OperatorEvent(task.vertex.id, self.slot, target, payload))
                 source.events.clear()
-            if task.declined:
-                for checkpoint in task.declined:
+            if task.cuts.declined:
+                for checkpoint in task.cuts.declined:
                     self._say(Declined(checkpoint, f"{task.id}: a later checkpoint overtook it"))
-                task.declined.clear()
+                task.cuts.declined.clear()
             if task.snapshot is not None and self._checkpoints is not None:
                 self.actions.extend(self._checkpoints.collect(task, now))

@@ -359,7 +359,7 @@ def _cuts_come_first() -> Patches:
         def cutting(self: Task, now: int, budget: int) -> Any:
             self._worked = True
             busy = self._advancing or (self.loop is not None and self.loop.ending is not None)
-            if self._due and not busy and self.snapshot is not None:
+            if self.cuts.due and not busy and self.snapshot is not None:
                 return Idle(Reason.ENCODING)
             return step(self, now, budget)
 

@@ -1,0 +1,116 @@
+"""The cuts that one task is still to make: which are known of and since when, what each is to be, and which are due."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from tailrace.elements.cuts import CutRequest
+from tailrace.elements.frames import ChannelId
+from tailrace.protocol.cut import Aligner, Outcome
+from tailrace.task.gate import Gate
+
+
+@dataclass(frozen=True, slots=True)
+class DueCut:
+    """A cut that is made now. Times are int64 microseconds."""
+
+    request: CutRequest
+    aligned: int
+    """How long ago the first barrier was read."""
+    announced: int
+    """How long ago the first barrier had arrived."""
+
+
+class TaskCuts:
+    """What a task knows of cuts. It follows what its aligner decides: blocks channels of the gate, and releases them."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.aligner = Aligner(gate.channels)
+        self.due: deque[int] = deque()
+        """Cuts to make before anything else; but see `Task._worked`."""
+        self.declined: list[int] = []
+        """Checkpoints that cannot be completed here; the worker says so and empties it."""
+        self.made = 0
+        """How many were made, for the driver that measures how long they take."""
+        self.unstamped = False
+        """Whether a barrier has arrived since the last step: arrivals have no clock."""
+        self._gate = gate
+        self._requests: dict[int, CutRequest] = {}
+        """What the cuts are to be that are known of and still to be made, by their numbers."""
+        self._aligning_since = 0
+        self._announced_at: dict[int, int | None] = {}
+        """Cuts whose first barrier has arrived, with the time of the first step after that; None: no step yet."""
+
+    @property
+    def asked(self) -> list[int]:
+        """The cuts that are known of and still to be made."""
+        return [*self.due, *self.aligner.asked]
+
+    # What happens.
+
+    def announce(self, ident: ChannelId, cut: CutRequest) -> None:
+        """A barrier has arrived, behind what is unread on its channel."""
+        if self.aligner.announce(ident, cut.number):
+            self._announced_at[cut.number] = None
+            self.unstamped = True
+
+    def stamp(self, now: int) -> None:
+        """Barriers that have arrived since the last step have arrived now."""
+        self.made = 0
+        """How many were made, for the driver that measures how long they take."""
+        self.unstamped = False
+        self._announced_at = {n: now if at is None else at for n, at in self._announced_at.items()}
+
+    def trigger(self, cut: CutRequest) -> None:
+        """The coordinator wants a cut."""
+        self._requests[cut.number] = cut
+        self._follow(self.aligner.trigger(cut.number))
+
+    def barrier(self, ident: ChannelId, cut: CutRequest, now: int) -> None:
+        """A barrier is read."""
+        self._requests[cut.number] = cut
+        outcome = self.aligner.marker(ident, cut.number)
+        self._follow(outcome)
+        if outcome.block:
+            self._gate.block(ident)
+            self._aligning_since = self._aligning_since or now
+
+    def ended(self, ident: ChannelId) -> None:
+        """The end of a channel is read."""
+        self._follow(self.aligner.ended(ident))
+
+    def abort(self, number: int) -> None:
+        """A cut will not be completed anywhere."""
+        self._follow(self.aligner.abort(number))
+        if number in self.due:
+            self.due.remove(number)
+        self._requests.pop(number, None)
+        self._forget_announced()
+
+    def make(self, now: int) -> DueCut:
+        """The next cut that is due is made."""
+        self.made += 1
+        number = self.due.popleft()
+        aligned = now - self._aligning_since if self._aligning_since else 0
+        self._aligning_since = 0
+        arrived = self._announced_at.get(number)
+        request = self._requests[number]
+        self._requests = {n: one for n, one in self._requests.items() if n > number}
+        self._forget_announced()
+        return DueCut(request, aligned, 0 if arrived is None else now - arrived)
+
+    # Inside.
+
+    def _forget_announced(self) -> None:
+        """Cuts that were made or given up are not awaited any more."""
+        known = {*self.aligner.announced, *self.due}
+        self._announced_at = {n: at for n, at in self._announced_at.items() if n in known}
+
+    def _follow(self, outcome: Outcome) -> None:
+        """Carries out what the aligner decided, but for blocking."""
+        self.declined.extend(outcome.given_up)
+        self._gate.release(outcome.release)
+        if outcome.release:
+            self._aligning_since = self._aligning_since if outcome.cuts else 0
+        self.due.extend(outcome.cuts)
