@@ -43,11 +43,11 @@ from tailrace.storage.leftovers import Leftovers, back_to_the_mark
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.parallel import at_once
 from tailrace.storage.processes import Owner, Process, this_process
+from tailrace.storage.seals import seal_before
 from tailrace.storage.slots import (
     MANIFEST,
     POINTER,
     SEAL,
-    behind,
     incarnations_in,
     job_in,
     listed,
@@ -59,8 +59,6 @@ from tailrace.storage.slots import (
 
 _CLAIMS = 100
 """So many starts of a job may come before one that claims at the same time."""
-_SEALS = 1000
-"""So many commits of an earlier driver may come before its seal."""
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
 
@@ -179,7 +177,7 @@ class Store:
         self._claims[incarnation] = data
         try:
             self._check_create(f"{incarnation}/claim", data)
-            self._seal_before(incarnation)
+            seal_before(self.folder, incarnation)
         except BaseException:
             if first:
                 self._give_up(incarnation, data)
@@ -265,40 +263,6 @@ class Store:
             f"{self.url}: the store, or the installed botocore, does not know conditional writes (If-None-Match), so two "
             "drivers could commit over each other; use a store that does, and botocore 1.35.20 or newer"
         )
-
-    # Seals.
-
-    def _seal_before(self, incarnation: int) -> None:
-        for earlier in reversed([i for i in self.incarnations() if i < incarnation]):
-            self._seal(earlier, incarnation)
-            if self.folder.exists(f"{earlier}/ready"):
-                break  # everything before it was sealed by who claimed it
-        with contextlib.suppress(FileExistsError):
-            self.folder.create(f"{incarnation}/ready", b"ready\n")
-
-    def _seal(self, incarnation: int, by: int) -> None:
-        """Takes the manifest slot that comes next. Done when the last slot that is taken is a seal's: an old manifest may be
-        deleted meanwhile, and its slot is no end. Each try is behind the one before, whatever is listed."""
-        following = 0
-        for _ in range(_SEALS):
-            numbers = numbers_in(self.folder, incarnation)
-            if numbers:
-                last = self._in_slot(incarnation, numbers[-1])
-                if last.startswith(SEAL):
-                    return
-                following = max(following, behind(numbers[-1], last))
-            try:
-                self.folder.create(manifest_name(incarnation, following), SEAL + b"by %d\n" % by)
-            except FileExistsError:  # a commit came first: what comes behind it, then
-                following = behind(following, self._in_slot(incarnation, following))
-        raise OSError(f"{self.url_of(str(incarnation))}: no seal is the last one after {_SEALS} tries")
-
-    def _in_slot(self, incarnation: int, number: int) -> bytes:
-        """What has a slot; nothing where its job has deleted it meanwhile, because a later one is taken."""
-        try:
-            return self.folder.read(manifest_name(incarnation, number))
-        except FileNotFoundError:
-            return b""
 
     # Manifests.
 

@@ -128,7 +128,7 @@ def _overwriting_commits() -> Patches:
 
 
 def _no_seals() -> Patches:
-    return [method(Store, "_seal_before", lambda _: lambda self, incarnation: None)]
+    return [mock.patch("tailrace.storage.store.seal_before", lambda folder, incarnation: None)]
 
 
 def _no_pointers() -> Patches:
