@@ -1,0 +1,48 @@
+"""Seals: how a claim keeps earlier drivers of its job from committing. See `store` for why that is so."""
+
+from __future__ import annotations
+
+import contextlib
+
+from tailrace.state.manifest import manifest_name
+from tailrace.storage.filesystem import Folder
+from tailrace.storage.slots import SEAL, behind, incarnations_in, numbers_in
+
+_SEALS = 1000
+"""So many commits of an earlier driver may come before its seal."""
+
+
+def seal_before(folder: Folder, incarnation: int) -> None:
+    """Nobody commits any more under an incarnation before this one."""
+    for earlier in reversed([i for i in incarnations_in(folder) if i < incarnation]):
+        _seal(folder, earlier, incarnation)
+        if folder.exists(f"{earlier}/ready"):
+            break  # everything before it was sealed by who claimed it
+    with contextlib.suppress(FileExistsError):
+        folder.create(f"{incarnation}/ready", b"ready\n")
+
+
+def _seal(folder: Folder, incarnation: int, by: int) -> None:
+    """Takes the manifest slot that comes next. Done when the last slot that is taken is a seal's: an old manifest may be
+    deleted meanwhile, and its slot is no end. Each try is behind the one before, whatever is listed."""
+    following = 0
+    for _ in range(_SEALS):
+        numbers = numbers_in(folder, incarnation)
+        if numbers:
+            last = _in_slot(folder, incarnation, numbers[-1])
+            if last.startswith(SEAL):
+                return
+            following = max(following, behind(numbers[-1], last))
+        try:
+            folder.create(manifest_name(incarnation, following), SEAL + b"by %d\n" % by)
+        except FileExistsError:  # a commit came first: what comes behind it, then
+            following = behind(following, _in_slot(folder, incarnation, following))
+    raise OSError(f"{folder.url_of(str(incarnation))}: no seal is the last one after {_SEALS} tries")
+
+
+def _in_slot(folder: Folder, incarnation: int, number: int) -> bytes:
+    """What has a slot; nothing where its job has deleted it meanwhile, because a later one is taken."""
+    try:
+        return folder.read(manifest_name(incarnation, number))
+    except FileNotFoundError:
+        return b""
