@@ -17,7 +17,7 @@ from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.snapshot import SubtaskAck
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.idle import Idle, Reason
-from tailrace.task.machine import Task
+from tailrace.task.machine import ORDER, Task
 from tailrace.task.services import Services
 from tailrace.task.snapshot import TaskSnapshot, read_meta
 
@@ -136,6 +136,30 @@ def summed(env: tr.Environment, sink: tr.Sink) -> None:
 def passed_on(env: tr.Environment, sink: tr.Sink) -> None:
     middle = env.from_source(tr.sources.Sequence(0, 10)).rebalance().map(lambda x: x)
     middle.rebalance().map(lambda x: x).sink_to(sink)
+
+
+# The order.
+
+
+def test_every_reason_to_do_nothing_has_its_place_in_the_order() -> None:
+    """A task takes the lines that are for its kind, and the last one applies to all: it never has no answer."""
+    assert {turn.reason for turn in ORDER if turn.act is None or turn.act is Task._end} == set(Reason)
+    task = One(passed_on).task
+    assert [turn[:3] for turn in ORDER if turn.whose(task)] == task._order
+    assert len(task._order) == 9, "what loops, sources and timers of the clock do is not asked of a task without them"
+    assert ORDER[-1].guard(task, 0) and ORDER[-1].whose(task)
+
+
+def test_the_last_reason_is_kept_for_the_report() -> None:
+    one = One(summed)
+    assert one.task.idle is None
+    one.run()
+    assert one.task.idle == Idle(Reason.NO_INPUT)
+    one.arrive(0, 1)
+    assert one.step() is None and one.task.idle is None
+    one.barrier(0, 1)
+    one.run()
+    assert one.task.idle == Idle(Reason.ALIGNING)
 
 
 # Alignment.
