@@ -47,7 +47,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class StatusChanged:
-    """An action: tell whoever watches."""
+    """An action: tell the watchers."""
 
     status: JobStatus
 
@@ -101,7 +101,7 @@ class MarkPublished:
 
 @dataclass(frozen=True)
 class CheckpointEnded:
-    """An action: tell whoever waits for a checkpoint that it is complete (`stats`), or why it never will be."""
+    """An action: tell those who wait for a checkpoint that it is complete (`stats`), or why it never will be."""
 
     checkpoint: int
     waiting: tuple[Any, ...]
@@ -116,7 +116,7 @@ class WasPublished:
 
 @dataclass(frozen=True)
 class Restarting:
-    """An action: tell whoever watches."""
+    """An action: tell the watchers."""
 
     attempt: int
     cause: Cause

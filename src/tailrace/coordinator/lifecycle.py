@@ -8,9 +8,8 @@
                    +----------+-----------+--> FAILING ----> FAILED
                    +----------+-----------+--> CANCELLING -> CANCELLED
 
-RESTARTING lasts from a failure until every worker runs again from the last checkpoint, or the strategy gives up. The
-three states in the middle of an edge's end (FINISHING, FAILING, CANCELLING) last until every worker has left; the
-three final ones are reached only then, or when the workers did not leave in time.
+RESTARTING lasts from a failure until every worker runs again from the last checkpoint, or the strategy gives up. FINISHING,
+FAILING and CANCELLING last until every worker has left, or did not leave in time; only then a final state is reached.
 """
 
 from __future__ import annotations

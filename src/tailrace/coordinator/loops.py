@@ -158,7 +158,7 @@ class _Nest:
     # Events.
 
     def message(self, slot: int, message: FromWorker, now: int) -> Sent:
-        """A worker says something of this nest. What was said before it knew of the end changes nothing."""
+        """A worker says something of this nest. Messages from before the worker knew of the end change nothing."""
         if isinstance(message, WaveReport):
             return self._report(slot, message, now)
         if self.ended:
@@ -231,7 +231,7 @@ class _Nest:
         if decision.step is Step.NOT_YET:
             said = self._release(facts)
             self.lag = self._lags(facts)
-            if said:  # event time goes on by one loop with each wave
+            if said:  # at the end each wave releases one level of loops: start the next one now
                 self.pause = PAUSE
             self.again_at = now + self.pause
             self.pause = min(2 * self.pause, LONGEST_PAUSE)
@@ -303,7 +303,7 @@ class _Nest:
         behind = [slot for slot, one in said.items() if one.round < newest]
         if behind:
             if newest <= rounds.started:
-                return []  # they are at it
+                return []  # already started
             rounds.started = newest  # before the checkpoint it was started, and not all have heard
             return [(one, StartRound(self.number, newest)) for one in behind]
         if newest < rounds.started or not any(one.waiting for one in said.values()):

@@ -196,7 +196,7 @@ class Coordinator:
         launch: int | None = None,
         over: bool = False,
     ) -> None:
-        """A Spark job of a slot ended, by itself or because it was told to. Whoever else cancels a worker's Spark job
+        """A Spark job of a slot ended, by itself or because it was told to. Somebody else who cancels a worker's Spark job
         (Ctrl-C does, in a program with a Spark session) wants the job to end. `over`: Spark itself has ended, and there
         will be no other job for the slot."""
         slot = self.roster.slots[index]

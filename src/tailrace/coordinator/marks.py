@@ -100,7 +100,7 @@ class Marks:
 
     @property
     def unmarked(self) -> frozenset[str]:
-        """The manifests that have output and are not marked: whoever starts from one of them asks for it."""
+        """The manifests that have output and are not marked: a start from one of them asks for it."""
         return frozenset(entry.path for entry in self._unmarked())
 
     def _unmarked(self) -> list[_Entry]:

@@ -96,8 +96,8 @@ class Output:
 
     def committed(self, number: int, manifest: Manifest, path: str, fresh: list[Prepared]) -> Decisions:
         """The manifest of a checkpoint exists: what no earlier one has (`fresh`) is published, and sinks may forget what was
-        marked as published before it was asked for. No other driver has read a manifest without its mark, for whoever claims
-        reads after our commit, and finds a later one."""
+        marked as published before it was asked for. No other driver has read a manifest without its mark, for a driver that
+        claims reads after our commit, and finds a later one."""
         self._marks.committed(number, fresh)
         self._marks.adopt(manifest, path)
         return [*self._publish(number, fresh), *self._settle()]

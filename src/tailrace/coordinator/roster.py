@@ -16,7 +16,7 @@ from tailrace.state.manifest import Prepared
 class Slot:
     """One worker slot.
 
-    Invariant R1: `epoch` grows with every hello and never decreases: whoever speaks under an older one is not heard.
+    Invariant R1: `epoch` grows with every hello and never decreases: a worker that speaks under an older one is not heard.
     """
 
     index: int

@@ -61,6 +61,6 @@ class RoundEnd:
 
 
 COUNTED = (Watermark, IdleChannel, Rest, RoundEnd)
-"""Markers that make whoever reads them work: they count among the frames of a loop nest."""
+"""Markers that make their reader work: they count among the frames of a loop nest."""
 
 Marker = Watermark | IdleChannel | EndOfInput | Barrier | WaveMark | Rest | RoundEnd

@@ -115,8 +115,8 @@ class Aligner:
 
     @property
     def awaited(self) -> bool:
-        """Whether a cut is known of that is still to be made here: whoever chooses between channels lets the one that will
-        bring its marker have its turn."""
+        """Whether a cut is announced that is still to be made here: the task gives the channel that will bring its marker
+        its turn."""
         return self.current is not None or bool(self._triggered)
 
     @property

@@ -14,7 +14,7 @@ and what the dialer then receives with it is `leftover`.
 
 *Reflection.* A proof names the role of the one who made it, so a proof made by an acceptor is never good for a dialer,
 and the other way round; a peer that shows us our own nonce is refused. *Replay.* Each proof covers both nonces, and
-each side has its own drawn anew for every connection by whoever drives these machines.
+each side has its own drawn anew for every connection by the driver of these machines.
 
 *What it does not do.* It authenticates the two ends; it does not encrypt or sign what follows (that is TLS), and the
 acceptor answers before the dialer has proved anything. A short token could then be guessed offline, so a token has at
@@ -45,7 +45,7 @@ _OK: Final = b"\x06"
 class Refusal(enum.Enum):
     """Why a connection was turned away.
 
-    The first four are found by the two halves. The others are found by whoever drives them, and are listed here so that
+    The first four are found by the two halves. The others are found by their driver, and are listed here so that
     one count has one vocabulary.
     """
 

@@ -301,7 +301,7 @@ class Gathering:
 
     Two things are to be told apart. A number is *gathered* once in each attempt, and then always passed on: after a restore
     from between two tasks' doing it, the second one still waits for the marker. Its work (`finish`, `on_round_end`) is
-    *done* once over all attempts; `done` is in the task's snapshot. So whoever owns this does, in this order:
+    *done* once over all attempts; `done` is in the task's snapshot. So the owner of this object does, in this order:
 
         if gathering.marker(channel, number):        # or gathering.told(number)
             if gathering.due(number):

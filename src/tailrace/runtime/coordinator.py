@@ -52,8 +52,8 @@ PROGRESS_SECONDS = 1.0
 OUTLIVE_SECONDS = 6.0
 """How long the end of a job waits for the processes of its workers, once their Spark jobs have ended."""
 ANNOUNCE_SECONDS = 60.0
-"""How long the end of a job that has finished waits for the `published` of its sinks: whoever reads what it has published
-finds all of it then. After another end nobody waits for it."""
+"""How long the end of a job that has finished waits for the `published` of its sinks: its readers
+find all of its output then. After another end nobody waits for it."""
 RECENT = 100
 CheckpointFuture = Future[CheckpointStats]
 _log = logging.getLogger("tailrace")

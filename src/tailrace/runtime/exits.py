@@ -2,7 +2,7 @@
 
 - By its last line or `sys.exit`: the exit waits for them. One that fails then, and nobody is left to be told, is told on
   stderr, and the exit code is 1.
-- By an exception that nobody caught: they are cancelled, since whoever was to look after them is gone; but for jobs of
+- By an exception that nobody caught: they are cancelled, since nobody is left to look after them; but for jobs of
   which their user said that they go on (`execute(..., if_program_fails="wait")`).
 - By SIGTERM: they are cancelled, and the process ends of the signal. Programs that handle SIGTERM themselves do so.
 - By Ctrl-C while the exit waits: the same.

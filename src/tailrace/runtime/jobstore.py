@@ -137,7 +137,7 @@ class JobStore:
         return True
 
     def _prepared(self) -> Kept | None:
-        """When no commit is on its way any more: what the checkpoints that stay have prepared. Whoever starts from one of
+        """When no commit is on its way any more: what the checkpoints that stay have prepared. A start from one of
         them publishes it, or needs to know that it was. None where that cannot be read, or where another run has taken over:
         it may have read our checkpoint before it was marked as published."""
         checkpoints = self._machine.checkpoints

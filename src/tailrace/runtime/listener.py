@@ -1,6 +1,6 @@
 """How links come to be: a `Listener` lets peers in, `dial` gets in at a peer.
 
-A listener is bound to exactly one address, one that peers can dial. Whoever connects must finish the handshake before a
+A listener is bound to exactly one address, one that peers can dial. A peer must finish the handshake before a
 deadline, and only so many may be at it at a time; the oldest has to go first. Nothing a stranger sends is stored beyond
 one message of the handshake or interpreted in any other way, and what was turned away is counted by reason.
 """

@@ -226,7 +226,7 @@ class WorkerProcess:
         self._links.send(link, kind, data)
 
     def _say_goodbye(self) -> None:
-        """What was said last still goes, for a short while."""
+        """The last messages still go, for a short while."""
         deadline = time.monotonic() + 1.0
         while self.control.fileno() >= 0 and self.control.queued_bytes and time.monotonic() < deadline:
             try:

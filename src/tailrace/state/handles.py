@@ -37,7 +37,7 @@ class NoKey:
 
 
 class KeyHolder(Protocol):
-    """Whoever knows the key at hand: the context of a keyed operator."""
+    """Knows the key at hand: the context of a keyed operator."""
 
     current_key: Any
 

@@ -163,7 +163,9 @@ class LayeredBackend:
         self._blocks = Blocks(self._encoder)
         self._work = self._encoding(made, tables, cut.kind.whole)
         self._draining = True
-        self._everything = True  # until the first `encode` chooses; what is handed out before counts as wanted
+        self._everything = (
+            True  # until the first `encode` chooses, so that `_hurry` saves every object handed out before
+        )
 
     def _merge_aborted(self) -> None:
         """Of several aborted checkpoints in a row one set of keys is left; of too many keys none, but then everything is
@@ -174,7 +176,7 @@ class LayeredBackend:
                 one.absorb(kept.pop())
             kept.append(one)
         self.generations = kept
-        # Not beside a pending one: it may yet give a chain to a group that `written` does not have.
+        # Only with nothing pending: confirming it could give a chain to a group that `_must` does not cover.
         alone = len(kept) == 1 and kept[0].aborted
         if alone and kept[0].size() > sum(t.base.count for t in self.tables.values()) + SMALL:
             kept.pop()
@@ -194,7 +196,7 @@ class LayeredBackend:
         try:
             early[key] = self._encoder.value(table, key, value)
         except UserCodeError as error:
-            self._failed = error  # told by `encode`: whoever reads the state here has done nothing wrong
+            self._failed = error  # told by `encode`: the reader of the state has done nothing wrong
             early[key] = b""
 
     # Encoding.
@@ -364,7 +366,9 @@ class LayeredBackend:
                 self.written.update(dict.fromkeys(one.full, checkpoint))
                 for group in one.empty:
                     del self.written[group]
-                for group in one.delta:  # its chain may begin here, where a checkpoint that was pending left it empty
+                for (
+                    group
+                ) in one.delta:  # a checkpoint confirmed since may have emptied this group: its chain restarts here
                     self.written.setdefault(group, checkpoint)
                 self._must.difference_update(one.full)
         self.generations = [one for one in self.generations if one.checkpoint > checkpoint]

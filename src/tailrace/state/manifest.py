@@ -66,7 +66,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Files of earlier checkpoints that these refer to, relative to the checkpoint folder of the job."""
     operators: list[OperatorRecord] = []
     prepared: list[Prepared] = []
-    """In the order in which it was prepared; to be published again by whoever starts from this manifest."""
+    """In the order in which it was prepared; a start from this manifest publishes it again."""
     kind: str = "checkpoint"
     final: bool = False
     """Whether every input had ended: the last checkpoint of a job."""

@@ -189,7 +189,7 @@ class MemoryBase:
 class Table:
     """A mapping from `plain_key`s to the values of one state.
 
-    Whoever reads `top` directly asks `find` for what it misses there, and appends itself to `users`: at each freeze
+    A handle that reads `top` directly asks `find` for what it misses there, and appends itself to `users`: at each freeze
     their `_top` becomes the new one.
     """
 
@@ -218,7 +218,7 @@ class Table:
         self.layered = False
         """Whether there is, or was, anything below `top`."""
         self.replaced = False
-        """Whether its tuples are replaced as a whole, and nothing in them is ever changed: said by whoever declares it."""
+        """Whether its tuples are replaced as a whole and never changed, as the operator says that declares it."""
         self.hurry: Callable[[Table, Any, Any], None] | None = None
         """While a checkpoint is encoded: encodes an object that is about to be handed out."""
         self.users: list[Any] = []

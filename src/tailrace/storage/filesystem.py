@@ -66,7 +66,7 @@ class Folder(ABC):
     url: str
     """Absolute; a plain path where it is local."""
     checked = True
-    """Whether `create` is known to refuse an existing name. Where it is not, whoever relies on it tries it out."""
+    """Whether `create` is known to refuse an existing name. Where it is not, its user tries it out before relying on it."""
 
     def url_of(self, name: str) -> str:
         """The full path or URL of a name."""
@@ -306,8 +306,8 @@ def _obstacle(path: str) -> OSError | None:
 
 
 def _sync_above(path: str, top: str) -> None:
-    """The names of a new file and of the folders around it are durable, up to those in `top`: whoever has made one of the
-    folders may have died before it was synced."""
+    """The names of a new file and of the folders around it are durable, up to those in `top`: the process that
+    made one of the folders may have died before it was synced."""
     folder = os.path.dirname(path)
     _sync_folder(folder)
     while len(folder) > len(top):

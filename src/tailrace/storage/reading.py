@@ -29,7 +29,7 @@ _RANGE = 4 << 20
 
 
 class Readable(Protocol):
-    """Whoever has files."""
+    """What files are read from."""
 
     def size(self, name: str) -> int: ...
     def read_range(self, name: str, offset: int, length: int) -> bytes: ...

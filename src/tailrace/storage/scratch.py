@@ -5,7 +5,7 @@ killed.
     <temporary folder>/tailrace-scratch-<host>-<boot>-<own>.lock    held by its process
 
 The process holds a lock of the operating system (flock) on the file beside its folder, from before the folder is made until
-after it is gone, and nobody can keep that lock beyond its end, however that comes. So whoever gets the lock knows that the
+after it is gone, and nobody can keep that lock beyond its end, however that comes. So who gets the lock knows that the
 owner is no more: no process number has to be believed, which may be another process's by now. A machine that shares the
 temporary folder with others may not see their locks, so each removes only what was made under its own name, or since its
 own start.
@@ -68,7 +68,7 @@ class Scratch:
         """Deletes the folder with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._handle >= 0:
-            if not os.path.lexists(self.path):  # else whoever comes later tries again
+            if not os.path.lexists(self.path):  # else a later start tries again
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._lock)
             os.close(self._handle)

@@ -359,7 +359,7 @@ class Store:
         return None if found is None else (found, self.manifest(found))
 
     def manifest(self, name: str) -> Manifest:
-        """The manifest of this name, without what it has prepared where that is known to be published: whoever reads
+        """The manifest of this name, without what it has prepared where that is known to be published: readers of
         finished files may have moved them meanwhile. Raises `CheckpointNotFound`, `CheckpointCorrupt`."""
         try:
             data = self.folder.read(name)
@@ -457,7 +457,7 @@ class Store:
     def abandoned(self) -> list[str]:
         """Earlier runs that may have left output under cover which nobody will publish. Not those with a checkpoint whose
         output may not be published yet: a start from it does that. Nor those of another folder: this one may be a copy,
-        and whoever goes on in the original may live."""
+        and a job that goes on in the original may live."""
         runs: dict[str, bool] = {}
         for incarnation in self._unswept():
             owner = self.owner(incarnation)

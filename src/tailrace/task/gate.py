@@ -81,7 +81,7 @@ class Gate:
 
     @property
     def all_idle(self) -> bool:
-        """Whether every channel that has not ended is idle; where all have ended, what was said of the task."""
+        """Whether every channel that has not ended is idle; where all have ended, whether the task is."""
         live = [channel for channel in self.channels.values() if not channel.ended]
         return all(channel.idle for channel in live) if live else self.idle_at_end
 

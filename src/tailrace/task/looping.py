@@ -173,13 +173,15 @@ class TaskLoop:
         if not self.wave.start(wave):
             return
         head, end = self.head, self.head or self.tail
-        # What waits for a round is in no channel. The tail says so too: it may have come behind the cut of the head.
+        # Feedback for the next round is in no channel: head and tail both count it, as it may come between their cuts.
         waiting = end is not None and end.queue.waiting > 0
         self.obliged = waiting or self._in_a_round or any(op.awaited() for op in self.chain.operators)
         self.obliged = self.obliged or (
             self.inside and head is None and self.gate.ended
         )  # it is about to end by itself
-        if head is not None and FEEDBACK_CHANNEL not in self.wave.live:  # of a checkpoint from when there was feedback
+        if (
+            head is not None and FEEDBACK_CHANNEL not in self.wave.live
+        ):  # no tail feeds it: the restored log may hold records
             self.obliged = self.obliged or head.queue.ready
         self.ended = not self.entry or self.gate.ended
         self.fed = head is not None and head.fed
@@ -210,8 +212,8 @@ class TaskLoop:
 
     @property
     def entered(self) -> int:
-        """How far event time has come where it begins here, whoever assigns another one behind that. `MAX_TIME` where it is
-        idle."""
+        """How far event time has come at the beginning of this chain, also where an operator behind it assigns another one.
+        `MAX_TIME` where it is idle."""
         return self.time_of(self.beginning)
 
     def _go_with(self, time: int | None) -> bool:
@@ -268,7 +270,7 @@ class TaskLoop:
             self._at_rest(number)
         for number in self.rounds.ended(channel) if self.inside else ():
             self.end_round(number)
-        if not self.rest_live:  # what was commanded while the ends were on their way; doing it again is doing it once
+        if not self.rest_live:  # no inner channel is left to bring markers: run the kept commands; repeats are harmless
             self.commands.extend(self._kept.values())
             self._kept.clear()
         return self._wave_passed()

@@ -322,19 +322,19 @@ class Task:
         return bool(self.chain.generators) or self.chain.overdue or self.chain.arrived[0] >= LAST_TIME
 
     def _still_idle(self) -> None:
-        """What a task emits while its input is idle (timers of the clock, what comes back to a head) wakes nobody up."""
+        """Inputs are idle: announces idleness again behind what the task emitted by itself (clock timers, feedback)."""
         if self.gate.all_idle:
             self.chain.still_idle(self.outbox)
 
     def _moved(self, moved: bool, budget: int) -> None:
-        """Event time may have been let go, or brought to its end, by what was said to the loop."""
+        """A command to the loop may have let event time go on, or brought it to its end."""
         if moved:
             self._woken()
             self._advance(budget)
             self.chain.pass_on_idleness(self.outbox)
 
     def _woken(self) -> None:
-        """What was idle behind a loop waits for it again, where the loop has something to say."""
+        """The way out of the loop is active again: the tasks behind it must wait for its watermark."""
         if self.loop is not None and self.loop.leave is not None and not self.loop.leave.idle:
             self.chain.awake(self.outbox)
 

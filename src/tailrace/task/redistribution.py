@@ -83,6 +83,6 @@ class Redistribution:
 
 
 def _only_some(kinds: set[Partitioning], telling: set[Partitioning]) -> bool:
-    """Whether a way that tells a record's subtask is beside one that does not. By a key it may be, as ever: whoever wants
-    records by key gets them so."""
+    """Whether a way that tells a record's subtask is beside one that does not. A way by key may be: a receiver
+    that wants records by key gets them by key."""
     return kinds != telling and not all(isinstance(kind, Hash) for kind in telling)

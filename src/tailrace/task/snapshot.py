@@ -22,7 +22,7 @@ class OperatorMeta(msgspec.Struct, array_like=True):
     reached: int
     data: bytes | None = None
     rested: int = 0
-    """In a loop: for the how-manieth time it had come to rest."""
+    """In a loop: the number of the last rest that this operator completed."""
     round: int = -1
     """In a loop in rounds: the newest one that had ended."""
     schema: bytes | None = None

@@ -17,7 +17,7 @@ FRAME_BYTES = 256 << 10
 """As far as records can be parted, about the most in one item: it is read, spilled or logged in one step."""
 _SAMPLE_EVERY = 32
 _NOWHERE = ChannelId(0, 0, 0)
-"""Frames of a spill or of a log never travel; whoever restores them decides where their records go."""
+"""Frames of a spill or of a log never travel; the task that restores them decides where their records go."""
 
 
 def framed(batch: Any, who: str, subtask: int, why: str) -> bytes:

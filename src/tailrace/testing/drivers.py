@@ -112,7 +112,7 @@ class Drivers:
             return None
         if wanted == "latest":
             newest = store.latest()
-            if newest is None:  # nothing of its own yet: whoever starts it again begins where it began
+            if newest is None:  # nothing of its own yet: started again, it begins where it began
                 begun = self._job.origin
                 return None if begun is None or begun == "latest" else self._origin(store, begun)
             found = origin_at(store, newest[0])

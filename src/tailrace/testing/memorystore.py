@@ -36,7 +36,7 @@ class MemoryFiles(Folder):
         self.claims = 0
         """How often somebody has tried to claim: a number for each try."""
         self.fail = fail
-        """Counts for whoever has none of its own."""
+        """Counts for a store that has none of its own."""
 
     def begun(self, run_id: str, origin: tuple[MemoryFiles, str] | None) -> None:
         """A run of a job begins here, from a manifest of some folder, or from nothing."""

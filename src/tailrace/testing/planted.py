@@ -374,7 +374,7 @@ BUGS: dict[str, Bug] = {
         Bug("a claim does not seal what was before", "counted", _no_seals),
         Bug("no pointer goes in front of a number behind a gap", "counted", _no_pointers),
         Bug("a worker that was replaced is heard", "finished", _old_workers_heard, _replacements),
-        Bug("what was said before a reset counts", "finished", _old_attempts_heard, _late_words),
+        Bug("messages from before a reset count", "finished", _old_attempts_heard, _late_words),
         Bug("frames of an older attempt are read", "counted", _old_frames_read, _late_frames),
         Bug("sinks publish before the commit", "counted", _publish_before_commit),
         Bug(

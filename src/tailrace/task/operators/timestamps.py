@@ -53,8 +53,9 @@ class TimestampsTask(OperatorTask):
         return msgspec.msgpack.encode([self.largest, self._watermark])
 
     def restore(self, parts: list[MetaPart]) -> None:
-        """Splits are known by their index, whoever reads them now. The watermark is that of this subtask, or at another
-        parallelism the lowest of those that had not finished: it never goes back, and none may be promised too early."""
+        """Splits are known by their index, in whatever subtask they are read now. The watermark is that of this subtask, or
+        at another parallelism the lowest of those that had not finished: it never goes back, and none may be promised
+        too early."""
         read = [(part, msgspec.msgpack.decode(part.data, type=_Standing)) for part in parts if part.data is not None]
         same = all(part.parallelism == self.ctx.parallelism for part, _ in read)
         going = [standing for part, standing in read if not part.finished] or [standing for _, standing in read]
