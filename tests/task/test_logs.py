@@ -139,7 +139,7 @@ def test_a_frame_that_does_not_hold_what_the_checkpoint_says_is_refused() -> Non
 
 
 def test_what_nothing_can_take_is_refused_and_not_left_out() -> None:
-    """An operator that was a loop, and one that had records on their way to a port where none are restored."""
+    """An operator that was a loop, and one that had records in flight to a port where none are restored."""
     env = tr.Environment(parallelism=1)
     numbers = env.from_collection([1], uid="numbers").map(lambda x: x, name="plain", uid="b").rebalance()
     numbers.iterate(lambda s: (s.filter(lambda x: False), s), uid="loop", name="loop").sink_to(tr.sinks.Collect())
@@ -149,7 +149,7 @@ def test_what_nothing_can_take_is_refused_and_not_left_out() -> None:
     frame = log_frame(Rows([1, 2]), 0, "it", 0)
     for uid, name in (("b", "plain"), ("loop", "loop")):
         channel = AB._replace(target=uid)
-        with pytest.raises(IncompatibleState, match=f"holds 2 records on their way to '{name}'.*nothing can take them"):
+        with pytest.raises(IncompatibleState, match=f"holds 2 records in flight to '{name}'.*nothing can take them"):
             operators[uid].restore_log(channel, 2, frame)
     operators["loop"].restore_log(AB._replace(target="loop", port=1, target_subtask=0), 1, frame)
 

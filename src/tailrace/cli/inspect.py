@@ -100,7 +100,7 @@ def _operators(store: Store, manifest: Manifest) -> list[dict[str, Any]]:
 
 
 def _around(indexes: Iterable[Index]) -> dict[str, dict[str, int]]:
-    """By the uid of its head: what was on its way around a loop."""
+    """The feedback in flight at the cut, by the uid of its head."""
     found: dict[str, dict[str, int]] = {}
     for log in (log for index in indexes for log in index.logs):
         counted = found.setdefault(log.channel.target, {"records": 0, "bytes": 0})
@@ -165,7 +165,7 @@ def _of_file(index: Index) -> dict[str, Any]:
 
 
 def _of_log(log: ChannelLog) -> dict[str, Any]:
-    """What was on its way in one channel."""
+    """The records in flight in one channel."""
     return {
         "channel": str(log.channel),
         "records": sum(piece.count for piece in log.pieces),

@@ -1,7 +1,7 @@
 """The file of one worker and checkpoint: blocks of encoded state, then an index that says what they are.
 
-Layout. The header: magic `TRST`, version (u16 little-endian), 2 zero bytes. Then blocks, and frames of records that were
-on their way, bytes as their encoders made them. Then the index (msgpack of `Index`). Then the footer: offset of the index
+Layout. The header: magic `TRST`, version (u16 little-endian), 2 zero bytes. Then blocks, and frames of records in
+flight, bytes as their encoders made them. Then the index (msgpack of `Index`). Then the footer: offset of the index
 (u64), its length (u64), its XXH64 (u64), magic `TRSE`. All integers little-endian. Each block and each frame carries its own
 XXH64 in the index. A reader that finds another version refuses the file; nothing in this module unpickles anything.
 
@@ -10,8 +10,8 @@ ordered list of files, the oldest first, of which the first holds the whole grou
 what changed since. The index of a checkpoint's file holds the chain of every group of its subtasks, so a reader starts
 from it and opens the older files it names.
 
-Records that were on their way are laid out by channel: a *log* is a sequence of pieces, each of which is (a part of) one
-frame in this file or in that of an earlier checkpoint.
+Records in flight at the cut are laid out by channel: a *log* is a sequence of pieces, each of which is one frame or a part
+of one, in this file or in that of an earlier checkpoint.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tailrace.elements.frames import ChannelName
 from tailrace.errors import CheckpointCorrupt
 
 VERSION = 2
-"""That of a file that may hold logs. A reader that does not know them would leave them out."""
+"""The version of a file that may hold logs: a reader that does not know logs must refuse it, or it would lose records."""
 WITHOUT_LOGS = 1
-"""That of any other one: an older tailrace can read it."""
+"""The version of any other file, which an older tailrace can read."""
 _FEEDBACK_PORT = 1
 """The port of a loop's head at which what is fed back came in, in the dataflows of version 1."""
 _MAGIC = b"TRST"
@@ -93,7 +93,7 @@ class LogPiece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChannelLog(msgspec.Struct, omit_defaults=True):
-    """What was on its way in one channel: the checkpoint has it beside the state."""
+    """The records that were in flight in one channel at the cut."""
 
     channel: ChannelName
     parallelism: int
@@ -120,7 +120,7 @@ class OperatorPart(msgspec.Struct, omit_defaults=True):
     chains: dict[int, list[int]] = {}
     """Key group -> the files that hold it, as positions in `Index.files`, oldest first. Groups without state are absent."""
     feedback: list[BlockRef] = []
-    """In files of version 1 only: what was on its way around a loop, in its head. `read_index` makes a log of it. `table` is
+    """In files of version 1 only: the feedback in flight to the head of a loop. `read_index` makes a log of it. `table` is
     0, and `group` is the round that the records wait for, in a loop in rounds, else 0."""
 
 

@@ -1,4 +1,4 @@
-"""What comes out of a checkpoint's files, in the order in which it is to be taken: of each file first what was on its way,
+"""What comes out of a checkpoint's files, in the order in which it is to be taken: of each file first the records in flight,
 then the metas and tables of its operators; then blocks, the oldest first; chains where the next checkpoint may refer to
 the same files."""
 
@@ -45,7 +45,7 @@ class ChainsOf(msgspec.Struct, frozen=True, tag=True):
 
 
 class LogOf(msgspec.Struct, frozen=True, tag=True):
-    """Records that were on their way in one old channel: a piece of its log."""
+    """Records that were in flight in one channel at the cut: a piece of its log."""
 
     channel: ChannelName
     parallelism: int

@@ -100,7 +100,7 @@ def read_state(store: Readable, manifest: Manifest, wanted: Mapping[str, tuple[i
 
 
 def _log(store: Readable, name: str, index: Index, log: ChannelLog) -> Iterator[Part]:
-    """What was on its way in one channel. Its reader knows which of it is its own."""
+    """The records in flight in one channel. The operator that restores them knows which of them are its own."""
     for piece in log.pieces:
         file = _file_of(piece, name, index)
         try:

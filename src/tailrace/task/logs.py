@@ -1,9 +1,9 @@
-"""What belongs to checkpoints of the records that are in one channel: recorded by reference, encoded later, in portions.
+"""Logs: which records in flight in one channel belong to which checkpoint. Held by reference, encoded later, in portions.
 
-A log holds the very batches and frames that wait in the channel: nothing is copied to be recorded, what is on disk stays
-there, and of several checkpoints each has a log of its own. Who reads the channel *begins* a log at its cut, with what is
-unread; what comes is written into every log that is open; when all that belongs to a checkpoint has come, its log is
-*complete*, and a worker encodes it into its file. Whose such records are after a restore is `task.redistribution`'s to say.
+A log holds the very batches and frames that wait in the channel: recording copies nothing, what is on disk stays there, and
+each checkpoint under way has a log of its own. The reader of the channel *begins* a log at its cut, with the records that it
+has not read. Records that arrive go into every open log. When the last record of a checkpoint has arrived, its log is
+*complete*, and the worker encodes it into its file. At a restore `task.redistribution` says which subtask takes a record.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _of_groups(batch: Rows | Columns, groups: tuple[int, int], what: str) -> Row
 
 
 class Log:
-    """What belongs to one checkpoint."""
+    """The records of one channel that belong to one checkpoint."""
 
     __slots__ = ("checkpoint", "complete", "entries", "records")
 
@@ -119,7 +119,7 @@ class Recording:
     # Recording.
 
     def begin(self, checkpoint: int) -> Log:
-        """The cut of a checkpoint: what is unread is to be written into this log, and what comes goes into it by itself."""
+        """The cut of a checkpoint. The caller writes the unread records into the log; those that arrive later follow."""
         if checkpoint <= max(self.newest_cut, self._newest_complete):
             raise InternalError(
                 f"Q3: a cut of checkpoint {checkpoint} after the cut of {self.newest_cut} and the marker of "
@@ -139,7 +139,7 @@ class Recording:
         log.records += item.count - start
 
     def came(self, item: Item, round: int = 0) -> None:
-        """An item came: it belongs to every open log."""
+        """An item arrived: it belongs to every open log."""
         for log in self.open:
             self.write(log, item, 0, round)
 
@@ -152,7 +152,7 @@ class Recording:
         return log is not None and not log.complete
 
     def completed(self, checkpoint: int) -> None:
-        """All that belongs to a checkpoint has come; to older ones nothing comes any more, so their logs are given up."""
+        """The last record of a checkpoint has arrived. No more arrive for older ones: their open logs are given up."""
         self._newest_complete = max(self._newest_complete, checkpoint)
         log = self._logs.get(checkpoint)
         if log is not None and not log.complete:
@@ -162,7 +162,7 @@ class Recording:
             self.discard(older)
 
     def end(self) -> None:
-        """Nothing comes any more: every log is complete, and one that is begun later is from its beginning."""
+        """The channel has ended: every log is complete, and one that is begun later is complete from its beginning."""
         self._ended = True
         for log in self.open:
             log.complete = True
@@ -180,7 +180,7 @@ class Recording:
             self._shelf.release(item)
 
     def close(self) -> None:
-        """Lets go of every log; the shelf is closed by who has made it."""
+        """Lets go of every log. Whoever made the shelf closes it."""
         self._logs.clear()
         self.open.clear()
 

@@ -147,15 +147,15 @@ class OperatorTask:
         return []
 
     def restore_log(self, channel: ChannelName, parallelism: int, frame: LogFrame) -> None:
-        """Before `open`: records that were on their way to an old subtask of this operator, which had that parallelism. They
+        """Before `open`: records that were in flight to an old subtask of this operator, which had that parallelism. They
         come in the order of those subtasks, and those of each channel in order."""
         raise IncompatibleState(
-            f"the checkpoint holds {frame.count} records on their way to {self.node.name!r} (channel {channel}), and in "
+            f"the checkpoint holds {frame.count} records in flight to {self.node.name!r} (channel {channel}), and in "
             f"this dataflow nothing can take them; start from a checkpoint that holds none, or the dataflow as it was"
         )
 
     def logs_restored(self) -> None:
-        """Everything that was on its way to it was restored."""
+        """All records in flight to this operator are restored."""
 
     def start_anew(self) -> None:
         """After `restore`, where all of it had finished and records come that were not there before."""
