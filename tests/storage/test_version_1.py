@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import tailrace as tr
 from tailrace.cli.inspect import inspect
+from tailrace.elements.frames import ChannelName
+from tailrace.state.format import BlockRef, ChannelLog, Index, LogPiece, OperatorPart, checksum, read_index
 from tailrace.state.parts import LogOf
 from tailrace.storage.reading import load_index, read_state, verify
 from tailrace.testing.checker import WatchedFiles
@@ -90,3 +93,13 @@ def test_inspect_tells_what_was_on_its_way(tmp_path: Path) -> None:
     one = inspect(str(tmp_path / "story" / "1/chk-1/w1-1.state"))
     assert "on its way around the loop: 10 records, 224 B" in one
     assert "[1] -> loop:1[1]: 10 records, 224 B, 2 pieces" in one
+
+
+def test_the_round_that_feedback_waits_for_stands_where_the_key_group_was() -> None:
+    part = OperatorPart("loop", "loop", 1, 2, feedback=[BlockRef(0, 4, 8, 3, 77, 2)])
+    data = msgspec.msgpack.encode(Index("job", 1, 1, 1, 8, operators=[part]))
+    index = read_index(data, checksum(data), "it")
+    assert index.logs == [
+        ChannelLog(ChannelName("", None, "loop", 1, 0, 1, 1), 2, [LogPiece(8, 3, 77, 2, file=-1, start=0, round=4)])
+    ]
+    assert index.operators[0].feedback == []
