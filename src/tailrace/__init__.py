@@ -24,7 +24,7 @@ from tailrace.api.functions import (
     ProcessFunction,
     ReduceFunction,
 )
-from tailrace.api.loops import CoLoopFunction, Combine, LoopFunction, Rounds, Spill
+from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Spill
 from tailrace.api.streams import DataStream, KeyedStream
 from tailrace.api.windowed import WindowedStream
 from tailrace.api.windows import Sliding, Tumbling

@@ -32,6 +32,8 @@ from tailrace.api.functions import (
     ReduceFunction,
     Span,
 )
+from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Said, Spill
+from tailrace.api.loops import entered, write_loop
 from tailrace.api.nodes import Stream, Upstream, add_node, check_together
 from tailrace.api.sides import warn_of_tag
 from tailrace.api.windowed import WindowedStream
@@ -45,7 +47,6 @@ from tailrace.graph.scope import StreamScope
 
 if TYPE_CHECKING:
     from tailrace.api.environment import Environment
-    from tailrace.api.loops import CoLoopFunction, Combine, LoopFunction, Rounds, Spill
 
 SinkT = TypeVar("SinkT", bound=Sink)
 
@@ -243,8 +244,6 @@ class DataStream(Stream):
         back before anything new. `combine` (`tr.Combine`) merges feedback that waits. `spill` (`tr.Spill`) says how much
         of it waits in memory. With `rounds` (`tr.Rounds`) what is fed back in one round is only seen in the next one.
         """
-        from tailrace.api.loops import Said, write_loop
-
         said = Said("iterate", rounds, priority, combine, spill, uid, name, parallelism)
         return write_loop(self, f, said, separate=False)
 
@@ -262,16 +261,12 @@ class DataStream(Stream):
     ) -> Any:
         """A loop whose feedback is of another type than its input. Like `iterate`, but the body gets connected streams:
         `first` is the input and `second` what is fed back, in rows."""
-        from tailrace.api.loops import Said, write_loop
-
         said = Said("iterate_with_feedback", rounds, priority, combine, spill, uid, name, parallelism)
         return write_loop(self, f, said, separate=True)
 
     def enter(self, scope: StreamScope) -> DataStream:
         """This stream inside of the loop of `scope`, as one more of its inputs: `rules.enter(stream.scope)`. Raises
         `ScopeError` for the scope of a loop that this stream is not around."""
-        from tailrace.api.loops import entered
-
         stream = DataStream(self.env, self._upstreams, self.form, self.columns)
         inside = entered(stream, scope)
         return self if inside is stream else inside._partitioned(self._partitioning)
@@ -322,8 +317,10 @@ class DataStream(Stream):
     ) -> DataStream:
         return self._of(add_node(self, operator, self._edges(self._partitioning), name, options, form, columns))
 
-    def _of(self, node: Node) -> DataStream:
-        """What a node puts out."""
+    def _of(self, node: Node, tag: str | None = None) -> DataStream:
+        """What a node puts out, or what it puts aside under a tag, in rows."""
+        if tag is not None:
+            return DataStream(self.env, ((node.id, tag),), "rows")
         return DataStream(self.env, ((node.id, None),), node.form, node.columns)
 
 
@@ -387,8 +384,6 @@ class KeyedStream(DataStream):
     def enter(self, scope: StreamScope) -> KeyedStream:
         """This stream inside of the loop of `scope`, by the same key. Raises `ScopeError` for the scope of a loop that this
         stream is not around."""
-        from tailrace.api.loops import entered
-
         stream = DataStream(self.env, self._upstreams, self.form, self.columns)
         inside = entered(stream, scope)
         if inside is stream:

@@ -1,0 +1,114 @@
+"""What the user says of a loop: its body as an object, and its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tailrace.api.checks import check_callable
+from tailrace.errors import ConfigError, GraphError
+from tailrace.graph.operators import Selector
+
+if TYPE_CHECKING:
+    from tailrace.api.connected import ConnectedStreams
+    from tailrace.api.streams import DataStream
+
+
+class LoopFunction:
+    """The body of a loop as an object, for `iterate`. A plain function does as well."""
+
+    def loop(self, stream: DataStream) -> Any:
+        """Writes the body: from the stream of input and feedback to `(feedback, output)`."""
+        raise NotImplementedError
+
+
+class CoLoopFunction:
+    """The body of a loop whose feedback is of another type than its input, for `iterate_with_feedback`. A plain function
+    does as well."""
+
+    def loop(self, connected: ConnectedStreams) -> Any:
+        """Writes the body: from the input (`first`) and the feedback (`second`) to `(feedback, output)`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """A loop in rounds: what is fed back in one round is seen in the next one, and no round begins before the one before is
+    over in all subtasks. Round 0 is the input. `max` is the number of rounds at most; None: until nothing is fed back.
+
+    `until(result)` is called at the end of each round with what it produced: a list of all records that were fed back in it,
+    with its number in `result.round` and a list of all records that the loop put out in `result.output` (named tuples, where
+    they are in columns). Where it returns true, no other round begins. What was fed back in the last round is dropped.
+    """
+
+    max: int | None = None
+    until: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max is not None and (not isinstance(self.max, int) or isinstance(self.max, bool) or self.max < 1):
+            raise ConfigError(f"Rounds: max is a whole number of at least 1 or None, not {self.max!r}")
+        if self.until is not None:
+            _callable(self.until, 1, "Rounds: until")
+
+
+@dataclass(frozen=True)
+class Combine:
+    """Merges feedback that waits for its turn: of two records with equal `key` (a function, a column or several) one is
+    made, `merge(waiting, new)`. It must be true of the program that the merged record does what the two would have done;
+    and where the loop begins with a `key_by`, it belongs to a key of the two."""
+
+    key: Selector
+    merge: Callable[[Any, Any], Any]
+
+    def __post_init__(self) -> None:
+        names = [self.key] if isinstance(self.key, str) else self.key
+        if callable(names):
+            _callable(names, 1, "Combine: key")
+        elif not isinstance(names, tuple | list) or not names or not all(isinstance(n, str) and n for n in names):
+            raise ConfigError(f"Combine: key is a function, a column name or several of them, not {self.key!r}")
+        _callable(self.merge, 2, "Combine: merge")
+
+
+@dataclass(frozen=True)
+class Spill:
+    """Where feedback waits: up to `memory_bytes` of it in the memory of each subtask, the rest in files in the folder
+    `dir` of its machine (None: the folder for temporary files)."""
+
+    memory_bytes: int = 64 << 20
+    dir: str | None = None
+
+    def __post_init__(self) -> None:
+        size = self.memory_bytes
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise ConfigError(f"Spill: memory_bytes is a number of bytes, not {size!r}")
+        if self.dir is not None:
+            folder = self.dir.__fspath__() if hasattr(self.dir, "__fspath__") else self.dir
+            if not isinstance(folder, str) or not folder:
+                raise ConfigError(f"Spill: dir is the path of a folder or None, not {self.dir!r}")
+            object.__setattr__(self, "dir", folder)
+
+
+def _callable(fn: Any, arguments: int, what: str) -> None:
+    try:
+        check_callable(fn, arguments, what)
+    except GraphError as error:
+        raise ConfigError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a loop was asked for, as it was given."""
+
+    verb: str
+    rounds: Any
+    priority: Any
+    combine: Any
+    spill: Any
+    uid: Any
+    name: Any
+    parallelism: Any
+
+    def __str__(self) -> str:
+        named = isinstance(self.name, str) and self.name
+        return f"{self.verb} {self.name!r}" if named else self.verb
