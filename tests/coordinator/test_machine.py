@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
+from driving import LIMITS, SECOND, Job, S
 
 from tailrace.coordinator.actions import CloseLink, Kill, Launch, Send, StatusChanged, WasPublished
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.limits import Limits
-from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.restarts import Never
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
@@ -25,59 +25,18 @@ from tailrace.protocol.deployment import (
     Welcome,
 )
 
-S = JobStatus
-SECOND = 1_000_000
 UNKNOWN = "; all, some or none of the job's output may be visible"
 """Said where a job without checkpoints fails while it publishes."""
-LIMITS = Limits(slots=60 * SECOND, lease=10 * SECOND, leave=3 * SECOND, finish=30 * SECOND, gone=9 * SECOND)
 
 
-class Job:
-    """A coordinator of a job with some slots, and a clock."""
-
-    def __init__(self, slots: int = 2) -> None:
-        self.machine = Coordinator("job", 1, slots, b"the plan", LIMITS, run_id="run")
-        self.now = 100 * SECOND
-        self.epochs = [0] * slots
-
-    def actions(self) -> list[Any]:
-        """What is to be done since this was asked last."""
-        actions, self.machine.actions = self.machine.actions, []
-        return actions
-
-    def start(self) -> "Job":
-        self.machine.start(self.now)
-        return self
-
-    def hello(self, slot: int, **other: Any) -> int | None:
-        usual = {"slot": slot, "host": f"h{slot}", "port": slot, "pid": 10 + slot, "job": "job", "incarnation": 1}
-        epoch = self.machine.hello(Hello(**{**usual, **other}), self.now)
-        if epoch is not None:
-            self.epochs[slot] = epoch
-        return epoch
-
-    def says(self, slot: int, message: Any, epoch: int | None = None) -> None:
-        self.machine.message(slot, self.epochs[slot] if epoch is None else epoch, message, self.now)
-
-    def all_say(self, message: Any) -> None:
-        for slot in range(len(self.epochs)):
-            self.says(slot, message)
-
-    def wait(self, seconds: float) -> None:
-        self.now += int(seconds * SECOND)
-        self.machine.tick(self.now)
-
-    def ended(self, slot: int, error: str | None = None) -> None:
-        self.machine.slot_ended(slot, error, self.now)
-
-    @property
-    def status(self) -> JobStatus:
-        return self.machine.status
+def plain(slots: int = 2) -> Job:
+    """A job that takes no checkpoints and never starts again."""
+    return Job(slots=slots, checkpoints=False, restarts=Never())
 
 
 def at(status: JobStatus, slots: int = 2) -> Job:
     """A job that has come to this state, with nothing left to do."""
-    job = Job(slots)
+    job = plain(slots)
     if status is not S.CREATED:
         job.start()
     if status in (S.RUNNING, S.FINISHING):
@@ -108,7 +67,7 @@ def leaves(job: Job) -> list[int]:
 
 
 def test_a_job_from_its_start_to_its_end() -> None:
-    job = Job(2).start()
+    job = plain(2).start()
     assert job.actions() == [StatusChanged(S.STARTING), Launch(0), Launch(1)]
 
     assert job.hello(1) == 1
@@ -171,7 +130,7 @@ def test_who_says_published_before_it_was_told_to_is_not_believed(status: JobSta
 
 
 def test_the_newest_hello_of_a_slot_holds_it() -> None:
-    job = Job(2).start()
+    job = plain(2).start()
     assert job.hello(0) == 1
     job.actions()
     assert job.hello(0, pid=99) == 2
@@ -188,7 +147,7 @@ def test_the_newest_hello_of_a_slot_holds_it() -> None:
 
 
 def test_a_worker_replaced_after_the_deployment_fails_the_job() -> None:
-    job = Job(2).start()
+    job = plain(2).start()
     job.hello(0)
     job.hello(1)
     job.actions()
@@ -210,7 +169,7 @@ def test_a_worker_that_spark_started_again_by_itself_has_lost_what_it_held(statu
 
 def test_a_worker_is_known_by_its_start_and_not_by_the_incarnation_it_was_started_under() -> None:
     # The coordinator may have claimed a newer one while Spark looked for a place for the worker.
-    job = Job(1).start()
+    job = plain(1).start()
     job.machine.claimed(2, None, "", job.now)
     assert job.hello(0, incarnation=1) == 1
 
@@ -221,7 +180,7 @@ def test_a_worker_is_known_by_its_start_and_not_by_the_incarnation_it_was_starte
     ids=lambda other: str(other),
 )
 def test_who_does_not_belong_here_is_sent_away(other: dict[str, Any]) -> None:
-    job = Job(2).start()
+    job = plain(2).start()
     job.actions()
     slot = other.pop("slot", 0)
     said = Hello(slot, "h", 1, 10, **{"job": "job", "incarnation": 1, **other})
@@ -308,13 +267,13 @@ def test_the_only_slot_that_ends_early_ends_the_job_at_once() -> None:
 
 
 def test_slots_that_do_not_come_in_time_fail_the_job_with_the_numbers() -> None:
-    job = Job(3).start()
+    job = plain(3).start()
     job.hello(0)
     for _ in range(11):
-        job.wait(5)
+        job.silence(5)
         job.machine.heartbeat(0, 10, job.now)
     assert job.status is S.STARTING
-    job.wait(5)
+    job.silence(5)
     assert job.status is S.FAILING
     cause = job.machine.cause
     assert cause is not None and cause.kind == "slots"
@@ -329,31 +288,31 @@ def test_slots_that_do_not_come_in_time_fail_the_job_with_the_numbers() -> None:
 def test_a_worker_without_a_sign_of_life_is_lost_after_its_lease() -> None:
     job = at(S.RUNNING)
     for _ in range(5):
-        job.wait(6)
+        job.silence(6)
         job.machine.heartbeat(0, 10, job.now)  # one by its heartbeat
         job.says(1, Progress([], 0))  # the other by what it says
-    job.wait(6)
+    job.silence(6)
     job.machine.heartbeat(0, 10, job.now)
     assert job.status is S.RUNNING
-    job.wait(4)
+    job.silence(4)
     assert job.status is S.FAILING
     assert job.machine.cause is not None and job.machine.cause.message == "worker 1 has given no sign of life for 10 s"
 
 
 def test_the_heartbeat_of_another_process_is_no_sign_of_life() -> None:
     job = at(S.RUNNING)
-    job.wait(6)
+    job.silence(6)
     for slot, pid in [(0, 99), (1, 10), (2, 12), (-1, 11)]:
         job.machine.heartbeat(slot, pid, job.now)
-    job.wait(4)
+    job.silence(4)
     assert job.status is S.FAILING
 
 
 def test_who_has_not_joined_cannot_be_silent() -> None:
-    job = Job(2).start()
+    job = plain(2).start()
     job.hello(0)
     for _ in range(9):
-        job.wait(6)
+        job.silence(6)
         job.machine.heartbeat(0, 10, job.now)
     assert job.status is S.STARTING
 
@@ -370,7 +329,7 @@ def test_progress_is_kept_by_slot() -> None:
 
 
 def test_a_job_that_was_not_started_is_cancelled_at_once() -> None:
-    job = Job()
+    job = plain()
     job.machine.cancel(job.now)
     assert job.actions() == [StatusChanged(S.CANCELLING), StatusChanged(S.CANCELLED)]
 
@@ -415,7 +374,7 @@ def test_after_the_end_nothing_changes_any_more(final: JobStatus) -> None:
     job.says(0, Failed(FailureKind.USER, "late"))
     job.ended(0, "again")
     job.machine.link_lost(1, job.epochs[1], "closed", job.now)
-    job.wait(1000)
+    job.silence(1000)
     assert job.hello(0) is None
     assert (job.status, job.actions(), job.machine.next_tick(job.now)) == (final, [], None)
 
@@ -427,13 +386,13 @@ def test_after_the_end_nothing_changes_any_more(final: JobStatus) -> None:
 def test_who_does_not_leave_is_killed_and_after_that_left_behind(status: JobStatus) -> None:
     job = at(status)
     job.ended(0)
-    job.wait(2.9)
+    job.silence(2.9)
     assert job.actions() == []
-    job.wait(0.1)
+    job.silence(0.1)
     assert job.actions() == [Kill(1)]
-    job.wait(8.9)
+    job.silence(8.9)
     assert job.actions() == [] and job.status is status
-    job.wait(0.1)
+    job.silence(0.1)
     assert job.status.final and job.machine.left_behind == [1]
     assert [type(a) for a in job.actions()] == [StatusChanged]
 
@@ -441,7 +400,7 @@ def test_who_does_not_leave_is_killed_and_after_that_left_behind(status: JobStat
 @pytest.mark.parametrize("status", [S.FAILING, S.CANCELLING])
 def test_who_was_killed_and_is_gone_ends_the_job(status: JobStatus) -> None:
     job = at(status)
-    job.wait(3)
+    job.silence(3)
     assert job.actions() == [Kill(0), Kill(1)]
     job.ended(1, "cancelled")
     job.ended(0, "cancelled")
@@ -452,11 +411,11 @@ def test_a_job_that_has_published_ends_as_finished_though_somebody_stays() -> No
     job = at(S.FINISHING)
     job.says(0, Published())
     job.ended(0)
-    job.wait(29)  # after a good end users' functions may take their time to close
+    job.silence(29)  # after a good end users' functions may take their time to close
     assert Kill(1) not in job.actions()
-    job.wait(1)
+    job.silence(1)
     assert Kill(1) in job.actions()
-    job.wait(9)
+    job.silence(9)
     assert job.status is S.FINISHED and job.machine.left_behind == [1]
 
 
@@ -464,7 +423,7 @@ def test_a_job_that_has_published_ends_as_finished_though_somebody_stays() -> No
 
 
 def test_the_next_tick_is_when_the_clock_alone_gives_something_to_do() -> None:
-    job = Job(2)
+    job = plain(2)
     assert job.machine.next_tick(job.now) is None
     job.start()
     assert job.machine.next_tick(job.now) == job.now + LIMITS.slots
@@ -477,7 +436,7 @@ def test_the_next_tick_is_when_the_clock_alone_gives_something_to_do() -> None:
     assert job.machine.next_tick(job.now) == job.now + LIMITS.lease - 4 * SECOND
     job.machine.cancel(job.now)
     assert job.machine.next_tick(job.now) == job.now + LIMITS.leave
-    job.wait(3)
+    job.silence(3)
     assert job.machine.next_tick(job.now) == job.now + LIMITS.gone
 
 

@@ -1,4 +1,5 @@
-"""What a second review of loops found, about event time and rounds. Each program has one right result."""
+"""Nothing is late because of a loop, an idle one holds nobody back, and rounds are counted. Each program has one right
+result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences of events on a worker's side that a review has found to go wrong, each with its story."""
+"""What a worker keeps in memory has an end: the state of an attempt goes with it, and a slow storage is waited for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a review of snapshots found: each was lost, torn or could not be read back once."""
+"""Snapshots lose nothing, tear nothing, and can be read back."""
 
 from __future__ import annotations
 

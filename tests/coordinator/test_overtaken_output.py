@@ -1,4 +1,5 @@
-"""Sequences of events that a review has found to go wrong, each with its story."""
+"""What becomes of output, and of the files of checkpoints, where the end of a job, another driver or the next commit
+overtakes what is on its way."""
 
 from __future__ import annotations
 
@@ -7,84 +8,28 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from driving import Job, S
 
 import tailrace as tr
-from tailrace.coordinator.actions import Commit, Delete, Restarting, Send
-from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.origin import StartFrom
+from tailrace.coordinator.actions import Delete, Restarting
 from tailrace.coordinator.restarts import Fixed
-from tailrace.protocol.deployment import Deployed, Failed, FailureKind, Hello, Publish, Published, SubtasksFinished
-from tailrace.protocol.snapshot import Ack, Transaction
+from tailrace.protocol.deployment import Deployed, Failed, FailureKind, Publish, Published, SubtasksFinished
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.state.manifest import Manifest, Prepared
 from tailrace.testing.memorystore import MemoryStore
 
-S = JobStatus
-SECOND = 1_000_000
 
-
-class Job:
-    """A coordinator that is driven by hand, and its two workers."""
-
-    def __init__(self, *, origin: Manifest | None = None, checkpoints: bool = True, **settings: Any) -> None:
-        self.now = 100 * SECOND
-        self.machine = Coordinator(
-            "job",
-            1,
-            2,
-            b"the plan",
-            run_id="run",
-            checkpoints=CheckpointSettings(**settings) if checkpoints else None,
-            restarts=Fixed(3, 0),
-            start_from=StartFrom(origin),
-        )
-        self.machine.start(self.now)
-        for slot in range(2):
-            assert self.machine.hello(Hello(slot, "h", slot, 10 + slot, "job", 1), self.now) == 1
-
-    def actions(self) -> list[Any]:
-        actions, self.machine.actions = self.machine.actions, []
-        return actions
-
-    def sent(self, kind: type) -> list[Any]:
-        return [a.message for a in self.actions() if isinstance(a, Send) and isinstance(a.message, kind)]
-
-    def says(self, slot: int, message: Any) -> None:
-        self.machine.message(slot, 1, message, self.now)
-
-    def all_say(self, message: Any) -> None:
-        for slot in range(2):
-            self.says(slot, message)
-
-    def running(self) -> Job:
-        self.all_say(Deployed())
-        assert self.machine.status is S.RUNNING
-        self.actions()
-        return self
-
-    def trigger(self) -> int:
-        self.machine.checkpoint("somebody", self.now)
-        assert self.machine.checkpoints is not None
-        return max(self.machine.checkpoints.pending)
-
-    def ack(self, slot: int, number: int, *prepared: tuple[str, bytes]) -> None:
-        self.says(
-            slot, Ack(number, f"1/chk-{number}/w{slot}-1.state", 10, prepared=[Transaction(*one) for one in prepared])
-        )
-
-    def commit(self) -> Commit:
-        """A checkpoint that all have acked: its manifest is on its way."""
-        number = self.trigger()
-        for slot in range(2):
-            self.ack(slot, number, ("sink", b"of %d" % slot))
-        return next(a for a in self.actions() if isinstance(a, Commit))
+def opened(**options: Any) -> Job:
+    """A job whose workers have joined. A failure starts it again at once."""
+    job = Job(restarts=Fixed(3, 0), **options).start()
+    for slot in range(2):
+        assert job.hello(slot) == 1
+    return job
 
 
 def manifest(*prepared: Prepared) -> Manifest:
-    return Manifest("job", "earlier", 1, 5, 0, 128, 2, [], prepared=list(prepared))
+    return Manifest("job", "earlier", 1, 5, 0, 128, 2, [], prepared=list(prepared), root="here")
 
 
 # A cancelled job whose restored output is still being published.
@@ -94,9 +39,9 @@ def manifest(*prepared: Prepared) -> Manifest:
 def test_a_job_that_ends_while_the_output_of_its_checkpoint_is_published_does_not_start(end: str) -> None:
     """The job was started from a checkpoint with output that may not be published. It has the worker publish it, and is
     cancelled (or fails) meanwhile. The worker answers all the same: that is no reason to run."""
-    job = Job(origin=manifest(Prepared("sink", b"file")))
+    job = opened(start_from=manifest(Prepared("sink", b"file")), folder="here")
     job.all_say(Deployed())
-    assert job.sent(Publish) == [Publish([("sink", [b"file"])], 0, ["earlier"])]
+    assert job.said(Publish) == [Publish([("sink", [b"file"])], 0, ["earlier"], False, "here")]
     if end == "cancel":
         job.machine.cancel(job.now)
     else:
@@ -114,9 +59,9 @@ def test_a_job_that_ends_while_the_output_of_its_checkpoint_is_published_does_no
 def test_without_checkpoints_a_loss_while_output_is_published_does_not_write_it_twice() -> None:
     """All slices have ended and worker 0 publishes what the sinks have prepared; it is lost before it says that it has. A
     restart would begin from nothing and publish all output once more, under other names."""
-    job = Job(checkpoints=False).running()
+    job = opened(checkpoints=False).deployed()
     job.all_say(SubtasksFinished([("sink", b"file")]))
-    assert len(job.sent(Publish)) == 1
+    assert len(job.said(Publish)) == 1
     job.machine.link_lost(0, 1, "it died", job.now)
     assert not any(isinstance(action, Restarting) for action in job.actions())
     assert job.machine.status is S.FAILING
@@ -129,7 +74,7 @@ def test_without_checkpoints_a_loss_while_output_is_published_does_not_write_it_
 def test_what_was_acked_and_is_in_no_checkpoint_goes_when_the_job_ends() -> None:
     """Worker 0 has acked, and thinks no more of its file; worker 1 acks when the job was cancelled already, and had not
     heard. Where checkpoints are kept nobody would ever delete the two files."""
-    job = Job().running()
+    job = opened().deployed()
     number = job.trigger()
     job.ack(0, number)
     job.actions()
@@ -141,8 +86,8 @@ def test_what_was_acked_and_is_in_no_checkpoint_goes_when_the_job_ends() -> None
 
 def test_the_files_of_a_checkpoint_whose_manifest_is_on_its_way_stay() -> None:
     """It may be committed: then whoever starts from it needs them."""
-    job = Job().running()
-    job.commit()
+    job = opened().deployed()
+    job.acked()
     job.machine.cancel(job.now)
     assert not any(isinstance(action, Delete) for action in job.actions())
 
@@ -184,11 +129,11 @@ def test_output_of_the_last_checkpoint_stays_under_cover_where_its_job_is_cancel
     """The checkpoint is complete and worker 0 was told to publish what it holds, when the job is cancelled. The checkpoint
     is kept: who starts from it publishes its output, and must find it."""
     store = MemoryStore("job")
-    job = Job().running()
+    job = opened().deployed()
     store.claim("run")
-    commit = job.commit()
+    commit = job.acked()
     job.machine.committed(commit.checkpoint, store.commit(1, 0, 1, commit.data), "url", job.now)
-    assert len(job.sent(Publish)) == 1
+    assert len(job.said(Publish)) == 1
     job.machine.cancel(job.now)
     job.actions()
     assert ended(job, store) == [{"sink": [b"of 0", b"of 1"]}]
@@ -197,9 +142,9 @@ def test_output_of_the_last_checkpoint_stays_under_cover_where_its_job_is_cancel
 def test_output_of_a_checkpoint_that_is_committed_when_the_job_is_over_already_stays_under_cover() -> None:
     """The manifest is on its way when the job is cancelled, and is created after that."""
     store = MemoryStore("job")
-    job = Job().running()
+    job = opened().deployed()
     store.claim("run")
-    commit = job.commit()
+    commit = job.acked()
     job.machine.cancel(job.now)
     job.actions()
     store.commit(1, 0, 1, commit.data)
@@ -210,12 +155,12 @@ def test_an_old_driver_leaves_what_its_successor_is_about_to_publish() -> None:
     """Another driver has taken over and starts from the newest checkpoint, which is ours; we learn of it at our next
     commit and end. What that checkpoint holds is the other one's to publish, and it may not have: nothing is removed."""
     store = MemoryStore("job")
-    job = Job().running()
+    job = opened().deployed()
     store.claim("run")
-    commit = job.commit()
+    commit = job.acked()
     job.machine.committed(commit.checkpoint, store.commit(1, 0, 1, commit.data), "url", job.now)
     MemoryStore("job", store.memory).claim("another", takeover=True)
-    later = job.commit()
+    later = job.acked()
     job.machine.not_committed(later.checkpoint, "another start has taken over", FailureKind.FENCED, job.now)
     assert job.machine.status is S.FAILING
     job.actions()
@@ -227,9 +172,9 @@ def test_an_old_driver_does_not_delete_what_its_successor_starts_from(overtaken:
     """The job keeps no checkpoints when it ends. It is cancelled before it could notice that another driver has taken over,
     and has started from our newest checkpoint."""
     store = MemoryStore("job")
-    job = Job().running()
+    job = opened().deployed()
     store.claim("run")
-    commit = job.commit()
+    commit = job.acked()
     job.machine.committed(commit.checkpoint, store.commit(1, 0, 1, commit.data), "url", job.now)
     successor = MemoryStore("job", store.memory)
     if overtaken:
@@ -243,7 +188,7 @@ def test_an_old_driver_does_not_delete_what_its_successor_starts_from(overtaken:
 def test_nothing_is_removed_where_the_last_checkpoint_cannot_be_read() -> None:
     """Its output may be waiting to be published."""
     store = MemoryStore("job", fail=lambda operation, name: "error")
-    job = Job().running()
+    job = opened().deployed()
     job.machine.cancel(job.now)
     job.actions()
     assert ended(job, store) == []
@@ -255,15 +200,15 @@ def test_nothing_is_removed_where_the_last_checkpoint_cannot_be_read() -> None:
 def test_what_was_published_while_the_next_manifest_was_made_is_not_published_again() -> None:
     """The second manifest names the output of the first checkpoint, because it was not known to be published. It is, before
     the second one exists. Whoever reads the output may have moved the files since: publishing them again would fail."""
-    job = Job().running()
-    first = job.commit()
+    job = opened().deployed()
+    first = job.acked()
     job.machine.committed(first.checkpoint, "1/1.manifest", "url", job.now)
-    assert job.sent(Publish) == [Publish([("sink", [b"of 0", b"of 1"])], 1)]
+    assert job.said(Publish) == [Publish([("sink", [b"of 0", b"of 1"])], 1)]
     second = job.trigger()
-    job.ack(0, second, ("sink", b"later"))
+    job.ack(0, second, b"later")
     job.ack(1, second)
     job.says(0, Published(1))
     job.machine.committed(second, "1/2.manifest", "url", job.now)
-    assert job.sent(Publish) == [Publish([("sink", [b"later"])], 2)]
+    assert job.said(Publish) == [Publish([("sink", [b"later"])], 2)]
     assert job.machine.checkpoints is not None
     assert [one.data for _, one in job.machine.durability.output._marks.unpublished] == [b"later"]

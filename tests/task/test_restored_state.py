@@ -1,4 +1,4 @@
-"""What a review of operators and restores found."""
+"""What operators have restored is as it was, and what cannot be is refused."""
 
 from __future__ import annotations
 

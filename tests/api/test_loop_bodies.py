@@ -1,4 +1,4 @@
-"""What a second review of how loops are said found; each job runs inside this process."""
+"""What the body of a loop may do and return; each job runs inside this process."""
 
 from typing import Any
 

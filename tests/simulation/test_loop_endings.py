@@ -1,4 +1,5 @@
-"""What a review of the loops found, each as a small job under the simulator."""
+"""Loops come to their end, once and completely, and go on where another dataflow takes over; each as a small job under the
+simulator."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class Runs:
         program(env).sink_to(Ledger(self.name), uid="ledger")
         network = NETWORKS[options.pop("network", "fast")]
         chosen: dict[str, Any] = {
-            "name": "reviewed",
+            "name": "story",
             "seed": seed,
             "run_id": f"run{self.count}",
             "conditions": replace(network, max_turns=60_000),
