@@ -55,7 +55,7 @@ class Slice:
             if slot < vertex.parallelism
         ]
         self.nests = WorkerNests(plan, slot, self.tasks)
-        self._by_vertex = {task.vertex.id: task for task in self.tasks}
+        self.by_vertex = {task.vertex.id: task for task in self.tasks}
         self.actions: list[ToPeer] = []
         self.stale_frames = 0
         """Frames of an older incarnation, dropped at the door."""
@@ -71,11 +71,10 @@ class Slice:
 
     @property
     def finished(self) -> bool:
-        return all(task.finished for task in self.tasks)
-
-    def task(self, vertex: int) -> Task:
-        """The task of a vertex, which must have one here."""
-        return self._by_vertex[vertex]
+        for task in self.tasks:  # noqa: SIM110 - asked before each step: a generator costs more than all that it looks at
+            if not task.finished:
+                return False
+        return True
 
     def peers(self) -> set[int]:
         """The slots of other workers that this one has channels with."""
@@ -124,7 +123,7 @@ class Slice:
 
     def operator_event(self, vertex: int, source: int, payload: bytes) -> None:
         """Subtask `source` of a vertex has something to say to the one that is here. Raises `ProtocolViolation`."""
-        task = self._by_vertex.get(vertex)
+        task = self.by_vertex.get(vertex)
         if task is None:
             raise ProtocolViolation(f"an operator event for vertex {vertex}, which is not in this worker")
         task.operator_event(source, payload)
@@ -181,7 +180,7 @@ class Slice:
         return channel.edge < len(self.plan.edges)
 
     def _task(self, channel: ChannelId, vertex: int) -> Task:
-        task = self._by_vertex.get(vertex)
+        task = self.by_vertex.get(vertex)
         if task is None or (channel not in task.gate.channels and channel not in task.outbox.channels):
             raise ProtocolViolation(f"channel {channel} is not in this worker's part of the plan")
         return task

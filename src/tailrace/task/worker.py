@@ -149,7 +149,7 @@ class Worker:
         now."""
         match event:
             case Step():
-                return self._step(event.vertex, event.now, event.budget)
+                return self._step(event)
             case FrameArrived():
                 self._frame(event.data, event.peer)
             case Flush():
@@ -310,19 +310,20 @@ class Worker:
         first = self._asked_first
         return tasks[first:] + tasks[:first] if first else tasks
 
-    def _step(self, vertex: int, now: int, budget: int) -> Idle | None:
+    def _step(self, event: Step) -> Idle | None:
         """One step of one task; a failure of user code becomes `Failed`. The step after everybody's last one closes the
         user's functions: what the tasks sent is on its way by then, and the end of the job, which is a matter of seconds,
         need not wait for them."""
-        assert self.slice is not None
-        if self.slice.finished and self.phase is Phase.RUNNING:
+        slice, now = self.slice, event.now
+        assert slice is not None
+        if self.phase is Phase.RUNNING and slice.finished:
             self._finish()
             return None
-        task = self.slice.task(vertex)
+        task = slice.by_vertex[event.vertex]
         try:
-            idle = self.slice.step(task, now, budget)
+            idle = slice.step(task, now, event.budget)
             if idle is None:
-                self._asked_first = self.slice.tasks.index(task) + 1 if task.took_feedback else 0
+                self._asked_first = slice.tasks.index(task) + 1 if task.took_feedback else 0
             self._collect(now)
         except BaseException as error:
             self._fail_by(error, task.vertex.name)
@@ -347,7 +348,7 @@ class Worker:
 
     def _freeze_took(self, vertex: int, micros: int) -> None:
         if self._checkpoints is not None and self.slice is not None:
-            self._checkpoints.froze(self.slice.task(vertex), micros)
+            self._checkpoints.froze(self.slice.by_vertex[vertex], micros)
 
     def _flush(self) -> bool:
         """Nothing else is to do. True when something gathered went."""
