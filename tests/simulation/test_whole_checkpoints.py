@@ -16,7 +16,7 @@ from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles, check_re
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.programs import PROGRAMS
 from tailrace.testing.restorable import Restorable
-from tailrace.testing.scenarios import Scenario, build, switches
+from tailrace.testing.scenarios import Scenario, build
 from tailrace.testing.simulator import Simulation
 
 ON_REQUEST = CheckpointSettings(interval=None, keep=10, max_concurrent=2)
@@ -45,23 +45,22 @@ def manifests(files: MemoryFiles) -> dict[int, Manifest]:
 
 def test_a_savepoint_among_checkpoints_refers_to_no_other_files(book: Book) -> None:
     files = WatchedFiles([book])
-    with switches(WHAT):
-        world = build(WHAT, PROGRAMS["toggled"], Ledger("whole"), files, True)
-        with Restorable(files, book).watching() as restorable:
-            assert world.run_until("v1[0] read")
-            for number, kind in enumerate((CutKind.CHECKPOINT, CutKind.CHECKPOINT, CutKind.SAVEPOINT), 1):
-                for _ in range(240 if number == 1 else 60):
-                    world.turn()
-                take(world, number, kind)
-            found = manifests(files)
-            assert found[2].older != [], "a checkpoint refers to what the one before has"
-            assert found[3].older == []
-            for _ in range(60):
+    world = build(WHAT, PROGRAMS["toggled"], Ledger("whole"), files, True)
+    with Restorable(files, book).watching() as restorable:
+        assert world.run_until("v1[0] read")
+        for number, kind in enumerate((CutKind.CHECKPOINT, CutKind.CHECKPOINT, CutKind.SAVEPOINT), 1):
+            for _ in range(240 if number == 1 else 60):
                 world.turn()
-            take(world, 4, CutKind.CHECKPOINT)
-            while not world.coordinator.status.final:
-                world.turn()
-            assert world.coordinator.status is JobStatus.FINISHED
+            take(world, number, kind)
+        found = manifests(files)
+        assert found[2].older != [], "a checkpoint refers to what the one before has"
+        assert found[3].older == []
+        for _ in range(60):
+            world.turn()
+        take(world, 4, CutKind.CHECKPOINT)
+        while not world.coordinator.status.final:
+            world.turn()
+        assert world.coordinator.status is JobStatus.FINISHED
     assert restorable.told() == []
     assert check_records(book, PROGRAMS["toggled"].expected(WHAT.n), None) == []
 
@@ -71,23 +70,20 @@ def test_a_job_starts_from_the_files_of_a_savepoint_alone(book: Book) -> None:
     the result."""
     files = WatchedFiles([book])
     BOOKS["whole, again"] = rest = Book()
-    with switches(WHAT):
-        world = build(WHAT, PROGRAMS["toggled"], Ledger("whole"), files, True)
-        assert world.run_until("v1[0] read")
-        for number, kind in enumerate((CutKind.CHECKPOINT, CutKind.SAVEPOINT), 1):
-            for _ in range(240 if number == 1 else 60):
-                world.turn()
-            take(world, number, kind)
-        path = next(name for name in files.contents if name.endswith("/2.manifest"))
-        while f"{path.removesuffix('manifest')}published" not in files.contents:
+    world = build(WHAT, PROGRAMS["toggled"], Ledger("whole"), files, True)
+    assert world.run_until("v1[0] read")
+    for number, kind in enumerate((CutKind.CHECKPOINT, CutKind.SAVEPOINT), 1):
+        for _ in range(240 if number == 1 else 60):
             world.turn()
-        needed = {path, f"{path.removesuffix('manifest')}published", *(file.name for file in manifests(files)[2].files)}
-        alone = WatchedFiles([rest])
-        alone.contents = {name: data for name, data in files.contents.items() if name in needed}
-        again = build(
-            WHAT, PROGRAMS["toggled"], Ledger("whole, again"), alone, True, run_id="again", origin=(alone, path)
-        )
-        assert again.run() is JobStatus.FINISHED
+        take(world, number, kind)
+    path = next(name for name in files.contents if name.endswith("/2.manifest"))
+    while f"{path.removesuffix('manifest')}published" not in files.contents:
+        world.turn()
+    needed = {path, f"{path.removesuffix('manifest')}published", *(file.name for file in manifests(files)[2].files)}
+    alone = WatchedFiles([rest])
+    alone.contents = {name: data for name, data in files.contents.items() if name in needed}
+    again = build(WHAT, PROGRAMS["toggled"], Ledger("whole, again"), alone, True, run_id="again", origin=(alone, path))
+    assert again.run() is JobStatus.FINISHED
     del BOOKS["whole, again"]
     assert 0 < len(list(book.records())) < WHAT.n
     assert Counter(book.records()) + Counter(rest.records()) == PROGRAMS["toggled"].expected(WHAT.n)

@@ -14,6 +14,7 @@ import tailrace as tr
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.testing.inprocess import prepared_simulation
+from tailrace.testing.loop_programs import LoopOptions, loops_with
 from tailrace.testing.loop_watch import LoopFiles, LoopWatch
 from tailrace.testing.programs import LOOPS, PROGRAMS
 from tailrace.testing.scenarios import LIMITS, NETWORKS
@@ -54,9 +55,9 @@ def test_under_any_schedule(program: str) -> None:
 def test_with_the_least_credit_record_by_record(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.task.slice.MIN_WINDOW", 1)
     monkeypatch.setattr("tailrace.task.slice.MAX_WINDOW", 1)
-    monkeypatch.setattr("tailrace.testing.loop_programs.MEMORY", 0)
     one = tr.testing.Conditions(delay=(0, 10), step_cost=(1, 1), budget=(1, 1))
-    assert run(program, 2, 5, one)[0] == PROGRAMS[program].expected(N)
+    with loops_with(LoopOptions(memory=0)):
+        assert run(program, 2, 5, one)[0] == PROGRAMS[program].expected(N)
 
 
 # Inputs without an end.

@@ -34,6 +34,17 @@ PAUSE = 10_000
 LONGEST_PAUSE = 1_000_000
 """What it grows to, by doubling, while waves find the nest neither moving nor ended."""
 
+
+@dataclass(frozen=True)
+class Pace:
+    """How soon waves follow each other (int64 microseconds)."""
+
+    pause: int = PAUSE
+    longest: int = LONGEST_PAUSE
+    eager: bool = False
+    """Whether waves begin whatever the counts of the workers say: for the searches, where waves alone must find the end."""
+
+
 FromWorker = Quiet | Moved | WaveReport | RoundReport
 FROM_WORKER = (Quiet, Moved, WaveReport, RoundReport)
 
@@ -126,8 +137,8 @@ class _Rounds:
 class _Nest:
     """One nest in one attempt."""
 
-    def __init__(self, number: int, spec: NestSpec) -> None:
-        self.number, self.spec = number, spec
+    def __init__(self, number: int, spec: NestSpec, pace: Pace) -> None:
+        self.number, self.spec, self.pace = number, spec, pace
         self.ended = False
         self.wave = 0
         self.reports: dict[int, Facts] | None = None
@@ -148,7 +159,7 @@ class _Nest:
         """When a wave may begin because event time has moved."""
         self.again_at = 0
         """When a wave may begin that only the clock calls for."""
-        self.pause = PAUSE
+        self.pause = self.pace.pause
         self.released: dict[str, int] = {}
         """The largest time that was released, of each scope."""
         self.idle: set[str] = set()
@@ -168,12 +179,12 @@ class _Nest:
             if message.actions > self.actions:
                 raise ProtocolViolation(f"worker {slot} has followed {message.actions} of {self.actions} commands")
             self.quiet[slot] = message
-            self.news, self.pause = True, PAUSE
+            self.news, self.pause = True, self.pace.pause
         elif isinstance(message, Moved):
             self.entered[slot] = message
-            self.moved, self.pause = True, PAUSE
+            self.moved, self.pause = True, self.pace.pause
         elif isinstance(message, RoundReport):
-            self.news, self.pause = True, PAUSE
+            self.news, self.pause = True, self.pace.pause
             said = self._round(slot, message)
         return said + self.maybe_launch(now)
 
@@ -185,7 +196,7 @@ class _Nest:
         self.wave += 1
         self.reports = {}
         self.news = self.moved = self.lag = False
-        self.moved_at = now + PAUSE
+        self.moved_at = now + self.pace.pause
         return self._all(StartWave(self.number, self.wave, self._live()))
 
     def due_at(self) -> int | None:
@@ -203,6 +214,8 @@ class _Nest:
     def balanced(self) -> bool:
         """Whether by the newest word of each worker all are at rest, and nothing is between them."""
         said = self.quiet
+        if self.pace.eager:
+            return True
         if len(said) < self.spec.slots or any(one.actions < self.actions for one in said.values()):
             return False
         return all(
@@ -232,12 +245,12 @@ class _Nest:
             said = self._release(facts)
             self.lag = self._lags(facts)
             if said:  # at the end each wave releases one level of loops: start the next one now
-                self.pause = PAUSE
+                self.pause = self.pace.pause
             self.again_at = now + self.pause
-            self.pause = min(2 * self.pause, LONGEST_PAUSE)
+            self.pause = min(2 * self.pause, self.pace.longest)
             return said + self.maybe_launch(now)
         self.actions += 1
-        self.pause = PAUSE
+        self.pause = self.pace.pause
         if decision.step is Step.ADVANCE:
             return self._all(Advance(self.number))
         return self._all(CallFinish(self.number, decision.number))
@@ -332,8 +345,9 @@ class Nests:
     `StopRounds`.
     """
 
-    def __init__(self, specs: Sequence[NestSpec]) -> None:
+    def __init__(self, specs: Sequence[NestSpec], pace: Pace | None = None) -> None:
         self.specs = tuple(specs)
+        self._pace = pace if pace is not None else Pace()
         self._before = [0] * len(self.specs)
         """How many waves there were in earlier attempts."""
         self._nests: list[_Nest] = []
@@ -342,7 +356,7 @@ class Nests:
     def begin(self) -> None:
         """An attempt begins: nothing is known."""
         self._before = [self.waves(nest.number) for nest in self._nests] or self._before
-        self._nests = [_Nest(number, spec) for number, spec in enumerate(self.specs)]
+        self._nests = [_Nest(number, spec, self._pace) for number, spec in enumerate(self.specs)]
 
     def message(self, slot: int, message: FromWorker, now: int) -> Sent:
         """A worker says something of a nest. Raises `ProtocolViolation` for what it cannot mean."""

@@ -24,7 +24,7 @@ from tailrace.coordinator.failures import Cause, Reaction, reaction
 from tailrace.coordinator.leaving import Leaving
 from tailrace.coordinator.lifecycle import ENDS, JobStatus, moved
 from tailrace.coordinator.limits import Limits
-from tailrace.coordinator.loops import FROM_WORKER, FromWorker, Nests, NestSpec
+from tailrace.coordinator.loops import FROM_WORKER, FromWorker, Nests, NestSpec, Pace
 from tailrace.coordinator.origin import NOTHING, Origin, StartFrom
 from tailrace.coordinator.restarts import Never, Strategy
 from tailrace.coordinator.roster import Roster, Slot
@@ -73,6 +73,7 @@ class Coordinator:
         start_from: StartFrom = NOTHING,
         abandoned: Sequence[str] = (),
         nests: Sequence[NestSpec] = (),
+        pace: Pace | None = None,
     ) -> None:
         self.job = job
         self.run_id = run_id
@@ -87,7 +88,7 @@ class Coordinator:
         self.checkpoints: Checkpoints | None = None
         if checkpoints is not None:
             self.checkpoints = Checkpoints(checkpoints, job, run_id, slots, max_parallelism, start_from.manifest)
-        self.nests = Nests(nests)
+        self.nests = Nests(nests, pace)
         self.restarts: Strategy = restarts if restarts is not None else Never()
         self.attempts = Attempts()
         origin = Origin(job, run_id, "" if checkpoints is None else checkpoints.origin, start_from)

@@ -50,9 +50,12 @@ class LayeredBackend:
         allow_dropped: bool | Collection[str] = False,
         *,
         operator: str = "",
+        small: int | None = None,
     ) -> None:
         self.uid = uid
         self.subtask = subtask
+        self.small = small
+        """Entries up to which each checkpoint writes all of the operator's state; None: `SMALL`."""
         self.allow_dropped = allow_dropped if isinstance(allow_dropped, bool) else uid in allow_dropped
         """Whether state of a checkpoint that is not declared any more is left behind instead of refused."""
         self.tables: dict[str, Table] = {}
@@ -87,6 +90,10 @@ class LayeredBackend:
         self._early: list[dict[Any, bytes]] = []
         """By table, objects that were handed out before their turn, as they were at the cut."""
         self._blocks = Blocks(self._encoder)
+
+    @property
+    def _few(self) -> int:
+        return SMALL if self.small is None else self.small
 
     @property
     def operator(self) -> str:
@@ -152,7 +159,7 @@ class LayeredBackend:
         self._older = [[one for g in self.generations for one in g.changed[t.index]] for t in tables]
         made = Generation(cut.number, len(tables))
         for table in tables:
-            spilled = table.freeze(SMALL)
+            spilled = table.freeze(self._few)
             if spilled:
                 made.changed[table.index].append(spilled)
                 self._older[table.index].append(spilled)
@@ -178,7 +185,7 @@ class LayeredBackend:
         self.generations = kept
         # Only with nothing pending: confirming it could give a chain to a group that `_must` does not cover.
         alone = len(kept) == 1 and kept[0].aborted
-        if alone and kept[0].size() > sum(t.base.count for t in self.tables.values()) + SMALL:
+        if alone and kept[0].size() > sum(t.base.count for t in self.tables.values()) + self._few:
             kept.pop()
             self._must.update(self.written)
 
@@ -239,7 +246,7 @@ class LayeredBackend:
         changed = sum(len(one.entries) + len(one.deleted) for one in frozen)
         changed += sum(len(keys) for sets in self._older for keys in sets)
         entries = sum(table.base.count for table in tables) + sum(len(one.entries) for one in frozen)
-        self._everything = whole_cut or entries <= SMALL
+        self._everything = whole_cut or entries <= self._few
         if self._everything:
             return
         rewritten = sum(table.base.alive.get(group, 0) for group in self._must for table in tables)

@@ -173,8 +173,9 @@ class DiskBackend(LayeredBackend):
         top_entries: int = TOP_ENTRIES,
         top_bytes: int = TOP_BYTES,
         cache_entries: int = CACHE_ENTRIES,
+        small: int | None = None,
     ) -> None:
-        super().__init__(max_parallelism, uid, subtask, allow_dropped, operator=operator)
+        super().__init__(max_parallelism, uid, subtask, allow_dropped, operator=operator, small=small)
         self.folder = Path(folder)
         self.top_entries = top_entries
         self.top_bytes = top_bytes

@@ -69,6 +69,9 @@ class WorkerCheckpoints:
         self._slot = slot
         self._epoch = epoch
         self._services = services
+        tuning = services.tuning
+        self._chunk = CHUNK if tuning.chunk is None else tuning.chunk
+        self._inline = INLINE_BYTES if tuning.inline is None else tuning.inline
         self._tasks = tasks
         self._logs = any(operator.recordings() for task in tasks for operator in task.chain.operators)
         """Whether there may be logs in the files."""
@@ -125,7 +128,7 @@ class WorkerCheckpoints:
 
     def _place(self, pending: _Pending, data: bytes) -> bytes | Placed:
         """What a sink prepared goes into the manifest as it is where it is little, else into the file."""
-        if len(data) > INLINE_BYTES or pending.inline + len(data) > INLINE_TOTAL:
+        if len(data) > self._inline or pending.inline + len(data) > INLINE_TOTAL:
             return pending.builder.add_prepared(data)
         pending.inline += len(data)
         return data
@@ -162,7 +165,7 @@ class WorkerCheckpoints:
             pending.builder.finish()
             pending.sealed_at = now
         data = pending.builder.fresh
-        if not last and sum(map(len, data)) < CHUNK:
+        if not last and sum(map(len, data)) < self._chunk:
             return []
         pending.builder.fresh = []
         return [WriteState(checkpoint, pending.builder.name, data, last)]

@@ -13,6 +13,7 @@ from tailrace.graph.scope import StreamScope
 from tailrace.state.backend import Backend
 from tailrace.task.keys import FieldReader
 from tailrace.task.outside import Outside
+from tailrace.task.tuning import Tuning
 
 if TYPE_CHECKING:
     from tailrace.task.feedback import FeedbackQueue
@@ -46,6 +47,7 @@ class Services:
     """Between the tail and the head of each loop in this worker. They go with the attempt: nothing outlives it."""
     outside: Outside = field(default_factory=Outside)
     """What user code asks of the world goes through it."""
+    tuning: Tuning = field(default_factory=Tuning)
     now: int = 0
     """The clock reading of the current step, int64 microseconds. Set by the task at each step, from its event."""
 

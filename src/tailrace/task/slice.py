@@ -48,7 +48,7 @@ class Slice:
         self.incarnation = services.incarnation
         self.services = services
         # Both ends of a channel must agree on its window: it is the smallest that any slot could afford.
-        window = min(window_of(plan, s, memory) for s in range(plan.slots))
+        window = services.tuning.window or min(window_of(plan, s, memory) for s in range(plan.slots))
         self.tasks = [
             Task(plan, vertex, slot, attempt, services, window)
             for vertex in reversed(plan.vertices)

@@ -87,6 +87,7 @@ from tailrace.task.restore import Restorer
 from tailrace.task.services import RandomFactory, Services
 from tailrace.task.slice import Slice
 from tailrace.task.spilling import Spill
+from tailrace.task.tuning import Tuning
 
 
 class Worker:
@@ -105,6 +106,7 @@ class Worker:
         backend_factory: Callable[[JobSpec, str, int], Backend] | None = None,
         make_spill: Callable[[str | None], Spill] | None = None,
         outside: Outside | None = None,
+        tuning: Tuning | None = None,
     ) -> None:
         self.slot = slot
         self.phase = Phase.JOINING
@@ -121,6 +123,7 @@ class Worker:
         self._backend_factory = backend_factory
         self._make_spill = make_spill
         self._outside = outside if outside is not None else Outside()
+        self._tuning = tuning if tuning is not None else Tuning()
         self._checkpoints: WorkerCheckpoints | None = None
         self._restorer: Restorer | None = None
         self._publisher: Publisher | None = None
@@ -400,6 +403,7 @@ class Worker:
             checkpointing=spec.checkpointing,
             make_spill=self._make_spill,
             outside=self._outside,
+            tuning=self._tuning,
             make_backend=None if make is None else lambda uid, subtask: make(spec, uid, subtask),
         )
         plan = with_own_functions(spec.plan, keep_first=True)

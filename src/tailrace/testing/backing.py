@@ -12,15 +12,22 @@ from tailrace.storage.disk import DiskBackend
 from tailrace.task.jobspec import JobSpec
 
 
-def in_memory(spec: JobSpec, uid: str, subtask: int) -> Backend:
-    """A backend in memory."""
-    return MemoryBackend(uid=uid, subtask=subtask, max_parallelism=spec.plan.graph.max_parallelism)
+class InMemory:
+    """Makes backends in memory."""
+
+    def __init__(self, small: int | None = None) -> None:
+        self._small = small
+
+    def __call__(self, spec: JobSpec, uid: str, subtask: int) -> Backend:
+        groups = spec.plan.graph.max_parallelism
+        return MemoryBackend(uid=uid, subtask=subtask, max_parallelism=groups, small=self._small)
 
 
 class OnDisk:
     """Makes backends on disk that keep little in memory, each in a folder of its own."""
 
-    def __init__(self, folder: str, covered: Counter[str]) -> None:
+    def __init__(self, folder: str, covered: Counter[str], small: int | None = None) -> None:
+        self._small = small
         self._folder = Path(tempfile.mkdtemp(dir=folder))
         self._covered = covered
         self._made = 0
@@ -29,4 +36,5 @@ class OnDisk:
         self._made += 1
         self._covered["backends on disk"] += 1
         place = self._folder / str(self._made)
-        return DiskBackend(place, spec.plan.graph.max_parallelism, uid, subtask, top_entries=4, cache_entries=3)
+        groups, small = spec.plan.graph.max_parallelism, self._small
+        return DiskBackend(place, groups, uid, subtask, top_entries=4, cache_entries=3, small=small)

@@ -27,6 +27,7 @@ from tailrace.coordinator.actions import (
 )
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.loops import Pace
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.restarts import Strategy
 from tailrace.graph.plan import Plan
@@ -58,6 +59,7 @@ class Job:
     restarts: Callable[[], Strategy] | None
     origin: From | None
     allow_dropped_state: bool | tuple[str, ...]
+    pace: Pace | None = None
 
 
 class Drivers:
@@ -101,6 +103,7 @@ class Drivers:
             start_from=start_from(origin, store),
             abandoned=abandoned,
             nests=nests_of(job.plan),
+            pace=job.pace,
         )
         driver = Driver(-self._cluster.party(), run_id, coordinator, store, origin)
         self._cluster.drivers[driver.party] = driver

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -13,16 +16,35 @@ import tailrace as tr
 
 Records = Counter[Any]
 
-MEMORY: int | None = None
-"""What a scenario has chosen for every loop: the bytes of feedback that wait in memory. None: what the program says."""
-PRIORITY: Literal["adaptive", "feedback-first"] | None = None
-"""And what goes first where input and feedback both wait."""
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """What is chosen for every loop that is written meanwhile. None: what the program says."""
+
+    memory: int | None = None
+    """Bytes of feedback that wait in memory."""
+    priority: Literal["adaptive", "feedback-first"] | None = None
+    """What goes first where input and feedback both wait."""
+
+
+_CHOSEN: ContextVar[LoopOptions | None] = ContextVar("options of loops", default=None)
+
+
+@contextlib.contextmanager
+def loops_with(options: LoopOptions) -> Iterator[None]:
+    """Programs that are built as long as this lasts have loops with these options."""
+    token = _CHOSEN.set(options)
+    try:
+        yield
+    finally:
+        _CHOSEN.reset(token)
 
 
 def looping(memory: int = 64 << 20, priority: Any = "adaptive") -> dict[str, Any]:
-    """The options of a loop: the program's own, or the scenario's."""
-    spill = tr.Spill(memory_bytes=memory if MEMORY is None else MEMORY)
-    return {"spill": spill, "priority": priority if PRIORITY is None else PRIORITY}
+    """The options of a loop: the program's own, or those that are chosen."""
+    chosen = _CHOSEN.get() or LoopOptions()
+    spill = tr.Spill(memory_bytes=memory if chosen.memory is None else chosen.memory)
+    return {"spill": spill, "priority": priority if chosen.priority is None else chosen.priority}
 
 
 class Hop(NamedTuple):

@@ -11,7 +11,7 @@ from tailrace.task.events import Event
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.outside import Recorder
 from tailrace.task.worker import Worker
-from tailrace.testing.backing import OnDisk
+from tailrace.testing.setting import Setting
 
 
 class Shipped:
@@ -44,8 +44,7 @@ class Recording:
     """The pickled `JobSpec`."""
     run_id: str
     checkpointing: bool
-    disk: bool
-    """Whether its state is on disk."""
+    setting: Setting
     story: list[Happened] = field(default_factory=list)
 
 
@@ -75,10 +74,12 @@ class Recordings:
     def __init__(self) -> None:
         self.workers: list[Recording] = []
 
-    def begin(self, load: Callable[[], JobSpec], backend: object, slot: int, run_id: str) -> LiveRecording:
+    def begin(
+        self, load: Callable[[], JobSpec], setting: Setting, checkpointing: bool, slot: int, run_id: str
+    ) -> LiveRecording:
         """A worker's process starts."""
         assert isinstance(load, Shipped), "only what travels as in a real job can be replayed"
-        recording = Recording(slot, load.blob, run_id, backend is not None, isinstance(backend, OnDisk))
+        recording = Recording(slot, load.blob, run_id, checkpointing, setting)
         self.workers.append(recording)
         return LiveRecording(recording)
 

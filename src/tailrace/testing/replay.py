@@ -28,7 +28,7 @@ from tailrace.testing.random_flows.drawing import drawn
 from tailrace.testing.random_flows.running import carry_out
 from tailrace.testing.recording import Happened, Recordings
 from tailrace.testing.replaying import Difference, differences
-from tailrace.testing.scenarios import Scenario, run_scenario, scenario, switches
+from tailrace.testing.scenarios import Scenario, run_scenario, scenario
 
 _LENGTH = struct.Struct("<Q")
 
@@ -75,10 +75,10 @@ class Player:
         self._process.wait(60)
         self._process.stdout.close()
 
-    def play(self, what: Scenario, recordings: Recordings) -> list[Difference]:
-        """Replays all workers of a run, under what was switched on in it."""
+    def play(self, recordings: Recordings) -> list[Difference]:
+        """Replays all workers of a run."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        _write(self._process.stdin, (what, recordings.workers))
+        _write(self._process.stdin, recordings.workers)
         found: list[Difference] = _read(self._process.stdout)
         return found
 
@@ -87,10 +87,10 @@ def serve(asked: IO[bytes], answers: IO[bytes]) -> None:
     """What the other process does until nobody asks any more."""
     while True:
         try:
-            what, workers = _read(asked)
+            workers = _read(asked)
         except EOFError:
             return
-        with switches(what), tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder:
             _write(answers, list(differences(workers, folder)))
 
 
@@ -117,7 +117,7 @@ def replay_golden(player: Player, what: Scenario) -> Replay:
     program = f"--program {what.program}"
     again = f"python -m tailrace.testing.replay {what.seed}:{what.seed + 1} {program}"
     replay = Replay(f"seed {what.seed}, program {what.program}", again)
-    return _replayed(player, what, recordings, verdict.covered, replay)
+    return _replayed(player, recordings, verdict.covered, replay)
 
 
 def replay_random(player: Player, seed: int) -> Replay:
@@ -125,11 +125,11 @@ def replay_random(player: Player, seed: int) -> Replay:
     recordings, run = Recordings(), drawn(seed)
     outcome = carry_out(run, recordings=recordings)
     replay = Replay(f"random seed {seed}", f"python -m tailrace.testing.replay {seed}:{seed + 1} --random")
-    return _replayed(player, run.world, recordings, outcome.covered, replay)
+    return _replayed(player, recordings, outcome.covered, replay)
 
 
-def _replayed(player: Player, what: Scenario, recordings: Recordings, covered: Counter[str], replay: Replay) -> Replay:
-    replay.differences = player.play(what, recordings)
+def _replayed(player: Player, recordings: Recordings, covered: Counter[str], replay: Replay) -> Replay:
+    replay.differences = player.play(recordings)
     stories = [recording.story for recording in recordings.workers]
     replay.counts.update(runs=1, workers=len(stories), restarts=covered["restarted"])
     replay.counts.update(_counted(happened for story in stories for happened in story))

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.errors import ProtocolViolation
-from tailrace.state.backend import Backend
 from tailrace.task.eventlog import action_bytes, decode
 from tailrace.task.outside import Replayed
-from tailrace.task.worker import Worker
-from tailrace.testing.backing import OnDisk, in_memory
 from tailrace.testing.checker import BOOKS, Book, Ledger
 from tailrace.testing.recording import Recording, job_of
 
@@ -61,9 +56,9 @@ def play(recording: Recording, folder: str) -> tuple[int, str, str, str] | None:
         if isinstance(sink, Ledger):
             BOOKS[sink.name] = Book()  # in its transactions; it publishes nothing
     outside = Replayed()
-    worker = Worker(
-        recording.slot, lambda _: job_of(recording), random.Random, _backend(recording, folder), outside=outside
-    )
+    disk = None if recording.setting.disk is None else folder
+    setting, job = replace(recording.setting, disk=disk), lambda: job_of(recording)
+    worker = setting.worker(recording.slot, job, recording.checkpointing, Counter(), outside)
     for number, happened in enumerate(recording.story):
         entry = decode(happened.entry)
         outside.give(entry.answers)
@@ -79,13 +74,6 @@ def play(recording: Recording, folder: str) -> tuple[int, str, str, str] | None:
             was, now = _told(happened.actions, happened.raised), _told(actions, raised)
             return number, str(entry.event)[:_SHOWN], _apart(was, now), _apart(now, was) + unasked
     return None
-
-
-def _backend(recording: Recording, folder: str) -> Any:
-    if not recording.checkpointing:
-        return None
-    made: Backend | Any = OnDisk(folder, Counter()) if recording.disk else in_memory
-    return made
 
 
 def _told(actions: Iterable[bytes], raised: bool) -> list[str]:

@@ -3,24 +3,25 @@ the verdict on what came of it."""
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
-from unittest import mock
 
 import tailrace as tr
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.failures import HALF_PUBLISHED
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.loops import Pace
 from tailrace.coordinator.restarts import Exponential, Fixed, Strategy
 from tailrace.errors import TailraceError
+from tailrace.task.tuning import Tuning
 from tailrace.testing.checker import BOOKS, Book, Ledger, check_leftovers, check_records
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
+from tailrace.testing.loop_programs import LoopOptions, loops_with
 from tailrace.testing.loop_watch import LoopFiles, LoopWatch
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.programs import LOOPS, PROGRAMS, Program
@@ -286,17 +287,16 @@ def run_scenario(what: Scenario, *, keep_trace: bool = False, recordings: Record
     if what.checkpoints is None:
         book.committed = None
     try:
-        with switches(what):
-            world = build(what, program, Ledger(name), files, keep_trace, recordings=recordings, patience=what.patience)
-            watch = LoopWatch(world, files)
-            restorable = Restorable(files, book)
-            moments = Moments(files, book, random.Random(f"tailrace moments {what.seed}"))
-            with restorable.watching(), moments.watching():
-                _run(world, verdict)
-            verdict.wrong += watch.wrong + restorable.told()
-            _judge(world, program, book, files, verdict)
-            if not verdict.wrong:
-                _run_again(what, program, moments, verdict)
+        world = build(what, program, Ledger(name), files, keep_trace, recordings=recordings, patience=what.patience)
+        watch = LoopWatch(world, files)
+        restorable = Restorable(files, book)
+        moments = Moments(files, book, random.Random(f"tailrace moments {what.seed}"))
+        with restorable.watching(), moments.watching():
+            _run(world, verdict)
+        verdict.wrong += watch.wrong + restorable.told()
+        _judge(world, program, book, files, verdict)
+        if not verdict.wrong:
+            _run_again(what, program, moments, verdict)
     finally:
         del BOOKS[name]
     return verdict
@@ -319,7 +319,9 @@ def build(
         copy_records=what.copies,
         checkpoint=tr.CheckpointConfig(dir="memory") if what.checkpoints is not None else None,
     )
-    program.build(env, what.n, what.rate).sink_to(
+    with loops_with(LoopOptions(what.spill, what.priority)):
+        built = program.build(env, what.n, what.rate)
+    built.sink_to(
         sink, uid=uid, **({} if program.sinks is None else {"parallelism": min(program.sinks, what.parallelism)})
     )
     options.setdefault("run_id", "run")
@@ -336,6 +338,7 @@ def build(
         restarts=lambda: strategy(what.restarts),
         files=files,
         faults=what.faults,
+        **tuned(what),
         **options,
     )
 
@@ -346,25 +349,11 @@ def strategy(restarts: tuple[str, int]) -> Strategy:
     return Fixed(100_000, pause) if kind == "fixed" else Exponential(pause, 20 * MS, 2.0, 100 * MS)
 
 
-@contextlib.contextmanager
-def switches(what: Scenario) -> Iterator[None]:
-    """What is constant in production, as a scenario wants it."""
-    with contextlib.ExitStack() as stack:
-        for place, value in (
-            ("tailrace.task.slice.MIN_WINDOW", what.window),
-            ("tailrace.task.slice.MAX_WINDOW", what.window),
-            ("tailrace.state.layers.SMALL", what.small),
-            ("tailrace.task.checkpoints.CHUNK", what.chunk),
-            ("tailrace.task.checkpoints.INLINE_BYTES", what.chunk),
-            ("tailrace.testing.loop_programs.MEMORY", what.spill),
-            ("tailrace.testing.loop_programs.PRIORITY", what.priority),
-            ("tailrace.coordinator.loops._Nest.balanced", True if what.eager else None),
-            ("tailrace.coordinator.loops.PAUSE", 200 if what.eager else None),
-            ("tailrace.coordinator.loops.LONGEST_PAUSE", 2 * MS if what.eager else None),
-        ):
-            if value is not None:
-                stack.enter_context(mock.patch(place, value))
-        yield
+def tuned(what: Scenario) -> dict[str, Any]:
+    """What is constant in production, as a scenario wants it: options of a simulation."""
+    eager = Pace(pause=200, longest=2 * MS, eager=True)
+    tuning = Tuning(window=what.window, chunk=what.chunk, inline=what.chunk)
+    return {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small}
 
 
 def _run(world: Simulation, verdict: Verdict) -> None:

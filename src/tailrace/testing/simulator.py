@@ -19,19 +19,20 @@ from typing import Any
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.loops import Pace
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.restarts import Strategy
 from tailrace.errors import InternalError, TailraceError
 from tailrace.graph.plan import Plan
-from tailrace.state.backend import Backend
 from tailrace.task.jobspec import JobSpec
+from tailrace.task.tuning import Tuning
 from tailrace.task.worker import Worker
-from tailrace.testing.backing import in_memory
 from tailrace.testing.cluster import Cluster, Later
 from tailrace.testing.drivers import Drivers, From, Job
 from tailrace.testing.faults import Fault
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.recording import Recordings
+from tailrace.testing.setting import Setting
 from tailrace.testing.storing import Storage, Trouble
 from tailrace.testing.strikes import Strikes
 from tailrace.testing.waiting import waits
@@ -49,7 +50,11 @@ class Stalled(TailraceError):
 
 
 class Simulation:
-    """One job on a simulated cluster. `run()` brings it to its end."""
+    """One job on a simulated cluster. `run()` brings it to its end.
+
+    What is constant in production is a value here: the sizes that workers go by (`tuning`), how soon waves follow each other
+    (`pace`), up to how many entries state is written as a whole (`small`), and a folder for state on disk (`disk`).
+    """
 
     def __init__(
         self,
@@ -68,7 +73,10 @@ class Simulation:
         allow_dropped_state: bool | tuple[str, ...] = False,
         faults: Sequence[Fault] = (),
         run_id: str = "run",
-        backend: Callable[[JobSpec, str, int], Backend] = in_memory,
+        tuning: Tuning | None = None,
+        pace: Pace | None = None,
+        small: int | None = None,
+        disk: str | None = None,
         recordings: Recordings | None = None,
         patience: int | None = None,
     ) -> None:
@@ -84,8 +92,8 @@ class Simulation:
         cluster = self.cluster = Cluster(seed, conditions if conditions is not None else Conditions(), keep_trace)
         self.storage = Storage(cluster, name, self.files)
         kept = None if checkpoints is None else self.storage
-        self._workers = Workers(cluster, kept, name, load, backend, recordings)
-        job = Job(plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state)
+        self._workers = Workers(cluster, kept, name, load, Setting(tuning, small, disk), recordings)
+        job = Job(plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, pace)
         self._drivers = Drivers(cluster, self.storage, self._workers, job)
         self._strikes = Strikes(cluster, self.storage, self._workers, self._drivers, faults)
         self._drivers.begin(origin)

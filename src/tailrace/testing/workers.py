@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, assert_never
 
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Hello, SubtaskReport
-from tailrace.state.backend import Backend
 from tailrace.task.actions import Action, ClosePeers, ConnectPeers, Exit, ReadPrepared, ReadState, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.events import CoordinatorSaid, Encode, Flush, FrameArrived, PeersConnected, PeersUnreachable, Step
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.slice import ToPeer
-from tailrace.task.worker import Worker
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.recording import Recordings
+from tailrace.testing.setting import Setting
 from tailrace.testing.storing import Storage
 from tailrace.testing.world import Driver, Event, FrameItem, Process, StoreWork
 
@@ -31,7 +29,7 @@ class Workers:
         storage: Storage | None,
         name: str,
         load: Callable[[], JobSpec],
-        backend: Callable[[JobSpec, str, int], Backend],
+        setting: Setting,
         recordings: Recordings | None,
     ) -> None:
         self._cluster = cluster
@@ -39,8 +37,7 @@ class Workers:
         """None where the job takes no checkpoints."""
         self._name = name
         self._load = load
-        self._backend = backend
-        """Makes the state backend of an operator's subtask, where there are checkpoints."""
+        self._setting = setting
         self._recordings = recordings
         """Where the events and actions of the workers are kept, if anywhere."""
         self.reports: list[SubtaskReport] = []
@@ -49,13 +46,12 @@ class Workers:
     def spawn(self, driver: Driver, slot: int, launch: int) -> None:
         """A worker's process starts, and will say hello."""
         cluster, load, recording = self._cluster, self._load, None
-        party = cluster.party()
-        make = lambda _: replace(load(), run_id=driver.run_id)  # noqa: E731 - what a real one unpickles
-        backend = self._backend if self._storage is not None else None
+        party, checkpointing = cluster.party(), self._storage is not None
         if self._recordings is not None:
-            recording = self._recordings.begin(load, backend, slot, driver.run_id)
+            recording = self._recordings.begin(load, self._setting, checkpointing, slot, driver.run_id)
         outside = None if recording is None else recording.outside
-        machine = Worker(slot, make, random.Random, backend, outside=outside)
+        make = lambda: replace(load(), run_id=driver.run_id)  # noqa: E731 - what a real one unpickles
+        machine = self._setting.worker(slot, make, checkpointing, cluster.covered, outside)
         process = Process(party, driver, slot, launch, machine, cluster.observers, recording=recording)
         cluster.processes[party] = process
         hello = Hello(slot, "simulated", party, party, self._name, driver.coordinator.incarnation, launch)

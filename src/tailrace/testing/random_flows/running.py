@@ -15,7 +15,6 @@ import tailrace as tr
 from tailrace.coordinator.failures import HALF_PUBLISHED
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import TailraceError
-from tailrace.testing.backing import OnDisk
 from tailrace.testing.checker import BOOKS, Book, Ledger
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
@@ -34,7 +33,7 @@ from tailrace.testing.scenarios import (
     NETWORKS,
     judge_files,
     strategy,
-    switches,
+    tuned,
 )
 from tailrace.testing.simulator import Simulation, Stalled
 from tailrace.testing.starts import SINK, Again, Moments, start_again
@@ -98,7 +97,7 @@ def carry_out(run: Run, *, keep_trace: bool = False, recordings: Recordings | No
     if not checkpointing:
         book.committed = None
     try:
-        with switches(run.world), contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory()) if run.disk else None
             _Phases(run, outcome, name, book, files, folder, keep_trace, recordings).go()
     finally:
@@ -217,9 +216,10 @@ class _Phases:
             "origin": "latest" if number else None,
             "run_id": f"run{self.starts}",
             "checkpoints": made.checkpoints,
+            **tuned(made),
         }
         if self.folder is not None:
-            chosen["backend"] = OnDisk(self.folder, self.outcome.covered)
+            chosen["disk"] = self.folder
         return prepared_simulation(
             env,
             name=options.pop("name", "random"),

@@ -1,0 +1,38 @@
+"""What a simulated worker is made with, and a replayed one again."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tailrace.task.jobspec import JobSpec
+from tailrace.task.outside import Outside
+from tailrace.task.tuning import Tuning
+from tailrace.task.worker import Worker
+from tailrace.testing.backing import InMemory, OnDisk
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the workers of a job are set up."""
+
+    tuning: Tuning | None = None
+    small: int | None = None
+    """Entries up to which an operator's state is written as a whole each time; None: as in production."""
+    disk: str | None = None
+    """The folder for state on disk; None: it is in memory."""
+
+    def worker(
+        self,
+        slot: int,
+        load: Callable[[], JobSpec],
+        checkpointing: bool,
+        covered: Counter[str],
+        outside: Outside | None = None,
+    ) -> Worker:
+        """A worker that has not joined."""
+        make = InMemory(self.small) if self.disk is None else OnDisk(self.disk, covered, self.small)
+        backend = make if checkpointing else None
+        return Worker(slot, lambda _: load(), random.Random, backend, outside=outside, tuning=self.tuning)
