@@ -12,6 +12,7 @@ import pytest
 import tailrace as tr
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.task.tuning import Tuning
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
@@ -393,15 +394,12 @@ def test_who_went_back_too_far_finds_the_later_checkpoints_whole(ledger: Ledger)
 # Much that sinks prepare.
 
 
-def test_what_sinks_prepare_goes_through_the_files_where_it_is_much(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_sinks_prepare_goes_through_the_files_where_it_is_much(ledger: Ledger) -> None:
     """More than a message may hold, as it were. The driver dies between a commit and its publication, and the next one has
     the publisher read it from the files of a checkpoint that it did not write."""
-    monkeypatch.setattr("tailrace.task.checkpoints.INLINE_BYTES", 4)
     files = WatchedFiles([ledger.book])
     faults = [Fault(0, "crash-driver", after="commit 3 done"), Fault(9, "crash-driver", after="read prepared done")]
-    world = finished(simulation(counted.build, ledger, files, faults=faults))
+    world = finished(simulation(counted.build, ledger, files, faults=faults, tuning=Tuning(inline=4)))
     assert files.wrong == [] and check_records(ledger.book, counted.expected(240), counted.order) == []
     assert world.covered["crashed the driver"] == 2
     assert world.covered["read what sinks had prepared from files"] > 3

@@ -9,6 +9,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.task.tuning import Tuning
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.loop_watch import LoopWatch
 from tailrace.testing.scenarios import LIMITS
@@ -51,12 +52,8 @@ def test_where_feedback_never_runs_dry_checkpoints_are_made_all_the_same(
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_a_thousand_times_as_much_comes_back_through_windows_of_one_frame(
-    story: Story, parallelism: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thousand_times_as_much_comes_back_through_windows_of_one_frame(story: Story, parallelism: int) -> None:
     """Nobody waits for anybody in a circle, checkpoints are made meanwhile, and memory stays within its bound."""
-    monkeypatch.setattr("tailrace.task.slice.MIN_WINDOW", 1)
-    monkeypatch.setattr("tailrace.task.slice.MAX_WINDOW", 1)
     memory = 2_000
 
     def program(env: tr.Environment) -> tr.DataStream:
@@ -67,7 +64,7 @@ def test_a_thousand_times_as_much_comes_back_through_windows_of_one_frame(
         hops = env.from_source(tr.sources.Sequence(0, 4, rate=500)).map(lambda i: (i, -1))
         return hops.iterate(body, spill=tr.Spill(memory_bytes=memory))
 
-    world = story.simulation(program, parallelism=parallelism, keep_trace=False)
+    world = story.simulation(program, parallelism=parallelism, keep_trace=False, tuning=Tuning(window=1))
     most, before = 0, world.turn
 
     def turn() -> None:

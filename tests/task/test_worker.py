@@ -55,6 +55,7 @@ from tailrace.task.idle import Idle, Reason
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.publishing import in_parts
 from tailrace.task.slice import ToPeer
+from tailrace.task.tuning import Tuning
 from tailrace.task.worker import Worker
 
 Build = Callable[[tr.Environment], Any]
@@ -64,7 +65,14 @@ class Driven:
     """A worker of a job, and who drives it."""
 
     def __init__(
-        self, build: Build, *, slot: int = 0, parallelism: int = 1, checkpointing: bool = False, **settings: Any
+        self,
+        build: Build,
+        *,
+        slot: int = 0,
+        parallelism: int = 1,
+        checkpointing: bool = False,
+        tuning: Tuning | None = None,
+        **settings: Any,
     ) -> None:
         env = tr.Environment(parallelism=parallelism, **settings)
         build(env)
@@ -74,7 +82,7 @@ class Driven:
         def backend(spec: JobSpec, uid: str, subtask: int) -> MemoryBackend:
             return MemoryBackend(uid=uid, subtask=subtask)
 
-        self.machine = Worker(slot, lambda data: self.load(data), random.Random, backend)
+        self.machine = Worker(slot, lambda data: self.load(data), random.Random, backend, tuning=tuning)
         self.peers = [Peer(i, f"h{i}", i, 1) for i in range(parallelism)]
 
     def load(self, data: bytes) -> JobSpec:
@@ -256,15 +264,12 @@ def test_a_task_says_why_it_does_nothing() -> None:
     assert [idle.reason for idle in d.steps()] == [Reason.NO_INPUT, Reason.FINISHED]
 
 
-def test_without_credit_a_task_waits_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.task.slice.MIN_WINDOW", 64)
-    monkeypatch.setattr("tailrace.task.slice.MAX_WINDOW", 64)
-
+def test_without_credit_a_task_waits_and_says_so() -> None:
     def large(env: tr.Environment) -> None:
         numbers = env.from_source(tr.sources.Generator(lambda i: b"x" * 100, count=4)).broadcast()
         numbers.map(len).sink_to(tr.sinks.Callback(lambda record: None))
 
-    d = Driven(large, parallelism=2).start()
+    d = Driven(large, parallelism=2, tuning=Tuning(window=64)).start()
     idles = d.steps()
     assert [idle.reason for idle in idles] == [Reason.NO_INPUT, Reason.NO_CREDIT]
     frames = [action for action in d.actions() if isinstance(action, ToPeer)]
@@ -429,9 +434,8 @@ def test_a_checkpoint_of_a_worker_from_its_trigger_to_its_ack() -> None:
     assert d.said() == [], "once"
 
 
-def test_a_file_is_written_in_pieces_and_sealed_when_every_task_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.task.checkpoints.CHUNK", 1)
-    d = Driven(counted, checkpointing=True).start()
+def test_a_file_is_written_in_pieces_and_sealed_when_every_task_is_in_it() -> None:
+    d = Driven(counted, checkpointing=True, tuning=Tuning(chunk=1)).start()
     d.steps()
     d.actions()
     d.machine.handle(CoordinatorSaid(Trigger(CutRequest(1))))
