@@ -22,6 +22,7 @@ from tailrace.runtime.loop import Loop
 from tailrace.runtime.storing import StorageThread, WorkerStorage
 from tailrace.state.manifest import Manifest, encode_manifest
 from tailrace.state.parts import MetaOf
+from tailrace.state.takeover import Holder
 from tailrace.task.actions import ReadState
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.events import Event, StateNotWritten, StatePartRead, StateRead, StateUnreadable, StateWritten
@@ -388,8 +389,8 @@ class NoStore:
     def incarnations(self) -> list[int]:
         return [1]
 
-    def owner(self, incarnation: int) -> None:
-        return None
+    def holder(self, incarnation: int) -> Holder:
+        return Holder(incarnation, None)
 
     def latest(self) -> None:
         return None

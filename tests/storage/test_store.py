@@ -156,10 +156,10 @@ def test_a_second_live_job_of_a_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"two live jobs of one name.*run one in process {os.getpid()}"):
         second.claim("two")
     assert first.incarnations() == [1]
-    assert second.live_owner() is not None
+    assert second.live_holder() is not None
     first.claim("one")
     first.release(2)
-    assert second.live_owner() is None
+    assert second.live_holder() is None
     assert second.claim("two") == 3
 
 

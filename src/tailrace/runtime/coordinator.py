@@ -42,10 +42,11 @@ from tailrace.runtime.announcing import Announcer
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.control import ControlDoor, Reply
 from tailrace.runtime.doors import WorkerDoor
-from tailrace.runtime.jobstore import JobStore, Kept
+from tailrace.runtime.jobstore import JobStore
 from tailrace.runtime.link import TooLarge
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.slots import SlotProvider
+from tailrace.storage.endings import Awaited
 from tailrace.storage.scratch import remove_abandoned
 
 PROGRESS_SECONDS = 1.0
@@ -236,7 +237,7 @@ class JobRunner(threading.Thread):
             with contextlib.suppress(Exception):
                 self._on_progress(self.progress[-1], self.status)
 
-    def _end_storage(self) -> Kept | None:
+    def _end_storage(self) -> Awaited | None:
         """What checkpoints that stay have prepared and nobody may have published; None where that is not known."""
         return {} if self.store is None else self.store.end(self.machine.give_up(crashed=self.crash is not None))
 

@@ -14,12 +14,10 @@ from tailrace.coordinator.failures import storage_failure
 from tailrace.coordinator.machine import Coordinator
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.storing import StorageThread
+from tailrace.storage.endings import Awaited, awaited, still_ours
 from tailrace.storage.origins import claim_again
-from tailrace.storage.reading import read_placed
 
 StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept
-Kept = dict[str, list[bytes]]
-"""What sinks have prepared, by their uids."""
 _log = logging.getLogger("tailrace")
 
 
@@ -54,10 +52,10 @@ class JobStore:
             case _:
                 assert_never(action)
 
-    def end(self, surplus: list[str] | None) -> Kept | None:
+    def end(self, surplus: list[str] | None) -> Awaited | None:
         """The job is over. `surplus`: the files of its checkpoints, where these are not to outlive it. What those that stay
         have prepared and nobody may have published; None where that is not known."""
-        kept: list[Kept | None] = [None]
+        kept: list[Awaited | None] = [None]
 
         def tidy() -> None:
             kept[0] = {} if surplus is not None and self._remove_all(surplus) else self._prepared()
@@ -125,37 +123,25 @@ class JobStore:
         """Nothing of this run is to stay. False where something has to: another start may have taken the job over without
         our having noticed, and what it starts from is ours."""
         try:
-            newest = max(self._store.incarnations(), default=0)
-            owner = self._store.owner(newest)
+            newest = still_ours(self._store, self._machine.run_id)
         except Exception:
             _log.warning("job %r: its checkpoints could not be removed", self._name, exc_info=True)
             return False
-        if owner is not None and owner.run_id != self._machine.run_id:
+        if newest is None:
             return False
         self._remove(names)
         self._sweep(Sweep(newest + 1, []))
         return True
 
-    def _prepared(self) -> Kept | None:
-        """When no commit is on its way any more: what the checkpoints that stay have prepared. A start from one of
-        them publishes it, or needs to know that it was. None where that cannot be read, or where another run has taken over:
-        it may have read our checkpoint before it was marked as published."""
+    def _prepared(self) -> Awaited | None:
+        """What the checkpoints that stay have prepared. None where that is not known: then nothing of it is removed."""
         checkpoints = self._machine.checkpoints
         assert checkpoints is not None
         try:
-            owner = self._store.owner(max(self._store.incarnations(), default=0))
-            if owner is not None and owner.run_id != self._machine.run_id:
-                return None
-            newest = self._store.latest()
-            stay = [self._store.manifest(path) for path in checkpoints.kept_paths]
-            kept: dict[str, dict[bytes, None]] = {}  # the newest one is among those that stay, as a rule
-            for one in [one for each in [*stay, *([] if newest is None else newest[1:])] for one in each.prepared]:
-                data = one.data if isinstance(one.data, bytes) else read_placed(self._store, one.data)
-                kept.setdefault(one.uid, {})[data] = None
+            return awaited(self._store, self._machine.run_id, checkpoints.kept_paths)
         except Exception:
             _log.warning("job %r: its last checkpoint cannot be read; nothing is removed", self._name, exc_info=True)
             return None
-        return {uid: list(prepared) for uid, prepared in kept.items()}
 
     def _release(self) -> None:
         with contextlib.suppress(Exception):  # the next start finds that our process is gone

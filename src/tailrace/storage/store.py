@@ -38,6 +38,7 @@ import msgspec
 
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, CheckpointsRemoved, ConfigError, Fenced
 from tailrace.state.manifest import Manifest, decode_manifest, manifest_name, published_mark
+from tailrace.state.takeover import Holder, barred_by, overtaken_by
 from tailrace.storage.filesystem import Folder, LocalFolder, Writer
 from tailrace.storage.leftovers import Leftovers, back_to_the_mark
 from tailrace.storage.opening import absolute, open_folder
@@ -143,13 +144,18 @@ class Store:
         """Who has claimed an incarnation, if that can be read."""
         return owner_of(self.folder, incarnation)
 
-    def live_owner(self) -> Owner | None:
+    def holder(self, incarnation: int) -> Holder:
+        """Who has claimed an incarnation."""
+        owner = self.owner(incarnation)
+        return Holder(incarnation, None) if owner is None else _holder(incarnation, owner)
+
+    def live_holder(self) -> Holder | None:
         """Who holds the newest incarnation, if that is a live process of this host and has not released it."""
         incarnations = self.incarnations()
         if not incarnations or self.folder.exists(f"{incarnations[-1]}/closed"):
             return None
         owner = self.owner(incarnations[-1])
-        return owner if owner is not None and self._lives(owner) else None
+        return _holder(incarnations[-1], owner, lives=True) if owner is not None and self._lives(owner) else None
 
     def claim(self, owner: str, takeover: bool = False) -> int:
         """A new incarnation for the run `owner`; nobody can commit under an older one once this has returned.
@@ -234,22 +240,20 @@ class Store:
     def _check_may_claim(self, run_id: str, incarnations: list[int], takeover: bool) -> None:
         if self._held and run_id == self._run_id:
             self._check_ours(self._held[-1])
-            for incarnation in reversed([i for i in incarnations if i > self._held[-1]]):
-                owner = self.owner(incarnation)
-                if owner is not None and owner.run_id != run_id:
-                    raise Fenced(f"{self._taken_over(incarnation, owner)}: this one cannot restart")
+            newer = overtaken_by(run_id, map(self.holder, reversed([i for i in incarnations if i > self._held[-1]])))
+            if newer is not None:
+                raise Fenced(f"{self._taken_over(newer)}: this one cannot restart")
             return
-        owner = None if takeover else self.live_owner()
-        if owner is not None and owner.run_id != run_id:
+        barred = barred_by(run_id, None if takeover else self.live_holder())
+        if barred is not None:
             raise ConfigError(
                 f"two live jobs of one name: job {self.job!r} with checkpoints in {self.url} is running already, as run "
-                f"{owner.run_id} in process {owner.pid} of {owner.host}. Wait for it, stop it, or give this job another "
-                "name"
+                f"{barred.run_id} in {barred.where}. Wait for it, stop it, or give this job another name"
             )
 
-    def _taken_over(self, incarnation: int, owner: Owner | None) -> str:
-        who = f" (run {owner.run_id}, process {owner.pid} of {owner.host})" if owner is not None else ""
-        return f"a newer start of job {self.job!r}{who} has taken over with incarnation {incarnation}"
+    def _taken_over(self, by: Holder) -> str:
+        who = f" (run {by.run_id}, {by.where})" if by.run_id is not None else ""
+        return f"a newer start of job {self.job!r}{who} has taken over with incarnation {by.incarnation}"
 
     def _check_create(self, name: str, data: bytes) -> None:
         if self.folder.checked:
@@ -292,7 +296,7 @@ class Store:
             if there != data:
                 by = re.match(rb"tailrace-seal by (\d+)", there)
                 newer = int(by[1]) if by else max(self.incarnations())
-                raise Fenced(f"{self._taken_over(newer, self.owner(newer))}: {name} cannot be committed") from None
+                raise Fenced(f"{self._taken_over(self.holder(newer))}: {name} cannot be committed") from None
 
     def _check_ours(self, incarnation: int) -> None:
         """The claim is the first thing that a folder of ours has. Where it is gone, so may be anything, and the number may
@@ -328,7 +332,7 @@ class Store:
         missing = set().union(*wanted.values()) - {entry.name for each in entries for entry in each}
         if missing:
             if (newer := self._newer(incarnation)) is not None:
-                raise Fenced(f"{self._taken_over(*newer)}: {min(missing)} is gone")
+                raise Fenced(f"{self._taken_over(newer)}: {min(missing)} is gone")
             raise CheckpointsRemoved(
                 f"state files in {self.url} were removed while job {self.job!r} ran: the next checkpoint needs "
                 f"{listed(sorted(missing))}. Has somebody cleaned up by hand, or a rule that deletes old files?"
@@ -339,17 +343,15 @@ class Store:
         and somebody has removed it. Nobody has seen our manifest: it goes again."""
         if (newer := self._newer(incarnation)) is not None:
             self.folder.delete(taken)
-            raise Fenced(f"{self._taken_over(*newer)} (and its seal is gone): {taken[0]} cannot be committed")
+            raise Fenced(f"{self._taken_over(newer)} (and its seal is gone): {taken[0]} cannot be committed")
 
-    def _newer(self, incarnation: int) -> tuple[int, Owner] | None:
-        """The claim of a newer driver that has come to its end, and who has made it."""
+    def _newer(self, incarnation: int) -> Holder | None:
+        """The claim of a newer driver that has come to its end."""
         if incarnation not in self._claims:
             return None  # claimed by another object: this one cannot tell
-        for newer in [one for one in self.incarnations() if one > incarnation and one not in self._claims]:
-            owner = self.owner(newer)
-            if owner is not None and owner.run_id != self._run_id and self.folder.exists(f"{newer}/ready"):
-                return newer, owner
-        return None
+        newer = [one for one in self.incarnations() if one > incarnation and one not in self._claims]
+        others = (one for one in map(self.holder, newer) if overtaken_by(self._run_id, [one]) is not None)
+        return next((one for one in others if self.folder.exists(f"{one.incarnation}/ready")), None)
 
     def latest(self) -> tuple[str, Manifest] | None:
         """The newest committed manifest with its name. Raises `CheckpointCorrupt` for one that cannot be read."""
@@ -490,3 +492,7 @@ class Store:
         if isinstance(self.folder, LocalFolder) and root:
             return os.path.realpath(root) == os.path.realpath(self.url)
         return root == self.url
+
+
+def _holder(incarnation: int, owner: Owner, lives: bool = False) -> Holder:
+    return Holder(incarnation, owner.run_id, f"process {owner.pid} of {owner.host}", lives)

@@ -17,6 +17,7 @@ from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.loops import Pace
 from tailrace.coordinator.restarts import Exponential, Fixed, Strategy
 from tailrace.errors import TailraceError
+from tailrace.storage.endings import still_ours
 from tailrace.task.tuning import Tuning
 from tailrace.testing.checker import BOOKS, Book, Ledger, check_leftovers, check_records
 from tailrace.testing.faults import Fault
@@ -412,9 +413,17 @@ def judge_files(world: Simulation, files: LoopFiles) -> Iterator[str]:
         if name not in files.contents and not name.endswith(".published"):  # that one only spares work
             yield f"a checkpoint that is kept needs {name}, which is gone"
     # What the runtime does at the end of a job whose checkpoints are not to outlive it.
+    run_id = world.driver.run_id
+    newest = still_ours(store, run_id)
+    if newest is None:
+        yield f"the job was taken over from {run_id}, which is its newest start"
+        return
+    for older in [one for one in world.cluster.drivers.values() if one is not world.driver]:
+        if older.store is not None and (still_ours(older.store, older.run_id) is not None):
+            yield f"{older.run_id} may remove what {run_id}, which has taken over from it, starts from"
     files.newest = None
     store.delete(checkpoints.give_up_all())
-    store.sweep(world.coordinator.incarnation + 1)
+    store.sweep(newest + 1)
     left = files.leftovers([i for i in store.incarnations() if _run_of(store, i) == world.driver.run_id], [])
     if left:
         yield f"the job has left {left[:3]} behind"

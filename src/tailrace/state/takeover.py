@@ -1,0 +1,37 @@
+"""Who holds a job: what follows from the claims that its folder has. Claims are read and made by `storage`, for production
+and the simulator alike; what a run may do then is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The claim of an incarnation, as it was read."""
+
+    incarnation: int
+    run_id: str | None
+    """Which run has made it; None where that cannot be read."""
+    where: str = ""
+    """In which process, for people."""
+    lives: bool = False
+    """Whether that process is known to live, and has not given the claim up."""
+
+
+def barred_by(run_id: str, newest: Holder | None) -> Holder | None:
+    """A run starts: the run that it must not take the job from, if there is one. One that may live elsewhere is taken over:
+    nobody can tell it from a dead one, and it is fenced."""
+    return newest if newest is not None and newest.lives and _another(run_id, newest) else None
+
+
+def overtaken_by(run_id: str, newer: Iterable[Holder]) -> Holder | None:
+    """A run that holds the job restarts, commits or ends. `newer` are the claims after its own: the first one by which
+    another run has taken the job over. The run must claim and commit nothing more, and remove nothing: the other one starts
+    from what it has written, and publishes what it has prepared."""
+    return next((one for one in newer if _another(run_id, one)), None)
+
+
+def _another(run_id: str, holder: Holder) -> bool:
+    return holder.run_id is not None and holder.run_id != run_id
