@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.errors import OWN_FOLDER
-from tailrace.spark.slots import shortened_failure
+from tailrace.spark.slots import shortened_failure, too_little_memory
 
 JAVA = (
     "\n\n\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1143)\n"
@@ -62,3 +62,11 @@ def test_an_exception_of_the_jvm() -> None:
 def test_nothing_to_tell() -> None:
     assert shortened_failure(ValueError()) == "ValueError"
     assert len(shortened_failure(Exception("x" * 10_000))) == 500
+
+
+def test_a_worker_without_room_for_its_libraries_is_told_which_setting_left_it_none() -> None:
+    loading = "ImportError: /usr/lib/lib-dynload/unicodedata.so: failed to map segment from shared object"
+    told = too_little_memory(loading, "300m")
+    assert told.startswith("; spark.executor.pyspark.memory is 300m") and "raise it" in told
+    assert too_little_memory("MemoryError", "300m") == told
+    assert too_little_memory("ValueError: no", "300m") == ""

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from tailrace.errors import OWN_FOLDER, ConfigError, SlotsError
 from tailrace.runtime.config import WorkerConfig
@@ -154,12 +154,33 @@ class SparkSlots:
             self.spark.range(0, 1, 1, 1).mapInArrow(_task(config), "left string").collect()
         except BaseException as failure:  # whatever Spark raises: the coordinator decides what it means
             error = _end_of_spark(self.spark) or shortened_failure(failure)
-            return error, "[SPARK_JOB_CANCELLED]" in error
+            limit = self._memory_limit()
+            return error + (too_little_memory(error, limit) if limit else ""), "[SPARK_JOB_CANCELLED]" in error
         finally:
             with contextlib.suppress(Exception):  # Spark is gone, and with it what the thread has said there
                 for tag in tags:  # the thread may keep another launch, which is not to be cancelled with this one
                     self.spark.sparkContext.removeJobTag(tag)
         return None, False
+
+    def _memory_limit(self) -> str | None:
+        """What the session allows the Python processes of an executor, if it says so."""
+        with contextlib.suppress(Exception):  # Spark is gone
+            return cast("str | None", self.spark.sparkContext.getConf().get(_MEMORY))
+        return None
+
+
+_MEMORY = "spark.executor.pyspark.memory"
+
+
+def too_little_memory(error: str, limit: str) -> str:
+    """What to add to the error of a worker that had no room under this limit of its address space; nothing to others. A
+    library that cannot be loaded says nothing of memory."""
+    if not re.search(r"MemoryError|failed to map segment|[Cc]annot allocate memory", error):
+        return ""
+    return (
+        f"; {_MEMORY} is {limit}, which bounds the address space of each Python process, libraries included: raise it, or "
+        f"unset it"
+    )
 
 
 def _task(config: WorkerConfig) -> Any:
