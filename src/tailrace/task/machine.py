@@ -71,6 +71,8 @@ class Task:
         self.grants: list[tuple[ChannelId, int]] = []
         """Grants that are worth saying, to be carried out after each step."""
         self.cuts = TaskCuts(self.gate)
+        self._due = self.cuts.due
+        """The same deque: it is looked at in every step."""
         self.snapshot: TaskSnapshot | None = None
         """The snapshot that is being encoded, or that the worker has not taken all of."""
         self._worked = True
@@ -161,13 +163,14 @@ class Task:
         self.services.now = self.outbox.now = now
         self.last_count = 0
         self.took_feedback = False
-        if self.cuts.unstamped:
-            self.cuts.stamp(now)
-        made = self.cuts.made
+        cuts = self.cuts
+        if cuts.unstamped:
+            cuts.stamp(now)
+        made = cuts.made
         idle = self._first_of_order(now, budget)
         if idle is None:
-            self._worked = self._worked or self.cuts.made == made
-        elif self.cuts.due and not self._busy:
+            self._worked = self._worked or cuts.made == made
+        elif self._due and not self._busy:
             idle = self._cut_at_last(now)  # nothing else is to be done
         self.idle = idle
         return idle
@@ -210,7 +213,7 @@ class Task:
     @property
     def _cut_is_next(self) -> bool:
         """Whether a cut is due, and has its place here: where a barrier says so, and else behind a step of work."""
-        if not self.cuts.due or self._busy:
+        if not self._due or self._busy:
             return False
         return bool(self.cuts.aligner.live) or (self._worked and self.snapshot is None)
 
@@ -457,8 +460,8 @@ def _feeds_back(task: Task, now: int) -> object:
 
 
 ORDER: tuple[Turn, ...] = (
-    Turn(lambda t, now: t.cuts.due and t._cut_is_next and t.snapshot is not None, None, Reason.ENCODING),
-    Turn(lambda t, now: t.cuts.due and t._cut_is_next, Task._next_cut),
+    Turn(lambda t, now: t._due and t._cut_is_next and t.snapshot is not None, None, Reason.ENCODING),
+    Turn(lambda t, now: t._due and t._cut_is_next, Task._next_cut),
     Turn(lambda t, now: t.finished, None, Reason.FINISHED),
     Turn(_commanded, Task._obey, whose=_in_loop),
     Turn(lambda t, now: t.outbox.blocked, None, Reason.NO_CREDIT),
