@@ -73,7 +73,7 @@ def _outages(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
 def _replays(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     for seed, replay in zip(seeds, replays(seeds, bug.program, bug=bug.name, tune=bug.tune), strict=True):
         if replay.differences:
-            return seed, [str(one) for one in replay.differences]
+            return seed, [" ".join(str(one).split()) for one in replay.differences]
     return None
 
 
