@@ -1,7 +1,7 @@
-"""Everything Tailrace raises on purpose. Each message says who erred, where, and what to do.
+"""All errors that Tailrace raises on purpose. Each message says who erred, where, and what to do.
 
-`TailraceError` is the root. What is not one of these is a bug of ours, except `InternalError`, which is a bug that we
-noticed ourselves and that carries its own story.
+`TailraceError` is the root. Any other error is a bug of ours; so is `InternalError`, a bug that we noticed ourselves,
+which carries its own story.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 OWN_FOLDER = __file__.rpartition("errors.py")[0]
-"""The folder of the package in this process, with the separator at its end. What runs from a file below it is ours, all
-else is the user's: a name in a path says nothing, since a user's own folder may be called tailrace, as a clone is."""
+"""The folder of the package in this process, with the separator at its end. Code in a file below it is ours, all other
+is the user's: a name in a path proves nothing, since a user's own folder may be called tailrace, as a clone is."""
 
 
 class TailraceError(Exception):
@@ -49,9 +49,9 @@ class SlotsError(GraphError, ConfigError):
 class UserCodeError(TailraceError):
     """The user's own function raised, or returned what it must not.
 
-    Attributes: `operator`, `subtask`, `record` (a shortened repr, or None), `user_traceback` (text), `permanent` (whether
-    the program itself must change: the same would happen after every restart, so there is none), `written` (which verb it
-    is about, and the line of the program that it is written in; empty where that is not known).
+    Attributes: `operator`, `subtask`, `record` (a shortened repr, or None), `user_traceback` (text), `permanent`
+    (whether the program itself must change: every restart would fail again, so there is none), `written` (the verb at
+    fault and the line of the program that writes it; empty where unknown).
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class StateAccessError(TailraceError):
 
 
 class ProtocolViolation(TailraceError):
-    """A peer said something it must not. Its connection is closed; nothing it said is believed."""
+    """A peer sent something it must not. Its connection is closed and its message ignored."""
 
 
 class InternalError(TailraceError):
@@ -173,8 +173,7 @@ def level_of_user() -> int:
 
 
 def written_here(verb: str) -> str:
-    """A verb with the line of the user's program that calls it now, for errors that come later: where it is, and what it
-    says."""
+    """A verb with the place and the text of the user's line that calls it now, for later errors."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN_FOLDER):
         frame = frame.f_back
@@ -186,7 +185,7 @@ def written_here(verb: str) -> str:
 
 
 def _named(file: str, line: int) -> str:
-    """A line of a file; of a notebook, the cell that its user sees a number of."""
+    """A line of a file; in a notebook, with the number of the cell as its user sees it."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     with suppress(Exception):  # of IPython, which has it in some versions only
         kind, name = shell.compile.format_code_name(file)

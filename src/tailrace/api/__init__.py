@@ -1,1 +1,1 @@
-"""How a user says it: environment, streams, functions, windows, configuration, the job handle."""
+"""What a user writes: environment, streams, functions, windows, configuration, the job handle."""

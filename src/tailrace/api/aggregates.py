@@ -45,8 +45,8 @@ class BuiltinAggregate(AggregateFunction):
         return results[0]
 
     def partials(self, answers: list[list[Any]], types: list[Any], nulls: bool) -> list[Any]:
-        """The partial accumulators of all groups of a batch, from Arrow's answers to each question, by group; their types,
-        and whether some are null. It is `from_arrow` for each group, and where that changes nothing, none."""
+        """The partial accumulators of all groups of a batch, from the results of each Arrow aggregate by group; their
+        types, and whether some are null. Calls `from_arrow` for each group, unless that changes nothing."""
         return list(map(self.from_arrow, *answers))
 
     def result_type(self, types: list[Any], of: Any) -> Any:

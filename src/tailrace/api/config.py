@@ -1,4 +1,4 @@
-"""Settings and how they are read. What is not there yet raises `ConfigError`; it never means something else."""
+"""Settings and how they are read. A setting of a planned feature raises `ConfigError`; it never means something else."""
 
 from __future__ import annotations
 
@@ -144,15 +144,15 @@ class FailureRate:
 
 RESTARTS = (NoRestart, FixedDelay, ExponentialDelay, FailureRate)
 DEFAULT_RESTART = FailureRate(failures=3, interval=300.0, delay=0.1)
-"""For a job with checkpoints that says nothing about restarts: losses now and then are survived, and an error that comes
-again and again is told soon."""
+"""For a job with checkpoints and no restart strategy: it survives losses now and then, and a repeated error fails it
+soon."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """A complete checkpoint: its number, the path by which a job can be started from it, how many seconds it took, and
     the bytes that were written for it. `details` has the parts of the duration in seconds (trigger, alignment, freeze,
-    write), and the bytes with what earlier checkpoints hold of it."""
+    write), and the bytes together with its parts in earlier checkpoints."""
 
     id: int
     path: str

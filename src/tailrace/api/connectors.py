@@ -15,7 +15,7 @@ class Reader:
     """Reads one split. Called by one task only, in bounded steps."""
 
     lost: int = 0
-    """Bytes that it had seen and cannot read any more: counted as `lost_bytes` in the job's metrics."""
+    """Bytes that the reader had seen and can no longer read: counted as `lost_bytes` in the job's metrics."""
 
     def read(self, limit: int, now: float) -> Any:
         """At most `limit` records: a list, or a `pyarrow.RecordBatch` in columns; an empty one when there is nothing
@@ -39,13 +39,13 @@ class Enumerator:
     """Finds the splits of a source while the job runs. Lives in subtask 0 of the source and is called in bounded steps."""
 
     def discover(self, now: float) -> Sequence[Any] | None:
-        """The splits that were found since the last call, maybe none; None when there will be no more. `now` is the time
-        of this step in seconds. What was given counts as found: it is in `position`."""
+        """The splits that were found since the last call, maybe none; None when there will be no more. `now` is the
+        time of this step in seconds. Returned splits count as found: they are in `position`."""
         raise NotImplementedError
 
     def ended(self, split: Any) -> None:
-        """A split that it found was read to its end. With checkpoints it is told this once for each split, as far as its
-        position knows: a job that is restored tells what came behind."""
+        """A split that it found was read to its end. With checkpoints it hears this once for each split, as far as its
+        position knows: a restored job repeats the calls that came behind."""
 
     def next_at(self, now: float) -> float:
         """When to look again, in seconds."""
@@ -53,7 +53,7 @@ class Enumerator:
 
     @property
     def position(self) -> Any:
-        """What was found so far: an enumerator made from it finds the others and none of these. A small picklable value."""
+        """The splits found so far: an enumerator made from it finds only others. A small picklable value."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -78,8 +78,8 @@ class Source:
         raise NotImplementedError
 
     def enumerator(self, parallelism: int, position: Any = None) -> Enumerator | None:
-        """For a source that finds splits while it runs, instead of `splits`: what finds them, from the start or from a
-        position that an enumerator of it gave."""
+        """For a source that finds splits while it runs, instead of `splits`: an enumerator, from the start or from a
+        position that an earlier one gave."""
         return None
 
     def reader(self, split: Any, position: Any = None) -> Reader:
@@ -124,8 +124,8 @@ class SinkWriter:
         return None
 
     def close(self) -> None:
-        """Gives back what the writer holds. What was written since the last `prepare` is given up; what was prepared
-        stays, because a checkpoint may have it."""
+        """Gives back what the writer holds. Gives up output since the last `prepare`; prepared output stays, because a
+        checkpoint may refer to it."""
 
 
 class Sink:
@@ -146,16 +146,16 @@ class Sink:
 
     def publish(self, prepared: Sequence[bytes]) -> None:
         """Makes prepared writes visible; called in a task once the checkpoint that has them is complete, or, without
-        checkpoints, once every subtask has prepared. Publishing twice must be harmless, whole or in part, also where what
-        was visible has been taken away since: after a failure nobody knows how far the one before has come."""
+        checkpoints, once every subtask has prepared. Publishing twice must be harmless, whole or in part, also where
+        readers have taken the output away since: after a failure nobody knows how far the call before has come."""
 
     def settled(self, prepared: Sequence[bytes]) -> None:
-        """Called in a task: these were published, and no checkpoint will ask for them again. What `publish` keeps to know
-        that it has published them can go. After a failure this call may never come."""
+        """Called in a task: these were published, and no checkpoint will ask for them again. Notes that `publish` keeps
+        of having published them can go. After a failure this call may never come."""
 
     def recover(self, run_ids: Sequence[str], incarnation: int, uid: str) -> None:
-        """After a restart, and after publishing what the checkpoint had prepared: removes what writers of this sink
-        (`uid`) in these runs and in lower incarnations left unpublished. Nothing needs it any more. Called in a task."""
+        """After a restart, once the checkpoint's output is published: removes what writers of this sink (`uid`) in
+        these runs and in lower incarnations left unpublished. Nothing needs it any more. Called in a task."""
 
     def published(self) -> None:
         """Something of this sink was published; called on the object that the user has, in the driver."""

@@ -1,4 +1,4 @@
-"""What streams of Flink, Spark and Bytewax call what streams call here, for those who write it from habit."""
+"""Names of Flink, Spark and Bytewax for the verbs of streams here, for users who write those from habit."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ INSTEAD: dict[str, str] = {
 
 
 def instead_of(name: str) -> str:
-    """What a stream has instead of what it has not."""
+    """Our verb for a name that a stream does not have."""
     return INSTEAD.get(name, "has no such verb")

@@ -1,4 +1,4 @@
-"""Functions with a life of their own. A plain callable does everywhere a class is not needed.
+"""Functions with `open` and `close`. Where no class is needed, a plain callable is enough.
 
 A function object is pickled to every subtask and opened there; each subtask works on its own copy.
 """
@@ -49,8 +49,8 @@ class Context(Protocol):
 
     def stamped(self, value: Any, timestamp: Instant | None) -> Any:
         """A record to yield or return with a timestamp of its own: `yield ctx.stamped(order, order.time)`; None for none.
-        Other records get the timestamp of the record (or timer) at hand, which is a wrong one where a function releases
-        what came before."""
+        Other records get the timestamp of the current record (or timer), which is wrong for earlier records that a
+        function releases."""
         ...
 
     def set_timer(self, *, event_time: Instant | None = None, processing_time: Instant | None = None) -> None:
@@ -169,7 +169,7 @@ class AggregateFunction(Function):
         raise NotImplementedError
 
     def get_result(self, accumulator: Any) -> Any:
-        """What the accumulator comes to."""
+        """The result of the accumulator."""
         raise NotImplementedError
 
     def merge(self, a: Any, b: Any) -> Any:

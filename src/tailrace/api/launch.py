@@ -59,8 +59,7 @@ class Launcher(Protocol):
         allow_dropped_state: bool | tuple[str, ...],
         if_program_fails: Literal["cancel", "wait"],
     ) -> JobHandle:
-        """Starts a job and returns at once. Raises `GraphError`, `ConfigError` or `CheckpointError` for what can be known
-        before."""
+        """Starts a job and returns at once. Raises `GraphError`, `ConfigError` or `CheckpointError` if it cannot start."""
         ...
 
     def session(self, slots: int) -> Any:

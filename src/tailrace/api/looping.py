@@ -1,4 +1,4 @@
-"""What the user says of a loop: its body as an object, and its options."""
+"""A loop as the user writes it: its body as an object, and its options."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ class CoLoopFunction:
 
 @dataclass(frozen=True)
 class Rounds:
-    """A loop in rounds: what is fed back in one round is seen in the next one, and no round begins before the one before is
-    over in all subtasks. Round 0 is the input. `max` is the number of rounds at most; None: until nothing is fed back.
+    """A loop in rounds: the feedback of one round is the input of the next one, and no round begins before the one
+    before is over in all subtasks. Round 0 is the input. `max` is the number of rounds at most; None: until nothing is
+    fed back.
 
     `until(result)` is called at the end of each round with what it produced: a list of all records that were fed back in it,
     with its number in `result.round` and a list of all records that the loop put out in `result.output` (named tuples, where
-    they are in columns). Where it returns true, no other round begins. What was fed back in the last round is dropped.
+    they are in columns). Where it returns true, no other round begins. The feedback of the last round is dropped.
     """
 
     max: int | None = None
@@ -55,8 +56,8 @@ class Rounds:
 @dataclass(frozen=True)
 class Combine:
     """Merges feedback that waits for its turn: of two records with equal `key` (a function, a column or several) one is
-    made, `merge(waiting, new)`. It must be true of the program that the merged record does what the two would have done;
-    and where the loop begins with a `key_by`, it belongs to a key of the two."""
+    made, `merge(waiting, new)`. The merged record must have the effect of the two; and where the loop begins with a
+    `key_by`, it must have the key of one of them."""
 
     key: Selector
     merge: Callable[[Any, Any], Any]

@@ -54,7 +54,7 @@ def _body(f: Any, said: Said, separate: bool) -> Callable[[Any], Any]:
 
 
 def _check(stream: DataStream, said: Said, separate: bool) -> None:
-    """Raises for options that are none, or that do not fit the stream or the place."""
+    """Raises for wrong options, and for those that do not fit the stream or the place."""
     if said.priority not in ("adaptive", "feedback-first"):
         raise ConfigError(f"{said}: priority is 'adaptive' or 'feedback-first', not {said.priority!r}")
     for option, kind in (("rounds", Rounds), ("combine", Combine), ("spill", Spill)):

@@ -1,5 +1,5 @@
-"""Two inputs of which one has event time and the other has none: what a function emits for the other has no timestamp, and
-a window behind it would depend on which input was faster."""
+"""Two inputs of which only one has event time: records that a function emits for the other have no timestamp, and a
+window behind it would depend on which input was faster."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from tailrace.errors import level_of_user
 
 
 def warn_of_tag(fn: Any, tag: str, operator: str) -> None:
-    """Warns, at the user's line, where all that can be seen of a function emits to other tags than `tag`. It is no error:
-    the function may emit to it by way of another one."""
+    """Warns, at the user's line, where every `emit` seen in a function has another tag than `tag`. It is no error: the
+    function may emit to it by way of another one."""
     tags = emitted(fn)
     if tags and tag not in tags:
         said = " and ".join(map(repr, sorted(tags)))

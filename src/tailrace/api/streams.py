@@ -98,9 +98,9 @@ class DataStream(Stream):
         **options: Any,
     ) -> DataStream:
         """`pyarrow.RecordBatch` in, one or several out. The result is in columns. `schema` (DDL text, `StructType` or
-        `pyarrow.Schema`) is that of what `f` is given: a stream of rows needs it, and one in columns is brought into it, as
-        by `to_columns`. With `timestamps` the batches that `f` is given have their timestamps in a column of this name, and
-        what it returns must have them there."""
+        `pyarrow.Schema`) is that of the batches given to `f`: a stream of rows needs it, and one in columns is brought
+        into it, as by `to_columns`. With `timestamps` these batches have their timestamps in a column of this name, and
+        so must the returned ones."""
         verb = called("map_batches", options)
         check_callable(f, 1, verb, MapBatchesFunction)
         operator = ops.MapBatches(f, check_time_column(timestamps, verb))
@@ -113,7 +113,7 @@ class DataStream(Stream):
 
     def to_columns(self, schema: Any, **options: Any) -> DataStream:
         """The same records as record batches of `schema` (DDL text, `StructType` or `pyarrow.Schema`). Of a stream in
-        columns it takes the columns that the schema names. A value that would not be the same fails the job."""
+        columns it takes the columns that the schema names. A value that the schema would change fails the job."""
         arrow = self.env._arrow_schema(schema, called("to_columns", options))
         return self._add(ops.ToColumns(arrow), "to_columns", options, form="columns", columns=tuple(arrow.names))
 
@@ -239,10 +239,11 @@ class DataStream(Stream):
         it returns `(feedback, output)`. The feedback is a stream, a list of streams, or None. The output is a stream, a
         tuple, a list or a dict of streams; `iterate` returns the same shape of streams outside of the loop.
 
-        A loop whose sources end comes to an end by itself, once nothing is left in it. `priority` says what goes first
-        where both wait: "adaptive" has feedback first, but not all of the time, and "feedback-first" does what is fed
-        back before anything new. `combine` (`tr.Combine`) merges feedback that waits. `spill` (`tr.Spill`) says how much
-        of it waits in memory. With `rounds` (`tr.Rounds`) what is fed back in one round is only seen in the next one.
+        A loop whose sources end comes to an end by itself, once nothing is left in it. `priority` says which goes first
+        where input and feedback both wait: "adaptive" prefers feedback, but not all of the time, and "feedback-first"
+        takes input only when no feedback waits. `combine` (`tr.Combine`) merges feedback that waits. `spill`
+        (`tr.Spill`) says how much of it waits in memory. With `rounds` (`tr.Rounds`) the feedback of one round is only
+        seen in the next one.
         """
         said = Said("iterate", rounds, priority, combine, spill, uid, name, parallelism)
         return write_loop(self, f, said, separate=False)
@@ -318,7 +319,7 @@ class DataStream(Stream):
         return self._of(add_node(self, operator, self._edges(self._partitioning), name, options, form, columns))
 
     def _of(self, node: Node, tag: str | None = None) -> DataStream:
-        """What a node puts out, or what it puts aside under a tag, in rows."""
+        """The output of a node, or its side output of a tag, in rows."""
         if tag is not None:
             return DataStream(self.env, ((node.id, tag),), "rows")
         return DataStream(self.env, ((node.id, None),), node.form, node.columns)
@@ -376,7 +377,7 @@ class KeyedStream(DataStream):
         if schema is None:
             raise TypeMismatch(f"{verb}: the stream is in rows; give schema= or call to_columns(schema) before key_by")
         arrow = self.env._arrow_schema(schema, verb)
-        # The key is asked of the records as they are here: it may be the user's function of rows.
+        # The key is computed from the records as they are here: it may be the user's function of rows.
         wide = {"parallelism": options.get("parallelism")}
         columns = self._add(ops.ToColumns(arrow), "to_columns", wide, form="columns", columns=tuple(arrow.names))
         return columns._add(operator, "map_batches", options, form="columns")

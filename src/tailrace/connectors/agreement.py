@@ -14,8 +14,8 @@ from tailrace.connectors.hidden import Columns
 
 
 class Agreement:
-    """What the files of a sink have had in them so far, for each run and sink in the name of the files. A restored run
-    needs not be told: its writers go on with the columns that they had."""
+    """The columns of a sink's files so far, for each run and sink in the name of the files. A restored run need not
+    know: its writers go on with the columns that they had."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], tuple[Columns, str]] = {}

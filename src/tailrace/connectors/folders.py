@@ -7,9 +7,9 @@
 | `s3:`, `s3a:` | a multipart upload that is not completed | completing it |
 | other stores (`gs:`, `abfs:`, …) | a name that starts with `.` | copy and delete |
 
-What `finish` gives is all that `publish` needs, in whatever process: a small text. Publishing twice is harmless: names
-never repeat, so a plain name that is there was published before; and of what was published and taken away there is a trace
-(`connectors.publishing`), an empty file whose name starts with `.`, until nobody will ask for it any more.
+The small text that `finish` gives is all that `publish` needs, in any process. Publishing twice is harmless: names
+never repeat, so a plain name that is there was published before; and for a published file that was taken away there is
+a trace (`connectors.publishing`), an empty file whose name starts with `.`, until nobody will ask for it any more.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def publish_files(prepared: Sequence[bytes]) -> None:
 
 
 def settle_files(prepared: Sequence[bytes]) -> None:
-    """Nobody will ask again for these to be published: what was kept to know that they were goes."""
+    """Nobody will ask again for these to be published: removes their traces."""
     for files, each in _in_places(prepared):
         settle(files, each)
 

@@ -49,9 +49,9 @@ class FollowedFile(Reader):
         self.identity = (0, 0)
         self.copied = self.ended = False
         self.proof: Mark | None = None
-        """What was seen of the file when it was found, until more than that was read."""
+        """The mark of the file when it was found, until the reader has read more than that."""
         self.missing: Mark | None = None
-        """What is waited for: a file that was not there when it was to be opened."""
+        """The awaited file: it was not there when it was to be opened."""
         self.place: Mark | None = None
         """The same for the position."""
         self.seen = 0
@@ -73,7 +73,8 @@ class FollowedFile(Reader):
         self._begin(place.mark.path, place.mark.size)
         if self.ended:
             return
-        # What was seen when the file was found tells more of it than what was read, as long as that is less.
+        # The mark from when the file was found covers more of it than the mark of the bytes read, as long as these are
+        # fewer.
         if not self.copied and given.size > place.mark.size:
             self.proof = given
         self._find(self.proof or place.mark, restored=position is not None)
@@ -114,7 +115,7 @@ class FollowedFile(Reader):
                 self._end("is not there any more")
 
     def _end(self, why: str) -> None:
-        """What was not read is lost."""
+        """Gives the file up: its unread bytes are lost."""
         count = self.seen - self.splitter.at
         self.ended, self.lost = True, self.lost + max(0, count)
         known = f"{count} bytes of it had been seen and were not read" if count > 0 else "nothing was seen behind that"
@@ -160,7 +161,7 @@ class FollowedFile(Reader):
         if status.st_size >= end and state == self._state and status.st_size == end:
             return False
         chunk = os.pread(self.file, CHUNK, end) if status.st_size >= end else b""
-        if status.st_size < end or not self._is_same(end):  # looked at behind the reading: the bytes read are its own
+        if status.st_size < end or not self._is_same(end):  # after the reading: the bytes are its own
             self.seen = max(self.seen, end)
             self._cut()
             return True
@@ -183,7 +184,7 @@ class FollowedFile(Reader):
         return ends_of(self.file, end) == (self.head, (self.before + self.splitter.rest)[-TAIL:])
 
     def _cut(self) -> None:
-        """The file was cut, or written anew: what is not read of it is in a copy, or lost."""
+        """The file was cut, or written anew: its unread bytes are in a copy, or lost."""
         end = self.splitter.at + len(self.splitter.rest)
         tail = (self.before + self.splitter.rest)[-TAIL:]
         mark = self.proof or marked(self.path, self.identity, end, self.head, tail)

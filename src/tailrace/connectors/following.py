@@ -1,8 +1,9 @@
 """Files that are followed: found by `Following`, each read on as it grows by a `FollowedFile`.
 
 A file is its inode and its bytes, never its name (`connectors.marks`): log files are renamed, copied and cut while they are
-read. What is between two cuts of a file is a *generation* of it. One place decides what is to be read, so that nothing is
-read twice: `Following`, in subtask 0, gives each generation to one reader, with its mark. A reader reads its own and ends.
+read. The bytes between two cuts of a file are a *generation* of it. One place decides what is read, so that nothing is
+read twice: `Following`, in subtask 0, gives each generation to one reader, with its mark. A reader reads its own and
+ends.
 
 | what happens to a file | `Following` | its reader |
 |---|---|---|
@@ -40,7 +41,7 @@ from tailrace.connectors.paths import files_at
 from tailrace.errors import ConfigError
 
 PATIENCE = 30.0
-"""A file that is out of sight counts as over when nothing came for so many seconds: who writes it may not have noticed the
+"""A file that is out of sight counts as over when nothing came for so many seconds: its writer may not have noticed the
 rotation yet."""
 SETTLING = 2.0
 """A file with the very bytes of another is taken for a copy in the making until it stayed as it is for so many seconds."""
@@ -72,11 +73,11 @@ class _Known(msgspec.Struct, omit_defaults=True):
     generation: int = 1
     """The newest one that was given to a reader."""
     due: bool = False
-    """Whether there is, or will be, another one: it was cut since."""
+    """Whether there is, or will be, another generation: the file was cut since."""
     unread: bool = False
-    """Whether `mark` is of one that was not given out: it has no reader that would look for its copy."""
+    """Whether `mark` is of a generation that was not given out: no reader would look for its copy."""
     copied: Mark | None = None
-    """As it was before it was cut; for what turns out to be its copy."""
+    """As it was before it was cut: to recognise its copy."""
     cut_at: float = 0.0
     read: bool = True
     """Whether it is read; else it is a copy of one that is."""
@@ -138,7 +139,7 @@ class Following(Enumerator):
         return new
 
     def _next_generation(self, one: _Known) -> list[dict[str, Any]]:
-        """What is to be read of a file that was cut, as soon as there is something."""
+        """The new generation of a file that was cut, as soon as it has any bytes."""
         if not (one.due and one.read):
             return []
         mark = mark_of(one.mark.path)
@@ -263,7 +264,7 @@ class Following(Enumerator):
         return now - since < SETTLING
 
     def _resembles(self, path: str, size: int, mark: Mark) -> bool:
-        """Whether a file begins with what is in a known one, or the known one with what is in it."""
+        """Whether a file begins with the bytes of a known one, or the known one with its bytes."""
         if mark.size <= size:
             return mark.size > 0 and begins_as(path, mark)
         start, other = mark_of(path), mark_of(mark.path, size)

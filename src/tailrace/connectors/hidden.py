@@ -1,4 +1,4 @@
-"""Files under cover: their names, what tells of a finished one, and the contract of the folders they are made in."""
+"""Files under cover: their names, the tokens of finished ones, and the contract of the folders they are made in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Moved(msgspec.Struct, frozen=True, tag="moved", omit_defaults=True):
     hidden: str
     final: str
     columns: Columns | None = None
-    """What is in it, where nobody has declared that: all files of a sink must agree (`connectors.agreement`)."""
+    """Its columns, where nobody has declared them: all files of a sink must agree (`connectors.agreement`)."""
 
 
 class Uploaded(msgspec.Struct, frozen=True, tag="uploaded", omit_defaults=True):
@@ -75,7 +75,7 @@ class Hidden:
     """Takes bytes: a binary file."""
 
     def finish(self) -> bytes:
-        """All of it is durable from here on. What it gives is for `publish`."""
+        """Makes the whole file durable and returns a token for `publish`."""
         raise NotImplementedError
 
     def discard(self) -> None:

@@ -28,7 +28,7 @@ _OPENERS: dict[str, Callable[[str], Any]] = {
 """What opens compressed files, by the end of their names."""
 _REFUSED = (".Z", ".lz4", ".lzo", ".br", ".snappy", ".zip", ".7z", ".tar", ".tgz", ".tbz2", ".txz", ".lzma")
 _BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
-"""What the openers raise where a file is damaged or not what its name says."""
+"""Errors of the openers for a file that is damaged or not of the kind that its name says."""
 
 
 def compression_of(path: str) -> str | None:
@@ -55,7 +55,7 @@ class Splitter:
         self.path, self.at = path, at
         """`at`: how many bytes of the file the lines that were handed out took."""
         self.rest = b""
-        """What was read after the last line that was handed out."""
+        """The bytes behind the last line that was handed out."""
 
     def lines(self, limit: int) -> list[str]:
         """At most `limit` lines."""
@@ -66,7 +66,7 @@ class Splitter:
         return found
 
     def last(self) -> list[str]:
-        """What is behind the last line feed, where there is something: the last line of a file may lack its end."""
+        """The bytes behind the last line feed, if any: the last line of a file may lack its end."""
         raw, self.rest = self.rest, b""
         found = [] if not raw or (self.at == 0 and raw == BOM_UTF8) else self._texts([raw])
         self.at += len(raw)

@@ -48,7 +48,7 @@ class LocalHidden(Hidden):
 
 
 def _is_there(path: str) -> bool:
-    """Whether there is such a file. What keeps us from knowing (a disk that does not answer) is raised."""
+    """Whether there is such a file. Raises where we cannot know (a disk that does not answer)."""
     try:
         os.stat(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""How a file is known again, whatever its name: by device and inode, and by what stood in it.
+"""How a file is known again, whatever its name: by device and inode, and by its bytes.
 
 An inode alone is not enough. A deleted file's inode is given to the next file, and a file may be cut to nothing and written
 anew (`copytruncate`). A *mark* holds, beside the identity, how many bytes of the file were looked at, and hashes of the
@@ -136,5 +136,5 @@ def known_again(mark: Mark, matching: Callable[[], Iterable[str]], *, moved: boo
 
 
 def plain(value: Any) -> Any:
-    """A mark, or what holds some, as what a checkpoint can hold for long: dicts, lists and numbers."""
+    """A mark, or a value with marks, in a form that a checkpoint can hold for long: dicts, lists and numbers."""
     return msgspec.to_builtins(value)

@@ -1,4 +1,4 @@
-"""What Spark and Arrow mean by the same Parquet file is not always the same. This is where the two are told apart.
+"""Spark and Arrow do not always mean the same by one Parquet file. This module knows the differences.
 
 - Arrow leaves NaN out of the smallest and largest value of a column, and Spark, for which NaN is above all numbers, skips
   whole row groups by these: `columns_with_statistics` says which columns may have them.

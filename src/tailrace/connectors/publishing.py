@@ -92,7 +92,7 @@ def make_visible(
 def settle(
     files: Sequence[Finished], each: Callable[[Callable[[Finished], object], Sequence[Finished]], None] = one_by_one
 ) -> None:
-    """Nobody will ask for these any more: their traces go."""
+    """Nobody will ask for these any more: removes their traces."""
     each(lambda one: one.remove_trace(), files)
 
 

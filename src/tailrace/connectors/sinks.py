@@ -72,7 +72,7 @@ class _FileSink(Sink):
     path: str | None = None
     """The folder, a path or URL; None until it is known."""
     _unsettled: frozenset[bytes] = frozenset()
-    """What this object has published and may be asked for again: its traces stay."""
+    """Files that this object has published and may be asked for again: their traces stay."""
     _agreement: Agreement | None = None
     """About the columns of its files; where it publishes."""
 
@@ -103,10 +103,10 @@ class _FileSink(Sink):
 
 
 def remove_unfinished(sink: Sink, run_id: str, uid: str | None = None, keep: Sequence[bytes] = ()) -> None:
-    """Removes what a run that has ended left under cover: the files of workers that were killed, and what was prepared and
-    will never be published; and the traces of what it has published. `keep` is what sinks prepared for a checkpoint that
-    stays: a later start publishes it, or needs to know that it was. Without a `uid` the files of all sinks of the run in
-    that folder are meant."""
+    """Removes what a run that has ended left under cover: files of killed workers, and prepared files that will never
+    be published; and the traces of published ones. `keep` is the output that sinks prepared for a checkpoint that
+    stays: a later start publishes it, or needs to know that it was published. Without a `uid` the files of all sinks of
+    the run in that folder are meant."""
     if isinstance(sink, _FileSink):
         whose = None if uid is None else hidden.whose(uid)
         sink._sweep(lambda of: of.run_id == run_id and whose in (None, of.whose), keep)
@@ -170,7 +170,7 @@ class _ParquetWriter(_FileWriter):
         """None until the first file is begun, where it was not declared."""
         self._declared = schema is not None
         self._found: Any = None
-        """What the columns are, as far as that is known. As long as something is null only, no file is begun."""
+        """The columns, as far as they are known. No file is begun while something is null only."""
         self.file: pq.ParquetWriter | None = None
         self.waiting: list[pa.RecordBatch] = []
         self.rows = 0
@@ -199,7 +199,7 @@ class _ParquetWriter(_FileWriter):
         )
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        # Batches come in one schema. Only what was null so far may have got a type since this file was begun.
+        # Batches come in one schema. Only a column that was null so far may have got a type since this file was begun.
         assert self.schema is not None
         try:
             return self._fitting(batch_as(batch, self.schema))
@@ -314,7 +314,7 @@ class Result(_FileSink):
         self.path = directory
 
     def publish(self, prepared: Sequence[bytes]) -> None:
-        """What an earlier run prepared lies in its folder, and is no part of this run's result."""
+        """Output that an earlier run prepared lies in its folder, and is no part of this run's result."""
         here = f"{self._bound()}{os.sep}"
         super().publish([one for one in prepared if hidden.plain_name(one).startswith(here)])
 

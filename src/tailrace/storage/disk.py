@@ -1,8 +1,8 @@
 """State on local disk: the backend for state that is larger than memory.
 
 The tables are layered as in memory; the lowest layer is a RocksDB in a scratch folder, which lives no longer than the
-backend: what makes state durable are checkpoints, and these have one format for both backends. So nothing here is ever
-synced, and there is no write-ahead log.
+backend: checkpoints make state durable, and have one format for both backends. So nothing here is ever synced, and
+there is no write-ahead log.
 
 An entry: the key group (u16), the table (u16), the canonical bytes of the key -> the length of the pickled key (u32), the
 pickled key, the encoded value. Equal keys have equal canonical bytes. (So have, unlike in memory, two unequal wall-clock
@@ -158,8 +158,8 @@ class DiskBase:
 
 
 class DiskBackend(LayeredBackend):
-    """State in a RocksDB of its own in `folder`, which must be new, and is deleted by `close`. What was written since the
-    last checkpoint is in memory first, up to `top_entries` per table; what is more goes to disk as well, oldest first."""
+    """State in a RocksDB of its own in `folder`, which must be new, and is deleted by `close`. Entries written since
+    the last checkpoint are in memory first, up to `top_entries` per table; the oldest beyond that go to disk."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class DiskBackend(LayeredBackend):
         return DiskBase(self._db, index, codec, group_of, self.cache_entries)
 
     def relieve(self) -> None:
-        """What is too much for the top layers goes to disk. As much as was written since the last call, at most."""
+        """Moves the surplus of the top layers to disk: at most as much as was written since the last call."""
         if self._draining:
             return
         for table in self.tables.values():

@@ -20,9 +20,9 @@ def still_ours(store: Store, run_id: str) -> int | None:
 
 
 def awaited(store: Store, run_id: str, kept: Iterable[str]) -> Awaited | None:
-    """When no commit is on its way any more: what the checkpoints that stay have prepared, those of the names `kept` and
-    the newest. A start from one of them publishes it, or needs to know that it was. None where another run has taken over:
-    it may have read our checkpoint before it was marked as published."""
+    """When no commit is on its way any more: the prepared output of the checkpoints that stay, those of the names
+    `kept` and the newest. A start from one of them publishes it, or needs to know that it was published. None where
+    another run has taken over: it may have read our checkpoint before it was marked as published."""
     if still_ours(store, run_id) is None:
         return None
     newest = store.latest()

@@ -8,8 +8,8 @@
 | `gs:`, `gcs:` | gcsfs |
 | `abfs:`, `abfss:` | adlfs |
 
-What everything else here stands on is `Folder.create`: a file is there whole or not at all, and of several that create
-the same name exactly one succeeds.
+Everything else here rests on `Folder.create`: a file is there whole or not at all, and of several that create the same
+name exactly one succeeds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TEMPORARY = re.compile(r"\..*\.[0-9a-f]{32}\.tmp")
 """What a file is called while it is made, before it gets its name."""
 
 _TRIES = 100
-"""So often a folder is made again that somebody else removes at the same time for being empty."""
+"""So often a folder is made again while others remove it because it is empty."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
@@ -149,7 +149,7 @@ def temporary_name(name: str) -> str:
 
 
 class LocalFolder(Folder):
-    """A folder of this machine, or one that is mounted. What is said to be durable was synced, and its folder too."""
+    """A folder of this machine, or one that is mounted. Durable here means synced, and the folder too."""
 
     def __init__(self, path: str) -> None:
         self.url = path
@@ -253,7 +253,7 @@ class _LocalWriter:
         _sync_above(self._folder.path_of(self._name), self._folder.url)
 
     def discard(self) -> None:
-        with contextlib.suppress(OSError):  # what could not be written is not wanted any more
+        with contextlib.suppress(OSError):  # nobody wants a file that could not be written whole
             self._file.close()
         self._folder.delete([self._name])
 
@@ -316,7 +316,7 @@ def _sync_above(path: str, top: str) -> None:
 
 
 def _sync_parents(path: str) -> None:
-    """The same for a folder that was there before: who has made it, or one above it, may have died before it was synced.
+    """The same for a folder that was there before: its maker, or that of one above it, may have died before the sync.
     One above that cannot be synced is not of our making."""
     while path != os.path.dirname(path):
         path = os.path.dirname(path)

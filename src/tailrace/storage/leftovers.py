@@ -1,8 +1,7 @@
-"""What runs leave behind in the folder of a job, and who removes it.
-
-A run sweeps its own incarnations at each restart and at its end. What a run that was killed has left is removed by the
-next start: once that has claimed its incarnation, no commit under an earlier one succeeds any more, so a file that no
-manifest names will never be named. What manifests name stays, and so do the manifests: a later start may go on from them.
+"""What runs leave behind in the folder of a job, and who removes it. A run sweeps its own incarnations at each restart
+and at its end. The next start removes what a killed run has left: once that start has claimed its incarnation, no
+commit under an earlier one succeeds any more, so a file that no manifest names will never be named. Manifests stay with
+all that they name: a later start may go on from them.
 
     <incarnation>/swept     made by a run in its first incarnation, when nothing is left behind of those before it
 
@@ -109,7 +108,7 @@ class Leftovers:
         return first.startswith(SEAL) if to is None else self.is_seal(manifest_name(incarnation, to))
 
     def _give_up_uploads(self, incarnations: set[int]) -> None:
-        """What workers were writing into an object store when they were lost has no name, and is paid for all the same."""
+        """Gives up uploads that lost workers left in an object store: they have no name, and are paid for all the same."""
         self._folder.give_up(lambda name: _incarnation_of(name) in incarnations)
 
 

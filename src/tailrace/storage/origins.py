@@ -27,13 +27,13 @@ class Origin:
     later: tuple[Beside, ...] = ()
     """The checkpoints after it in that folder."""
     marked: Callable[[], bool] = lambda: False
-    """Looks up whether it is marked as published by now: other starts from it may do that."""
+    """Looks up whether it is marked as published by now: other starts from it may have marked it."""
     earlier: tuple[Beside, ...] = ()
     """Those of its run before it that may have output which is not published."""
 
     @property
     def is_needed(self) -> bool:
-        """Whether what its run has left under cover, and the traces of what it has published, must stay: others of its
+        """Whether the hidden output of its run, and the traces of published output, must stay: others of its
         checkpoints need them."""
         run_id = self.manifest.run_id
         later, earlier = [one for _, one in self.later], [one for _, one in self.earlier]
@@ -44,7 +44,7 @@ class Origin:
         return self.path if store is not None and self.folder == store.url else ""
 
     def before(self, store: Store | None) -> list[str]:
-        """The checkpoints whose output is visible when its own is, where they are that job's to mark."""
+        """The checkpoints whose output is visible when its own is, where that job may mark them."""
         return [name for name, one in self.earlier if one is not None] if self.own_path(store) else []
 
 
@@ -109,8 +109,8 @@ class Claimed:
 
 
 def claim_again(store: Store, run_id: str, origin_marked: Callable[[], bool] | None) -> Claimed:
-    """A claim for a restart of a run, and what is to be known behind it: no earlier driver commits any more, so what is
-    read from here on stays so. Another start from the same origin may have published what that had prepared."""
+    """A claim for a restart of a run, and what it reads behind it: no earlier driver commits any more, so what it reads
+    stays true. Another start from the same origin may have published the origin's output."""
     incarnation = store.claim(run_id)
     found = store.latest()
     published = origin_marked is not None and origin_marked()

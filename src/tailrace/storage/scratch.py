@@ -1,14 +1,13 @@
-"""Folders for what lives no longer than its process: state on disk. Who comes later removes those of processes that were
-killed.
+"""Folders for data that lives no longer than its process: state on disk. Later processes remove those of killed ones.
 
     <temporary folder>/tailrace-scratch-<host>-<boot>-<own>         the folder
     <temporary folder>/tailrace-scratch-<host>-<boot>-<own>.lock    held by its process
 
 The process holds a lock of the operating system (flock) on the file beside its folder, from before the folder is made until
-after it is gone, and nobody can keep that lock beyond its end, however that comes. So who gets the lock knows that the
-owner is no more: no process number has to be believed, which may be another process's by now. A machine that shares the
-temporary folder with others may not see their locks, so each removes only what was made under its own name, or since its
-own start.
+after it is gone, and nobody can keep that lock beyond its end, however that comes. So a process that gets the lock
+knows that the owner has ended: it need not trust a process number, which may be another process's by now. A machine
+that shares the temporary folder with others may not see their locks, so each removes only what was made under its own
+name, or since its own start.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ def seal_before(folder: Folder, incarnation: int) -> None:
 
 
 def _seal(folder: Folder, incarnation: int, by: int) -> None:
-    """Takes the manifest slot that comes next. Done when the last slot that is taken is a seal's: an old manifest may be
-    deleted meanwhile, and its slot is no end. Each try is behind the one before, whatever is listed."""
+    """Takes the manifest slot that comes next. Done when a seal has the last taken slot: a slot whose old manifest is
+    deleted meanwhile is no end. Each try is behind the one before, whatever is listed."""
     following = 0
     for _ in range(_SEALS):
         numbers = numbers_in(folder, incarnation)
@@ -35,7 +35,7 @@ def _seal(folder: Folder, incarnation: int, by: int) -> None:
             following = max(following, behind(numbers[-1], last))
         try:
             folder.create(manifest_name(incarnation, following), SEAL + b"by %d\n" % by)
-        except FileExistsError:  # a commit came first: what comes behind it, then
+        except FileExistsError:  # a commit came first: then try the slot behind it
             following = behind(following, _in_slot(folder, incarnation, following))
     raise OSError(f"{folder.url_of(str(incarnation))}: no seal is the last one after {_SEALS} tries")
 

@@ -1,6 +1,6 @@
 """Spill files: where a loop's feedback waits that has no room in memory.
 
-Nothing in them outlives the process: what makes feedback durable are checkpoints. The files have no name, so nothing stays
+Nothing in them outlives the process: checkpoints make feedback durable. The files have no name, so nothing stays
 behind, however the process ends.
 """
 
@@ -61,9 +61,7 @@ class SpillFiles:
         while view:
             try:
                 written = os.pwrite(segment.file.fileno(), view, at)
-            except (
-                OSError
-            ) as error:  # what was written of it lies behind the end, and is overwritten by what comes next
+            except OSError as error:  # its bytes lie behind the end, and the next ones overwrite them
                 self._failed(error)
             view, at = view[written:], at + written
         ref = Ref(segment, segment.end, len(data))

@@ -10,10 +10,10 @@
 
 Fencing. The manifest slots of an incarnation are taken one after the other, and each by one only. They begin with slot 0.
 Behind a manifest in slot n comes n + 1; where the next checkpoint has another number m, the slot that comes next is taken
-with a pointer, `tailrace-next <m>`, and m comes behind that. Who claims an incarnation seals every earlier one: it takes the
-slot that comes next there, with a text that is neither. So from then on a commit of the earlier driver fails. Only after
-that the newest manifest is read. So no commit of an earlier driver is missed, and none comes later. (Before manifests had
-the numbers of their checkpoints they were 0, 1, 2, ..., which is the same without pointers.)
+with a pointer, `tailrace-next <m>`, and m comes behind that. The driver that claims an incarnation seals every earlier
+one: it takes the slot that comes next there, with a text that is neither. So from then on a commit of the earlier
+driver fails. Only then it reads the newest manifest. So no commit of an earlier driver is missed, and none comes later.
+(Before manifests had the numbers of their checkpoints they were 0, 1, 2, ..., which is the same without pointers.)
 
 Invariant L1: of two drivers that use one manifest slot, exactly one succeeds.
 Invariant L2: once `claim` has returned i, no commit under an incarnation below i succeeds any more.
@@ -76,7 +76,7 @@ class Store:
     """The checkpoints of the job `job` under a path or URL. Opening it touches nothing.
 
     Names are relative to the job's folder. Every method may be called from any thread, `claim`, `commit`, `release` and
-    `sweep` from one at a time. An error of the filesystem comes out as it is: what was to be done may be done or not.
+    `sweep` from one at a time. An error of the filesystem comes out as it is: the operation may be done or not.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class Store:
         return True
 
     def _give_up(self, incarnation: int, data: bytes) -> None:
-        """The first claim of a run has failed: what may be there of it does not bar the name, as long as we live."""
+        """The first claim of a run has failed: what it may have left does not bar the name while we live."""
         self._held = []
         with contextlib.suppress(Exception):  # out of reach
             if self.folder.read(f"{incarnation}/claim") == data:
@@ -299,8 +299,8 @@ class Store:
                 raise Fenced(f"{self._taken_over(self.holder(newer))}: {name} cannot be committed") from None
 
     def _check_ours(self, incarnation: int) -> None:
-        """The claim is the first thing that a folder of ours has. Where it is gone, so may be anything, and the number may
-        be somebody else's by now."""
+        """The claim is the first file in a folder of ours. If it is gone, any other may be gone, and the number may be
+        somebody else's by now."""
         ours = self._claims.get(incarnation)
         if ours is None:
             return  # claimed by another object: this one cannot tell
@@ -339,8 +339,8 @@ class Store:
             )
 
     def _check_nobody_newer(self, incarnation: int, taken: list[str]) -> None:
-        """Where a newer driver has come to the end of its claim, there was a seal in the place of what we have committed,
-        and somebody has removed it. Nobody has seen our manifest: it goes again."""
+        """If a newer driver has come to the end of its claim, its seal was in the slot of our commit, and somebody has
+        removed it. Nobody has seen our manifest: removes it."""
         if (newer := self._newer(incarnation)) is not None:
             self.folder.delete(taken)
             raise Fenced(f"{self._taken_over(newer)} (and its seal is gone): {taken[0]} cannot be committed")
@@ -361,8 +361,8 @@ class Store:
         return None if found is None else (found, self.manifest(found))
 
     def manifest(self, name: str) -> Manifest:
-        """The manifest of this name, without what it has prepared where that is known to be published: readers of
-        finished files may have moved them meanwhile. Raises `CheckpointNotFound`, `CheckpointCorrupt`."""
+        """The manifest of this name, without prepared output that is known to be published: readers may have moved its
+        files meanwhile. Raises `CheckpointNotFound`, `CheckpointCorrupt`."""
         try:
             data = self.folder.read(name)
         except FileNotFoundError as error:
@@ -393,11 +393,11 @@ class Store:
             )
 
     def is_published(self, name: str) -> bool:
-        """Whether it is written down that all that this manifest has prepared was published."""
+        """Whether this manifest is marked: all its prepared output was published."""
         return self.folder.exists(published_mark(name))
 
     def mark_published(self, name: str) -> None:
-        """All that this manifest has prepared was published."""
+        """Marks the manifest: all its prepared output was published."""
         with contextlib.suppress(FileExistsError):
             self.folder.create(published_mark(name), b"published\n")
 
@@ -451,7 +451,7 @@ class Store:
         return gone
 
     def mark_swept(self) -> None:
-        """What sinks of earlier runs had left under cover is removed as well: the next start need not look there."""
+        """Notes that sinks have removed hidden output of earlier runs, too: the next start need not look there."""
         if self._held and self._leftovers.earlier_swept:
             with contextlib.suppress(FileExistsError):
                 self.folder.create(f"{self._held[0]}/swept", b"swept\n")
