@@ -36,7 +36,7 @@ def inspect_command(
 
 
 def inspect(path: str, as_json: bool = False, every_byte: bool = False) -> str:
-    """What is to be printed. `every_byte` reads all state and compares its checksums. Raises `CheckpointError`,
+    """The output of the command. `every_byte` reads all state and compares its checksums. Raises `CheckpointError`,
     `ConfigError` or `OSError` where it cannot be read."""
     if path.endswith(".state"):
         folder, _, name = absolute(path).rpartition("/")

@@ -1,4 +1,4 @@
-"""What a checkpoint is to be: one value, from the coordinator that wants it down to the state that is frozen for it."""
+"""The request for a cut: one value, from the coordinator down to the backends that freeze for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class CutKind(IntEnum):
     """What a cut is for. The numbers travel."""
 
     CHECKPOINT = 0
-    """To go on from after a failure: what has changed since the last complete one is enough."""
+    """To go on from after a failure: the changes since the last complete one are enough."""
     FINAL = 1
     """The same, when every input has ended: the last one of a job."""
     SAVEPOINT = 2
@@ -24,11 +24,11 @@ class CutKind(IntEnum):
 
 
 class CutRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A cut, as the coordinator wants it. It goes to every worker, and with the barriers, which may be there first."""
+    """A cut as the coordinator requests it. It goes to every worker, and with the barriers, which may be there first."""
 
     number: int
     """That of the checkpoint."""
     kind: CutKind = CutKind.CHECKPOINT
     hold: bool = False
-    """Whether heads of loops let nothing go on behind their cuts, until the checkpoint is aborted: what was on its way is
-    then in their logs, and nothing that follows from it has been done."""
+    """Whether heads of loops emit nothing behind their cuts, until the checkpoint is aborted: all feedback is then in
+    their logs, and no task has acted on it."""

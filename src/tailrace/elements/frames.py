@@ -46,7 +46,7 @@ class ChannelId(NamedTuple):
 
 
 class ChannelName(NamedTuple):
-    """What a channel is called in whatever outlives the plan: edges have numbers in one plan only."""
+    """The name of a channel in checkpoints, which outlive the plan: edges have numbers in one plan only."""
 
     source: str
     """The uid of the operator that sends."""
@@ -146,11 +146,11 @@ class Frame:
 
 
 Element = Frame | Rows | Columns | Marker
-"""What waits in a channel to be read: a frame from another worker, a batch from this one, or a marker."""
+"""An unread element of a channel: a frame from another worker, a batch from this one, or a marker."""
 
 
 def encode_batch(channel: ChannelId, incarnation: int, attempt: int, seq: int, batch: Rows | Columns) -> bytes:
-    """A batch as one frame. What pickle raises for a record that cannot be pickled passes through."""
+    """A batch as one frame. Errors of pickle for a record that cannot be pickled pass through."""
     sections: list[tuple[int, bytes | memoryview]]
     if isinstance(batch, Columns):
         kind, sections = COLUMNS, [(_VALUES, _ipc(batch.data))]

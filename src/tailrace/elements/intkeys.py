@@ -1,4 +1,4 @@
-"""The key groups of integer columns, all at once: what `elements.keys` says of each integer, as arithmetic over arrays.
+"""The key groups of integer columns, all at once: those of `elements.keys`, by arithmetic over arrays.
 
 The canonical bytes of an integer are `i` and its two's complement, big-endian, in `bit_length // 8 + 1` bytes. Up to 8 of
 those this is one or two words, and XXH64 of so short a text is some twenty operations on words.

@@ -1,5 +1,4 @@
-"""Classes whose objects are keys: frozen dataclasses, Enums, named tuples. What has to be known of such a class, and why
-another class cannot be one.
+"""Classes whose objects are keys: frozen dataclasses, Enums, named tuples; and why another class cannot be one.
 
 An object is a key only where its class says what it is equal to, and where the same class is found by its name: in another
 process, and in the next version of the same program. That name is `module:qualname`. A class of the program itself is of
@@ -106,7 +105,7 @@ def any_seen() -> bool:
 
 
 def key_class(kind: type) -> KeyClass | Refusal | None:
-    """What is known of the class of a key. None where it is of none of these kinds, and decided elsewhere."""
+    """The kind of a key's class; None for all other classes, which are decided elsewhere."""
     global _seen
     try:
         return _known[kind]
@@ -218,8 +217,8 @@ def _as_dataclasses_make_it(fields: tuple[tuple[str, bool | None], ...]) -> type
 
 
 def _same_code(method: Any, made: Any) -> bool:
-    """Whether a method does what the generated one does. Where it was made cannot tell: the code of a program that is given
-    as text has the same file name as generated code."""
+    """Whether a method does what the generated one does. Its file name cannot tell: the code of a program that is given
+    as text has the same one as generated code."""
     if not isinstance(method, FunctionType):
         return False
     one, other = method.__code__, made.__code__

@@ -77,16 +77,16 @@ def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
 # bits, or it overflows to infinity), and rounding a float moves it by at most itself, that is by 2**53 < P units of its
 # last place, which is a power of two and so prime to P. Hence a number is stored only below 2**64 and outside the
 # special hashes; -2 to 2 are exact in every type of numpy.
-#
-# What is not a key but equals one (Fraction(1, 2), memoryview(b"a")) may get that key's group from the cache instead of
-# an error. Looking at the type of every key would cost a third of the time and change no result that is not an error.
+# A value that is no key but equals one (Fraction(1, 2), memoryview(b"a")) may get that key's group from the cache
+# instead of an error. Looking at the type of every key would cost a third of the time and change no result that is not
+# an error.
 
 _MISTAKABLE_HASHES = frozenset((hash(-2), hash(float("inf")), hash(float("-inf"))))
 _STORED_AS_THEY_ARE = frozenset((str, bytes, type(None), bool, date, timedelta, UUID))
 
 _LOOKUP_ERRORS = (TypeError, ValueError, ArithmeticError, AttributeError)
-# What the hash or the == of a key may raise: a list, a generic timedelta64, a signalling NaN, an integer of numpy
-# against a Decimal, a dataclass with a field that was never set.
+# Errors that the hash or the == of a key may raise: a list, a generic timedelta64, a signalling NaN, an integer of
+# numpy against a Decimal, a dataclass with a field that was never set.
 
 
 class KeyGroups(dict[object, int]):

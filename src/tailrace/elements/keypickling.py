@@ -1,9 +1,9 @@
 """How keys are written into checkpoints, and how they come back in the next version of a program.
 
-Keys are pickled. Pickle by itself writes down an object of a class as whatever the class says of it today, and takes what
-the class of the same name makes of that later: an Enum whose values were given out anew is another member then, and so is
-a dataclass with slots whose fields changed places another key, without any error. So a key of a class is written as the name
-of the class, what its fields were called, and its fields; a member of an Enum by its name. Where the class of that name is
+Keys are pickled. Pickle by itself writes an object as its class describes it today, and reads it as the class of that
+name describes it later. If the values of an Enum were given out anew, that is another member; if the fields of a
+dataclass with slots changed places, another key; both without any error. So a key of a class is written as the name of
+the class, what its fields were called, and its fields; a member of an Enum by its name. Where the class of that name is
 another one now, reading raises `ChangedKeyClass`, which says what is different.
 
 In pickle's words a class is a call of `found_class`, once for all keys of a block, and a key a call of `found_key` with it.
@@ -50,7 +50,7 @@ def dump_keys(keys: Any) -> bytes:
 
 
 def has_classes(pickled: bytes) -> bool:
-    """Whether there may be keys of classes in what `dump_keys` made. It may also be a text that says so."""
+    """Whether these bytes of `dump_keys` may hold keys of classes; true as well for a text that only looks so."""
     return _MARK in pickled
 
 
@@ -94,7 +94,7 @@ _CALLED = {
 
 
 def _is_key(known: KeyClass, obj: Any) -> bool:
-    """Whether an object of this class can be a key. What cannot is an attribute of one."""
+    """Whether an object of this class can be a key; else it is an attribute of one."""
     if isinstance(known, MemberClass):
         return known.known(obj)
     try:
@@ -104,7 +104,7 @@ def _is_key(known: KeyClass, obj: Any) -> bool:
 
 
 def _said_of(known: KeyClass, key: Any) -> tuple[Any, ...]:
-    """What is written of a key besides its class."""
+    """The part of a key that is written besides its class."""
     if isinstance(known, RecordClass):
         return known.parts(key), known.more(key)
     if isinstance(known, TupleClass):

@@ -1,4 +1,4 @@
-"""What travels between the records of a channel, in order with them."""
+"""Markers: they travel between the records of a channel, in order with them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class IdleChannel:
-    """This channel has nothing to say for now and must not hold the watermark back. Ends with the next record or
-    watermark."""
+    """This channel is idle and must not hold the watermark back. Ends with the next record or watermark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class EndOfInput:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """The cut of a checkpoint: what came before it on this channel belongs to it, what comes after does not."""
+    """The barrier of a checkpoint: records before it on this channel belong to the checkpoint, those after it do not."""
 
     cut: CutRequest
 
@@ -39,16 +38,15 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class WaveMark:
-    """Wave `wave` of the loop nest that the channel belongs to: a cut that persists nothing, and only asks what there is on
-    its two sides."""
+    """Wave `wave` of the channel's loop nest: a cut that stores nothing, and only reports what is in the channels."""
 
     wave: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """The loop nest has come to rest for the `number`-th time: operators call their functions' `finish` and pass this on
-    behind what those emit."""
+    """Rest `number` of the loop nest: operators call their functions' `finish` and pass this on behind the output of
+    those."""
 
     number: int
 

@@ -9,7 +9,7 @@ from typing import Any
 NO_TIME = -(2**63)
 """A record without a timestamp (the null of a timestamp array)."""
 MIN_TIME = NO_TIME + 1
-"""Before every timestamp: the watermark of a channel that has said nothing."""
+"""Before every timestamp: the watermark of a channel before its first one."""
 MAX_TIME = 2**63 - 1
 """After every timestamp: the watermark of a channel that has ended."""
 LAST_TIME = MAX_TIME - 1

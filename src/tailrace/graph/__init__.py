@@ -1,1 +1,1 @@
-"""What the user said, as frozen data (nodes and edges), and the plan made from it. Pure functions of the graph."""
+"""The user's program as frozen data (nodes and edges), and the plan made from it. Pure functions of the graph."""

@@ -1,4 +1,4 @@
-"""Nodes and edges, as they were said."""
+"""Nodes and edges, as the user wrote them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class GraphBuilder:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """A loop is written in it, whole: what is written in a `with` block that raises is made void."""
+        """A loop is written in it, whole: nodes that are written in a `with` block that raises are made void."""
         start = len(self.nodes)
         try:
             yield
@@ -162,8 +162,8 @@ class GraphBuilder:
         return Graph(_told_apart(nodes), self.max_parallelism)
 
     def _needs(self, node: Node) -> Iterator[int]:
-        """What a node cannot run without: its inputs; and a loop runs as a whole, so that who is in it needs its head, and
-        the head its tail and judge."""
+        """The nodes that a node cannot run without: its inputs; and a loop runs as a whole, so that a node in it needs
+        its head, and the head its tail and judge."""
         yield from (edge.source for edge in node.inputs)
         if node.scope in self.heads:
             yield self.heads[node.scope].id

@@ -1,4 +1,4 @@
-"""What a plan needs to know of loops: the shuffle that moves onto the edges into a head, and what rounds ask for."""
+"""Loops in a plan: the shuffle that moves onto the edges into a head, and the conditions of rounds."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def hoisted(graph: Graph) -> Graph:
     """The graph with one shuffle less for each lap of a loop whose head has a key's consumer only.
 
     Such a head gets its records by that key, from outside and from its tail, and its consumer gets them i to i. So each
-    record is where its key is when it is in the head: the order of a key's records is kept around the loop, and what
-    waits for the head waits beside the state of its key.
+    record is where its key is when it is in the head: the order of a key's records is kept around the loop, and
+    feedback waits beside the state of its key.
     """
     inputs = {node.id: node.inputs for node in graph.nodes}
     for head in graph.nodes:
@@ -149,7 +149,7 @@ def rounds_of(head: Node) -> Rounds | None:
 
 
 def rounds_inside(inner: str, outer: str) -> str:
-    """What to say where one of two loops, of which one is in the other, runs in rounds."""
+    """The text for two loops, one in the other, of which one runs in rounds."""
     where = f" {outer!r}" if outer else " another"
     return (
         f"loop {inner!r} is inside of loop{where}, and rounds are for a loop that is in no other and has none inside; "
@@ -158,7 +158,7 @@ def rounds_inside(inner: str, outer: str) -> str:
 
 
 def rounds_unbounded(loop: str, source: str) -> str:
-    """What to say where a loop in rounds would wait for ever for its first round to end."""
+    """The text for a loop in rounds whose first round would never end."""
     return (
         f"loop {loop!r}: source {source!r} is unbounded, so the first round would never end; leave rounds= out, or use "
         f"bounded sources"

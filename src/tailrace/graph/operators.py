@@ -1,4 +1,4 @@
-"""What an operator is asked to do, as frozen data. One class per kind; the task has a runtime half for each.
+"""Operators as frozen data. One class per kind; the task has a runtime half for each.
 
 User functions are held as given (`fn`); the runtime unwraps rich functions. Times are int microseconds here.
 """

@@ -20,8 +20,8 @@ class Announcer:
         self._sinks = [_Told(job, name, function) for name, function in told]
 
     def announce(self) -> None:
-        """Something was published. Returns at once. A sink that is still busy with earlier news is told once more when it
-        comes back, however much was published meanwhile."""
+        """Something was published. Returns at once. A sink that is still busy gets one more call when it comes back,
+        however much was published meanwhile."""
         for sink in self._sinks:
             sink.announce()
 
@@ -58,7 +58,7 @@ class _Told(threading.Thread):
 
     def run(self) -> None:
         while self.news.get():
-            self.waiting = False  # what is published from here on is told again
+            self.waiting = False  # later publications get another call
             try:
                 self.function()
             except Exception:

@@ -8,13 +8,13 @@ CEILING_NANOS = 10_000_000
 """A step that took longer than this halves the budget at once."""
 MAX_BUDGET = 32_768
 SMALL_BUDGET = 256
-"""Below this many records a step may take half the ceiling: what it costs besides its records weighs heavily there, and
-smaller steps would only cost more for each record."""
+"""Below this many records a step may take half the ceiling: its fixed costs weigh heavily there, and smaller steps
+would only cost more for each record."""
 
 
 class Budget:
-    """How many records a step of one task may take: from what records cost before, so that a step takes about `target`
-    nanoseconds."""
+    """How many records a step of one task may take: from the measured cost of records, so that a step takes about
+    `target` nanoseconds."""
 
     __slots__ = ("cost", "records", "target")
 

@@ -1,4 +1,4 @@
-"""What a worker is told before it can be told anything."""
+"""What a worker knows before its first message."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class JobRunner(threading.Thread):
             reply({"error": f"unknown verb {verb!r}"})
 
     def _disappoint(self) -> None:
-        """Nobody will answer those who still wait for a checkpoint."""
+        """Fails the callers that still wait for a checkpoint: nobody else will answer them."""
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(CheckpointError(f"job {self.job_name!r} has ended"))
@@ -238,7 +238,7 @@ class JobRunner(threading.Thread):
                 self._on_progress(self.progress[-1], self.status)
 
     def _end_storage(self) -> Awaited | None:
-        """What checkpoints that stay have prepared and nobody may have published; None where that is not known."""
+        """Perhaps unpublished output of checkpoints that stay; None where that is not known."""
         return {} if self.store is None else self.store.end(self.machine.give_up(crashed=self.crash is not None))
 
     # Actions.

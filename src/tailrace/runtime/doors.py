@@ -1,4 +1,4 @@
-"""The coordinator's door for workers: who may come in, the links to those who are in, and their signs of life."""
+"""The coordinator's door for workers: checks them, and keeps their links and their signs of life."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _at(host: str, listen: Callable[[], Listener]) -> Listener:
 
 
 class WorkerDoor:
-    """Links of one job's workers. What they say goes to the coordinator's machine."""
+    """Links of one job's workers. Their messages go to the coordinator's machine."""
 
     def __init__(self, token: bytes, host: str, loop: Loop, machine: Coordinator) -> None:
         self._loop = loop
@@ -58,7 +58,7 @@ class WorkerDoor:
             self._lost(slot, epoch, error.reason)
 
     def close_link(self, slot: int, epoch: int) -> None:
-        """A worker was replaced, or is not heard any more."""
+        """A worker was replaced, or the coordinator no longer hears it."""
         link = self.links.pop((slot, epoch), None)
         if link is not None:
             self._close(link)

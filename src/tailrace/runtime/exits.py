@@ -1,7 +1,7 @@
 """What becomes of the jobs of a process when its main program ends.
 
-- By its last line or `sys.exit`: the exit waits for them. One that fails then, and nobody is left to be told, is told on
-  stderr, and the exit code is 1.
+- By its last line or `sys.exit`: the exit waits for them. A failure then is printed on stderr, since the program can no
+  longer ask, and the exit code is 1.
 - By an exception that nobody caught: they are cancelled, since nobody is left to look after them; but for jobs of
   which their user said that they go on (`execute(..., if_program_fails="wait")`).
 - By SIGTERM: they are cancelled, and the process ends of the signal. Programs that handle SIGTERM themselves do so.
@@ -43,7 +43,7 @@ class Runner(Protocol):
 
 @dataclass(eq=False)
 class Leaving:
-    """What the end of the process needs to know of a job."""
+    """A job as the end of the process sees it."""
 
     name: str
     runner: Runner
@@ -61,7 +61,7 @@ class Leaving:
 
     @property
     def unseen(self) -> JobStatus | None:
-        """How it ended, where that is no good end and the program has neither brought it about nor asked. Else None."""
+        """FAILED or CANCELLED, if the program has neither seen nor caused it. Else None."""
         status = self.runner.status
         if self.is_active or self.seen or status is JobStatus.FINISHED:
             return None
@@ -154,7 +154,7 @@ def _running() -> list[Leaving]:
 
 
 def _tell_unseen() -> None:
-    """Says what nobody has asked for, and sees to it that who started this process learns of it."""
+    """Prints the unseen ends of jobs, and sets the exit code for the parent process."""
     code = 0
     for job in _watched:
         ended = job.unseen
@@ -190,7 +190,7 @@ def _last(end: Callable[[], object]) -> None:
 
 
 def _leave(end: Callable[[], object]) -> None:
-    """Ends the process by `end`, after everything that wants to run at the exit."""
+    """Ends the process by `end`, after all other exit handlers."""
     atexit.unregister(_leave)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -200,7 +200,7 @@ def _leave(end: Callable[[], object]) -> None:
 
 
 def _die_of(number: int) -> None:
-    """Ends as of the signal: this is what who started the process wants to see."""
+    """Ends as of the signal: the parent process expects to see that."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

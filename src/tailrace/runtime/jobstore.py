@@ -1,5 +1,4 @@
-"""What a job does in its checkpoint folder. Each piece is one call in the thread for it, and tells the coordinator how it
-went."""
+"""A job's work in its checkpoint folder. Each piece is one call in the storage thread, which reports to the coordinator."""
 
 from __future__ import annotations
 
@@ -53,8 +52,8 @@ class JobStore:
                 assert_never(action)
 
     def end(self, surplus: list[str] | None) -> Awaited | None:
-        """The job is over. `surplus`: the files of its checkpoints, where these are not to outlive it. What those that stay
-        have prepared and nobody may have published; None where that is not known."""
+        """The job is over. `surplus`: the files of its checkpoints, where these are not to outlive it. Gives the
+        perhaps unpublished output of those that stay; None where that is not known."""
         kept: list[Awaited | None] = [None]
 
         def tidy() -> None:
@@ -120,8 +119,8 @@ class JobStore:
             self._store.mark_swept()
 
     def _remove_all(self, names: list[str]) -> bool:
-        """Nothing of this run is to stay. False where something has to: another start may have taken the job over without
-        our having noticed, and what it starts from is ours."""
+        """Removes all of this run. False where something must stay: another start may have taken the job over without
+        our having noticed, and it starts from our files."""
         try:
             newest = still_ours(self._store, self._machine.run_id)
         except Exception:
@@ -134,7 +133,7 @@ class JobStore:
         return True
 
     def _prepared(self) -> Awaited | None:
-        """What the checkpoints that stay have prepared. None where that is not known: then nothing of it is removed."""
+        """The prepared output of the checkpoints that stay. None where it is not known: then none of it is removed."""
         checkpoints = self._machine.checkpoints
         assert checkpoints is not None
         try:
@@ -149,7 +148,7 @@ class JobStore:
 
     @contextlib.contextmanager
     def _warning(self, what: str) -> Any:
-        """For what the next start does where this one could not: a failure is told in the log."""
+        """For work that the next start repeats if it fails here: a failure only goes into the log."""
         try:
             yield
         except Exception:

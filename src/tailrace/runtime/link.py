@@ -10,8 +10,8 @@ of a thread share; the memory for a large payload grows with what really arrived
 Both do a bounded amount per call, so one fast peer cannot hold the loop.
 
 *Ends.* `LinkClosed`: the other side closed. `LinkBroken`: it violated the protocol, or the socket failed. Everything
-that arrived complete before either is handed out first. Sending and receiving fail apart: after `flush` has raised,
-what the peer said before it went is still there to be read.
+that arrived complete before either is handed out first. Sending and receiving fail apart: after `flush` has raised, the
+last messages of the peer can still be read.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ class LinkError(TailraceError):
 
 
 class TooLarge(TailraceError, ValueError):
-    """A message that its sender must not send: the other side would take it for a violation. The link is still of use."""
+    """A message that is too large to send: the other side would take it for a violation. The link is still of use."""
 
 
 class LinkClosed(LinkError):

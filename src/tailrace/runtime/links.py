@@ -1,4 +1,4 @@
-"""The open links of a worker: what reads each, and which of them wait for room to write."""
+"""The open links of a worker: the reader of each, and which of them wait for room to write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Links:
     def __init__(self, loop: Loop, lost: Callable[[Link, LinkError], None]) -> None:
         self._loop = loop
         self._lost = lost
-        """What is to be done about a link that is of no more use."""
+        """The reaction to a link that is of no more use."""
         self._ready: dict[Link, Callable[[], None]] = {}
 
     def __contains__(self, link: Link) -> bool:
@@ -40,7 +40,7 @@ class Links:
             self._lost(link, error)
 
     def flush(self, link: Link) -> None:
-        """What is queued goes as far as the socket takes it; the rest when there is room."""
+        """Sends queued messages as far as the socket takes them; the rest when there is room."""
         try:
             link.flush()
         except LinkError as error:

@@ -2,7 +2,7 @@
 
 A listener is bound to exactly one address, one that peers can dial. A peer must finish the handshake before a
 deadline, and only so many may be at it at a time; the oldest has to go first. Nothing a stranger sends is stored beyond
-one message of the handshake or interpreted in any other way, and what was turned away is counted by reason.
+one message of the handshake or interpreted in any other way, and refusals are counted by reason.
 """
 
 import errno
@@ -207,8 +207,8 @@ class DialFailed(LinkError):
 
 
 class HungUp(DialFailed):
-    """Who answered hung up in the middle of the handshake. Strangers in great numbers may have crowded us out, so it may
-    be worth another try."""
+    """The peer hung up in the middle of the handshake. Strangers in great numbers may have crowded us out, so it may be
+    worth another try."""
 
 
 def dial(

@@ -31,9 +31,9 @@ class Peers:
         self.refused = 0
         """Connections that knew the token and were of no peer of this job."""
         self._expected: dict[int, Peer] | None = None
-        """Whom this attempt needs; None before that is known."""
+        """The peers that this attempt needs; None before that is known."""
         self._early: list[tuple[PeerHello, Link]] = []
-        """Who has called before that was known."""
+        """Peers that called before that was known."""
         self._connected = False
 
     def connect(self, peers: tuple[Peer, ...]) -> None:

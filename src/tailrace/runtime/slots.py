@@ -8,7 +8,7 @@ from typing import Protocol
 from tailrace.runtime.config import WorkerConfig
 
 SlotEnded = Callable[[int, str | None, bool], None]
-"""Called, from any thread, when what runs a slot has ended: (slot, error or None, whether somebody cancelled it)."""
+"""Called, from any thread, when the job of a slot has ended: (slot, error or None, whether somebody cancelled it)."""
 
 
 class SlotProvider(Protocol):

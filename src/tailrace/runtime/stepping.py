@@ -1,4 +1,4 @@
-"""When a worker's tasks take their steps, and when what their cuts froze is encoded."""
+"""When a worker's tasks take their steps, and when it encodes their frozen state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Stepper:
         """Nanoseconds of stepping and of encoding since encoding began."""
 
     def anew(self) -> None:
-        """The attempt is over: what its steps took says nothing of the next one."""
+        """The attempt is over: the costs of its steps tell nothing of the next one."""
         self._budgets, self._busy = {}, {}
         self._encoded = self._worked = 0
 

@@ -1,4 +1,4 @@
-"""The thread beside a loop that talks to the storage of checkpoints. What it finds comes back to the loop as an event."""
+"""The thread beside a loop that talks to the storage of checkpoints. Its results come back to the loop as events."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class StorageThread:
 
 
 class WorkerStorage:
-    """What a worker's machine wants of the storage."""
+    """The storage as a worker's machine uses it."""
 
     def __init__(
         self, machine: Worker, loop: Loop, open_store: Callable[[str | None], Any], clock: Callable[[], int]
@@ -79,7 +79,7 @@ class WorkerStorage:
         self._asked = self._written = 0
         """Bytes that were to be written, counted by the loop, and those that were or never will be, by the thread."""
         self._given_up: set[int] = set()
-        """Checkpoints that are to be dropped: what still waits for their files is not written any more."""
+        """Checkpoints that are to be dropped: bytes that still wait for their files are not written any more."""
 
     @property
     def behind(self) -> bool:
@@ -112,7 +112,7 @@ class WorkerStorage:
         self._thread.do(lambda: self._drop(action))
 
     def read(self, action: ReadState) -> None:
-        """Reads parts of a checkpoint; gives up what was being read before."""
+        """Reads parts of a checkpoint; gives up an earlier reading."""
         self._reading = action.number
         self._ahead = threading.Semaphore(_READ_AHEAD)
         ahead = self._ahead

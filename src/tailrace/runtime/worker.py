@@ -99,8 +99,8 @@ class WorkerProcess:
         return self.exit_reason
 
     def _guarded_turn(self) -> None:
-        """A turn. What nobody should raise is told to the coordinator before it ends this process, or all that anybody
-        would hear is that the worker is gone."""
+        """A turn. Reports an unexpected error to the coordinator before it ends this process: else the coordinator
+        would only see that the worker is gone."""
         try:
             self._turn()
         except Exception as error:
@@ -124,7 +124,7 @@ class WorkerProcess:
             self._carry_out()
 
     def _poll(self, timeout: float) -> None:
-        """Closes on those who did not prove themselves in time, and serves the sockets."""
+        """Closes connections that did not prove themselves in time, and serves the sockets."""
         if self.listener.next_deadline is not None:
             now = time.monotonic()
             held_up = now - self.loop.looked_at
@@ -236,7 +236,7 @@ class WorkerProcess:
             self.loop.poll(0.01)
 
     def _tell_of_closing(self) -> None:
-        """What user functions raised when they were closed fails no job, but somebody should know."""
+        """Logs errors of user functions at their close: these fail no job."""
         for error in self.machine.close_errors:
             print(f"tailrace: closing a function of worker {self.config.slot} raised", file=sys.stderr)
             traceback.print_exception(error)
@@ -307,8 +307,8 @@ def _no_breakpoint(*args: object, **options: object) -> NoReturn:
 
 
 def run_worker(config: WorkerConfig, load: Callable[[bytes], JobSpec]) -> str:
-    """The whole life of a worker in this process and thread. Returns why it left; raises what nobody should raise."""
+    """The whole life of a worker in this process and thread. Returns why it left; raises unexpected errors."""
     _allow_many_files()
-    if os.environ.get("PYTHONBREAKPOINT") is None:  # who has set it knows what follows
+    if os.environ.get("PYTHONBREAKPOINT") is None:  # the user who set it chose the consequences
         sys.breakpointhook = _no_breakpoint
     return WorkerProcess(config, load).run()

@@ -1,4 +1,4 @@
-"""What environments get that say nothing else: from `TAILRACE_*` variables, and over them from the command line."""
+"""Defaults of environments: from `TAILRACE_*` variables, which the command line overrides."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Defaults:
         return self.master or os.environ.get("TAILRACE_MASTER")
 
     def checkpoint_config(self) -> CheckpointConfig | None:
-        """Checkpoint settings, `TAILRACE_CHECKPOINT_DIR` where nothing was said, or None. Raises `ConfigError`
-        where only how, and not where to, was said."""
+        """Checkpoint settings, `TAILRACE_CHECKPOINT_DIR` where nothing was said, or None. Raises `ConfigError` for
+        settings without a folder."""
         folder = self.checkpoint_dir or os.environ.get("TAILRACE_CHECKPOINT_DIR")
         if not folder:
             if self.mode is not None or self.checkpoint_interval is not None:

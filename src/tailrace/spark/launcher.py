@@ -1,4 +1,4 @@
-"""Starts jobs on Spark: what `api.launch.Launcher` promises, found there by name."""
+"""Starts jobs on Spark: implements `api.launch.Launcher`, which finds it by name."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def submit(
     allow_dropped_state: bool | tuple[str, ...] = False,
     if_program_fails: Literal["cancel", "wait"] = "cancel",
 ) -> Job:
-    """Starts a job and returns its handle at once. Everything that can be known before is checked before."""
+    """Starts a job and returns its handle at once. Checks before the start all that can be known by then."""
     run_id = str(uuid.uuid4())
     seed = int(run_id[:8], 16)
     config = env.checkpoint
@@ -177,7 +177,7 @@ def find_origin(
 
 
 def _warn_of_later(origin: Origin | None, store: Store | None) -> None:
-    """Going back is the user's choice; what it costs is said."""
+    """Going back is the user's choice; a warning tells its price."""
     if origin is None or not origin.later or not origin.own_path(store):
         return
     warnings.warn(
@@ -189,7 +189,7 @@ def _warn_of_later(origin: Origin | None, store: Store | None) -> None:
 
 
 def _warn_of_lost_output(origin: Origin | None, plan: Plan) -> None:
-    """`allow_dropped_state` was given for it; what it costs is said all the same."""
+    """`allow_dropped_state` was given for it; a warning tells its price all the same."""
     lost = {} if origin is None else unpublishable(origin.manifest.prepared, plan.graph.nodes)
     for uid, count in lost.items():
         warnings.warn(
@@ -215,8 +215,7 @@ def _folders(store: Any, incarnation: int, origin: Origin | None) -> dict[str, A
 
 
 def _told(plan: Plan) -> list[tuple[str, Callable[[], object]]]:
-    """What is called in the driver once sinks have published something, with the operator's name: for
-    each sink that wants to know, once."""
+    """The calls in the driver after a publication, with the operator's name: one for each sink that wants to know."""
     sinks: dict[int, tuple[str, Callable[[], object]]] = {}
     for node in plan.graph.nodes:
         if isinstance(node.operator, Sink):
@@ -227,8 +226,8 @@ def _told(plan: Plan) -> list[tuple[str, Callable[[], object]]]:
 
 
 def _tidier(plan: Plan, run_id: str) -> Callable[..., None]:
-    """What is done at the end of a job: nothing half-written stays behind, but for what a checkpoint that stays has
-    prepared (`kept`, by the uid of the sink): who starts from it publishes it."""
+    """Cleans up at the end of a job: removes all hidden output, except what a checkpoint that stays has prepared
+    (`kept`, by the uid of the sink): a start from that publishes it."""
     sinks = [(node.uid, node.operator.sink) for node in plan.graph.nodes if isinstance(node.operator, Sink)]
 
     def tidy(status: JobStatus, kept: Mapping[str, Sequence[bytes]] | None = None) -> None:

@@ -2,8 +2,8 @@
 
 A script, a notebook and a REPL all are the module `__main__`, and so is a worker process, where it is a module of Spark.
 cloudpickle sends what the job refers to in `__main__` by value. Records, keys and state are pickled by plain pickle, which
-writes a class as a name, `__main__.Hit`, and looks the name up. So the definitions that went with the job are put into a
-module of that name in the worker: then both mean the same class. A checkpoint holds the name only, and so the next version
+writes a class as a name, `__main__.Hit`, and looks the name up. So the worker puts the definitions that came with the
+job into a module of that name: then both mean the same class. A checkpoint holds the name only, and so the next version
 of the same program reads its state with the classes of its own.
 """
 
@@ -53,7 +53,7 @@ def load(data: bytes) -> Any:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Notes which names at the top level of `__main__` hold what is pickled by value."""
+    """Notes the names at the top level of `__main__` of all that is pickled by value."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=5)

@@ -16,7 +16,7 @@ from tailrace.spark import program
 from tailrace.task.jobspec import JobSpec
 
 _MARGIN = 1 << 20
-"""What the message around a job may take: the addresses of all workers."""
+"""Room in a message beside the job: for the addresses of all workers."""
 
 
 def dump_job(spec: JobSpec) -> bytes:

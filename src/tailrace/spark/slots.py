@@ -199,7 +199,7 @@ def _task(config: WorkerConfig) -> Any:
 
 
 def _end_of_spark(spark: Any) -> str | None:
-    """Whether Spark itself is over, in words. What a job raises then may be anything."""
+    """Why Spark itself is over, in words; None while it lives. A job may raise anything then."""
     try:
         context = spark.sparkContext._jsc
         stopped = context is None or context.sc().isStopped()
@@ -209,7 +209,7 @@ def _end_of_spark(spark: Any) -> str | None:
 
 
 def shortened_failure(failure: BaseException) -> str:
-    """What a person wants of a Spark failure: the crash with the user's own frames, else the Python exception, else the
+    """The useful part of a Spark failure: the crash with the user's own frames, else the Python exception, else the
     first line that says something."""
     text = str(failure)
     crash = re.search(r"Python worker exited unexpectedly \(crashed\):(.*?)(?=\n\s+at |\Z)", text, re.DOTALL)

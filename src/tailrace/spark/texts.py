@@ -1,5 +1,4 @@
-"""Columns of texts of a table: Spark has limits and collations for them, which are the table's own affair and not that of
-what is written into it."""
+"""Text columns of a table: Spark gives them limits and collations, which belong to the table and not to the records."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _CAST = {
     "GeometryType": "binary (st_asbinary)",
     "GeographyType": "binary (st_asbinary)",
 }
-"""What to cast a type to that is not carried whole."""
+"""The type to cast to, for one that is not carried whole."""
 
 
 def check_types(schema: Any, who: str, *, void: bool = False) -> None:

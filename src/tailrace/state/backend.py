@@ -1,8 +1,8 @@
 """The contract of a state backend.
 
 A backend holds tables; a table maps keys to values of one declared state of one operator. The key group of a key is a
-function of the key (`elements.keys`), so a table need not store it: what lays state out by key group (a snapshot, a
-restore at another parallelism) computes it once per key.
+function of the key (`elements.keys`), so a table need not store it: snapshots and restores, which lay state out by key
+group, compute it once per key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tailrace.state.tables import Table
 
 @dataclass(frozen=True)
 class MetaPart:
-    """What one old subtask of an operator gave as its state that is not keyed."""
+    """The state that is not keyed of one old subtask of an operator."""
 
     subtask: int
     parallelism: int
@@ -74,14 +74,14 @@ class Backend(Protocol):
     # Snapshots. Between `freeze(n)` and the last `encode` no other `freeze` comes.
 
     def freeze(self, cut: CutRequest) -> None:
-        """The cut: what is in the state now is what the checkpoint holds, whatever is written from here on. Where the cut is
-        to be whole (`cut.kind.whole`), every group that has anything is written as a whole, whatever earlier checkpoints
+        """The cut: the checkpoint holds the state as it is now, whatever is written from here on. Where the cut is to
+        be whole (`cut.kind.whole`), every group that has anything is written as a whole, whatever earlier checkpoints
         hold of it: the checkpoint can be restored from its own blocks. It may be confirmed like any other."""
         ...
 
     def encode(self, limit: int) -> tuple[list[Block], bool]:
-        """Encodes about `limit` more entries of what was frozen: (blocks, whether that was all). Raises `UserCodeError`
-        for a value that cannot be encoded."""
+        """Encodes about `limit` more frozen entries: (blocks, whether that was all). Raises `UserCodeError` for a value
+        that cannot be encoded."""
         ...
 
     def groups(self, checkpoint: int) -> tuple[list[int], list[int]]:
@@ -94,7 +94,7 @@ class Backend(Protocol):
         ...
 
     def confirm(self, checkpoint: int) -> None:
-        """The checkpoint is complete: the next one need not hold again what this one holds."""
+        """The checkpoint is complete: the next one need not hold the same again."""
         ...
 
     def abort(self, checkpoint: int) -> None:

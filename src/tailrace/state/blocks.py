@@ -38,7 +38,7 @@ class _Bucket:
 
 
 class Encoder:
-    """Values and keys of one operator as bytes; what cannot be saved is an error of its user."""
+    """Values and keys of one operator as bytes; a value that cannot be saved is an error of its user."""
 
     def __init__(self, operator: str, subtask: int, groups: KeyGroups) -> None:
         self.operator = operator
@@ -92,7 +92,7 @@ class Blocks:
         return ready
 
     def forget(self) -> None:
-        """What is not in a block yet is not wanted any more."""
+        """Drops the entries that are not in a block yet."""
         self._buckets = {}
 
     def _bucket(self, table: Table, group: int) -> _Bucket:
@@ -135,7 +135,7 @@ class Blocks:
             self._ready.append(self._block(table, group, bucket))
 
     def close(self) -> Iterator[int]:
-        """Makes blocks of all that is gathered; yields about how much work each was, in entries."""
+        """Makes blocks of all gathered entries; yields about how much work each was, in entries."""
         for place in sorted(self._buckets):
             table, bucket = self._buckets.pop(place)
             self._ready.append(self._block(table, place[1], bucket))

@@ -85,9 +85,10 @@ def decoder(encoding: str, kind: str, type_: Any, name: str) -> Decode:
 
 
 def msgspec_codec(kind: str, type_: Any, encoding: str | None, name: str) -> Codec:
-    """The codec by msgpack of msgspec. Whatever is encoded is decoded at once, and must be what it was: msgspec looks at the
-    declared type only when it decodes, which would be when a checkpoint is restored that holds something else already. A
-    declared type alone cannot promise that: under `str` a `Decimal` is taken as well, and comes back as text."""
+    """The codec by msgpack of msgspec. Decodes every value that it encodes at once, and compares: msgspec looks at the
+    declared type only when it decodes, which would else be at a restore, from a checkpoint that already holds something
+    else. A declared type alone cannot promise that: under `str` a `Decimal` is taken as well, and comes back as
+    text."""
     whole: Any = _plain(type_)
     if kind == "list":
         whole = list[whole]
@@ -185,7 +186,7 @@ def pack(entries: Entries) -> bytes:
 
 
 def unpack(data: bytes | memoryview) -> Entries:
-    """The entries of a block. Raises `CheckpointCorrupt`; what the head cannot be unpickled with comes through."""
+    """The entries of a block. Raises `CheckpointCorrupt`; errors of unpickling the head come through."""
     view = memoryview(data)
     if len(view) < _HEAD.size:
         raise CheckpointCorrupt(f"a block of state is cut short: it has {len(view)} bytes")

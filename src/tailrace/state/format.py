@@ -29,7 +29,7 @@ VERSION = 2
 WITHOUT_LOGS = 1
 """The version of any other file, which an older tailrace can read."""
 _FEEDBACK_PORT = 1
-"""The port of a loop's head at which what is fed back came in, in the dataflows of version 1."""
+"""The port of a loop's head for feedback, in the dataflows of version 1."""
 _MAGIC = b"TRST"
 _END_MAGIC = b"TRSE"
 _HEADER = struct.Struct("<4sHxx")
@@ -63,7 +63,7 @@ class BlockRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True):
-    """Where bytes that a sink has prepared are, where they are too many for the manifest: in a state file."""
+    """The place, in a state file, of prepared bytes of a sink that are too many for the manifest."""
 
     file: str
     """Relative to the checkpoint folder of the job."""
@@ -116,7 +116,7 @@ class OperatorPart(msgspec.Struct, omit_defaults=True):
     blocks: list[BlockRef] = []
     """In the order in which they are to be applied."""
     full: list[int] = []
-    """Key groups that this file holds as a whole: what older files say of them does not count any more."""
+    """Key groups that this file holds as a whole: older files do not count for them any more."""
     chains: dict[int, list[int]] = {}
     """Key group -> the files that hold it, as positions in `Index.files`, oldest first. Groups without state are absent."""
     feedback: list[BlockRef] = []
@@ -197,7 +197,7 @@ def read_index(data: bytes | memoryview, expected: int, name: str) -> Index:
 
 
 def _feedback_of_version_1(part: OperatorPart) -> ChannelLog:
-    """Which tail had fed it was not said then; it was the one in the same subtask."""
+    """Version 1 does not name the tail; it was the one in the same subtask."""
     pieces = [LogPiece(one.offset, one.length, one.checksum, one.count, round=one.group) for one in part.feedback]
     channel = ChannelName("", None, part.uid, _FEEDBACK_PORT, 0, part.subtask, part.subtask)
     part.feedback = []

@@ -1,4 +1,4 @@
-"""Freezes whose checkpoints are not confirmed: what they changed, and what they wrote."""
+"""Freezes whose checkpoints are not confirmed: which keys they changed, and which groups they wrote."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class State:
         return self._holder.current_key in self._table
 
     def __getstate__(self) -> dict[str, Any]:
-        """What was declared: what binds a handle stays in its subtask."""
+        """The declaration only: the binding of a handle stays in its subtask."""
         slots = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ()) if name not in _BINDING]
         return {name: getattr(self, name) for name in slots}
 
@@ -421,9 +421,9 @@ def bind_all(function: object, backend: Backend, holder: KeyHolder) -> Bound:
 
 
 def check_bound(function: object, bound: Mapping[str, object]) -> None:
-    """Raises `StateAccessError` where user code has put something else in the place of a handle: `self.total = 5` would
-    make an attribute that all keys share. Asked for once per batch, because asking at each assignment would slow down
-    every access to a handle."""
+    """Raises `StateAccessError` where user code has replaced a handle: `self.total = 5` would make an attribute that
+    all keys share. Asked for once per batch, because asking at each assignment would slow down every access to a
+    handle."""
     for name, handle in bound.items():
         found = getattr(function, name, None)
         if found is not handle:

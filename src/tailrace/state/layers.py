@@ -1,9 +1,8 @@
-"""Incremental snapshots of layered tables: what both backends share.
-
-The cut swaps the top layer of each table. What a checkpoint then writes is what changed since the last *confirmed* one:
-the keys of this freeze, and those of every freeze since whose checkpoint was aborted or is still pending. Per key group
-it is either such a delta, or everything (a *full* write), so that the chain of files of a group stays short: all groups
-while the state is small; else those whose full write is the oldest, until about as much was rewritten as has changed.
+"""Incremental snapshots of layered tables, for both backends. The cut swaps the top layer of each table. A checkpoint
+then writes the changes since the last *confirmed* one: the keys of this freeze, and those of every freeze since whose
+checkpoint was aborted or is still pending. Per key group it is either such a delta, or everything (a *full* write), so
+that the chain of files of a group stays short: all groups while the state is small; else those whose full write is the
+oldest, until about as much was rewritten as has changed.
 
 Invariant B3: a key whose value differs from what the confirmed chain of its group says is in `top`, `deleted`, `spilled`
 or the frozen layer of its table, or in a generation that is newer than the last confirmed one; or its group is not in
@@ -75,7 +74,7 @@ class LayeredBackend:
         """The one that is being encoded."""
         self._work: Iterator[int] | None = None
         self._draining = False
-        """Whether what was frozen is on its way into the bases: nothing else may go there."""
+        """Whether the frozen layers are on their way into the bases: nothing else may go there."""
         self._older: list[list[set[Any]]] = []
         self._known: set[int] = set()
         """The groups with a confirmed chain, as at the freeze."""
@@ -151,7 +150,7 @@ class LayeredBackend:
     # The cut.
 
     def freeze(self, cut: CutRequest) -> None:
-        """What is in the state now is what the checkpoint holds. Takes time for each table, not for each entry."""
+        """The checkpoint holds the state as it is now. Takes time for each table, not for each entry."""
         if self._current is not None:
             raise InternalError(f"freeze({cut.number}) while checkpoint {self._current.checkpoint} is being encoded")
         self._merge_aborted()
@@ -309,7 +308,7 @@ class LayeredBackend:
         table.drained()
 
     def _earlier(self, table: Table, drained: set[Any]) -> Iterator[int]:
-        """What earlier freezes changed whose checkpoints are not confirmed, and this one did not."""
+        """Keys that earlier freezes with unconfirmed checkpoints changed, and this one did not."""
         older, early, base = self._older[table.index], self._early[table.index], table.base
         for i, keys in enumerate(older):
             newer = [drained, *older[i + 1 :]]
@@ -367,7 +366,7 @@ class LayeredBackend:
             table.base.uncut()
 
     def confirm(self, checkpoint: int) -> None:
-        """The checkpoint is complete: what it holds is not written again."""
+        """The checkpoint is complete: later ones do not write its entries again."""
         for one in self.generations:
             if one.checkpoint == checkpoint and not one.aborted:
                 self.written.update(dict.fromkeys(one.full, checkpoint))
@@ -381,7 +380,7 @@ class LayeredBackend:
         self.generations = [one for one in self.generations if one.checkpoint > checkpoint]
 
     def abort(self, checkpoint: int) -> None:
-        """The checkpoint will not be complete; what it wrote is written again."""
+        """The checkpoint will not be complete: a later one writes its entries again."""
         if self._current is not None and self._current.checkpoint == checkpoint:
             self._end()
             self._blocks.take()

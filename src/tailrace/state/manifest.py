@@ -42,7 +42,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """What the sink `uid` has prepared in one subtask and is to be published. Opaque."""
+    """Output that the sink `uid` has prepared in one subtask, to be published. Opaque."""
 
     uid: str
     data: bytes | Placed
@@ -81,14 +81,13 @@ _decoder = msgspec.json.Decoder(Manifest)
 
 def awaits_output(later: Iterable[Manifest | None], run_id: str) -> bool:
     """Whether one of these checkpoints (None: one that cannot be read) may be of this run and have output that is not
-    published. Who starts from an earlier one must leave what the run has under cover: who starts from a later one
-    publishes it."""
+    published. A start from an earlier one must leave the run's hidden output: a start from a later one publishes it."""
     return any(one is None or (one.prepared and one.run_id == run_id) for one in later)
 
 
 def has_more(earlier: Iterable[Manifest | None], origin: Manifest) -> bool:
-    """Whether one of these checkpoints (None: one that cannot be read), which were complete before `origin` was, may have
-    unpublished output that is not in that one. Who starts from `origin` must leave what tells that it was published."""
+    """Whether one of these checkpoints (None: one that cannot be read), which were complete before `origin` was, may
+    have unpublished output that is not in that one. A start from `origin` must leave its traces."""
     return any(one is None or any(each not in origin.prepared for each in one.prepared) for one in earlier)
 
 
@@ -99,7 +98,7 @@ def manifest_name(incarnation: int, number: int) -> str:
 
 
 def published_mark(name: str) -> str:
-    """The name of the file that says of the manifest `name`: all that it has prepared was published."""
+    """The name of the mark of the manifest `name`: all its prepared output was published."""
     return f"{name.removesuffix('.manifest')}.published"
 
 

@@ -28,8 +28,8 @@ class OperatorState:
     `seen = tr.OperatorState(int, default=0)` on the class. It needs no key, and may be used from `open` to `finish`.
 
     After a restore at another parallelism a list is dealt out anew: those of all old subtasks one behind the other, in
-    even shares; where some had finished and others not, those of the others, because `finish` was called with what the
-    finished ones held, and would be again. Anything else can be restored at the same parallelism only.
+    even shares; where only some had finished, without theirs, because `finish` was called with them, and would be
+    again. Anything else can be restored at the same parallelism only.
     """
 
     def __init__(self, type: Any = object, default: Any = None, *, encoding: str | None = None) -> None:

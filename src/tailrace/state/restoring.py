@@ -1,4 +1,4 @@
-"""How blocks of a checkpoint become the entries of one operator's tables, and what of them is refused."""
+"""How blocks of a checkpoint become the entries of one operator's tables, and which blocks are refused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Restoring:
             ) from error
 
     def _check_groups(self, table: Table, group: int, found: Entries) -> None:
-        """Keys of classes that were written before classes were compared. What the class makes of them now may be another
+        """Keys of classes that were written before classes were compared. Under the class of today one may be another
         key, and that is nearly always of another key group."""
         for key in chain(found.keys, found.single_keys, found.deleted):
             inner = key if table.group_by is None else table.group_by(key)

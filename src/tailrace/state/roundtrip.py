@@ -1,7 +1,6 @@
-"""Whether what comes back from an encoding is what went in: equal, and of the same types all the way down.
-
-msgspec writes a tuple as it writes a list, and a `Decimal` as it writes a text. What comes back then depends on what the
-declared type says, and where that says less, or something else, it is another value without any error.
+"""Whether an encoding gives the same value back: equal, and of the same types all the way down. msgspec writes a tuple
+as it writes a list, and a `Decimal` as it writes a text. The declared type decides what comes back, and where it says
+less, or something else, that is another value without any error.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `top` holds what was written since the last freeze; it is an exact dictionary, because hot loops read and write it
 directly. `frozen` is the layer of the last freeze on its way into the base. The base is a store below (a dictionary, or
-a database on disk). What is newer is higher and hides what is below it.
+a database on disk). A newer layer is higher and hides those below.
 
 Invariant B1: an entry of the state is found in the first of top, `deleted`, frozen, frozen's `deleted`, base that knows
 its key. While nothing was ever frozen or restored, top is everything.
@@ -44,7 +44,7 @@ class Layer:
         return bool(self.entries or self.deleted)
 
     def cover(self, newer: Layer) -> None:
-        """Becomes what this layer and a newer one on top of it are together."""
+        """Merges a newer layer on top into this one."""
         self.deleted.difference_update(newer.entries)
         self.entries.update(newer.entries)
         for key in newer.deleted:
@@ -83,7 +83,7 @@ class Base(Protocol):
         ...
 
     def cut(self) -> None:
-        """What is in the base now is what `stored` and `group` show from here on, until the next cut or `uncut`."""
+        """From here on `stored` and `group` show the base as it is now, until the next cut or `uncut`."""
         ...
 
     def uncut(self) -> None:
@@ -342,8 +342,8 @@ class Table:
         return groups.group_of(key if self.group_by is None else self.group_by(key))
 
     def freeze(self, small: int = 0) -> set[Any]:
-        """Puts what was written since the last freeze below; says which keys of it went into the base before. Up to `small`
-        entries a table counts as small."""
+        """Freezes the entries written since the last freeze; says which of their keys went into the base before. Up to
+        `small` entries a table counts as small."""
         written = Layer(self.top, self.deleted)
         spilled, self.spilled = self.spilled, set()
         if written:

@@ -1,5 +1,5 @@
-"""Who holds a job: what follows from the claims that its folder has. Claims are read and made by `storage`, for production
-and the simulator alike; what a run may do then is decided here."""
+"""Who holds a job, by the claims in its folder. `storage` reads and makes claims, for production and the simulator
+alike; this module decides what a run may do then."""
 
 from __future__ import annotations
 

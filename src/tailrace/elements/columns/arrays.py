@@ -92,7 +92,7 @@ def _scalars(values: Sequence[Any], kind: pa.DataType, path: str, what: str) -> 
 
 
 def _seen_exact(values: Sequence[Any], what: str) -> bool:
-    """Whether it is seen, faster than by looking at every type, that Arrow takes all values exactly or refuses them."""
+    """Whether a look faster than at every type shows that Arrow takes all values exactly or refuses them."""
     try:
         if what == "integer":
             return type(_total(values)) is int  # with a truth value among them, which Arrow refuses
@@ -171,8 +171,7 @@ _tzinfo = attrgetter("tzinfo")
 
 
 def _zones_fit(values: Sequence[Any], kind: pa.DataType) -> bool:
-    """Whether datetimes have zones where the type has one, and none where it has none. What cannot be seen at a glance is
-    left to the way value by value."""
+    """Whether datetimes have zones where the type has one, and none where it has none. Doubtful ones go value by value."""
     zones = list(map(_tzinfo, filter(None, values)))
     if not zones or zones.count(zones[0]) == len(zones):
         zones = zones[:1]

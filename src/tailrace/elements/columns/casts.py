@@ -1,7 +1,7 @@
 """A column of one type as a column of another, with the same values.
 
-What Arrow casts exactly or refuses, it casts. Where it may round, the result is compared with what it was made from.
-Everything else goes through Python values, so that a column takes from another column what it takes from rows.
+What Arrow casts exactly or refuses, it casts. Where it may round, the result is compared with the original. Everything
+else goes through Python values, so that a column takes from columns the same values as from rows.
 """
 
 from __future__ import annotations

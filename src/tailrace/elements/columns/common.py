@@ -1,4 +1,4 @@
-"""What two schemas of one stream come to: columns that have no type yet get one, and types become wider without loss."""
+"""The common schema of two: columns that have no type yet get one, and types become wider without loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Differing = Callable[[pa.DataType, pa.DataType], pa.DataType | None]
 
 
 def settled(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """`schema` in which what was null only, also inside of lists and structs, has the type that it has in `other`."""
+    """`schema` with the types of `other` for all that was null only, also inside of lists and structs."""
     fields = []
     for field in schema:
         at = other.get_field_index(field.name)

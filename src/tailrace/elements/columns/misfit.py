@@ -1,4 +1,4 @@
-"""What a column cannot hold, told so that it can be mended."""
+"""Errors for values that a column cannot hold; they say what would help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records with names: what they have goes into the columns of those names, and none may be missing or left over."""
+"""Records with names: values go into the columns of those names, and none may be missing or left over."""
 
 from __future__ import annotations
 

@@ -46,9 +46,8 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class OneSchema:
-    """The schema of a stream in columns: declared, or that of its first batch. What comes later fits, or is a `Misfit`.
-
-    What was null only has no type yet: it gets that of the first batch that has one.
+    """The schema of a stream in columns: declared, or that of its first batch. Later batches fit, or are a `Misfit`. A
+    column that was null only gets the type of the first batch that has one.
     """
 
     def __init__(self, schema: pa.Schema | None = None) -> None:
@@ -81,7 +80,7 @@ class OneSchema:
         return batch
 
     def saved(self) -> bytes | None:
-        """What of it belongs into a checkpoint: nothing where it was declared, or is not known yet."""
+        """Its part of a checkpoint: nothing where it was declared, or is not known yet."""
         if self.schema is None or self.declared:
             return None
         if self._saved is None or self._saved[0] is not self.schema:
@@ -89,13 +88,13 @@ class OneSchema:
         return self._saved[1]
 
     def go_on_with(self, schema: pa.Schema) -> None:
-        """Takes over what was found out before a restart. What is declared stays."""
+        """Takes over the schema that was found before a restart. A declared one stays."""
         if not self.declared:
             self.schema, self._open, self._raw = schema, has_nulls(schema), None
             self._whose = "that of its first batch, before the restart"
 
     def close(self) -> None:
-        """What was null only stays so: there are files of it."""
+        """Columns that were null only stay so: files with them are written."""
         self._open = False
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
