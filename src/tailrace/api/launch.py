@@ -91,7 +91,7 @@ class Launcher(Protocol):
         ...
 
     def load_job(self, data: bytes) -> Any:
-        """What `dump_job` made, unpickled."""
+        """Unpickles the bytes of `dump_job`."""
         ...
 
     def default_checkpoint(self) -> CheckpointConfig | None:

@@ -99,7 +99,7 @@ def _callable(fn: Any, arguments: int, what: str) -> None:
 
 @dataclass(frozen=True)
 class Said:
-    """What a loop was asked for, as it was given."""
+    """The options of a loop as the user gave them."""
 
     verb: str
     rounds: Any

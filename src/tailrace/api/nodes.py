@@ -41,7 +41,7 @@ class Stream:
         return graph.nodes[self._upstreams[0][0]].scope if self._upstreams else graph.root
 
     def _default_parallelism(self) -> int:
-        """That of the inputs where they agree, so that operators chain; else that of the place."""
+        """The parallelism of the inputs where they agree, so that operators chain; else that of the place."""
         found = {self.env._graph.nodes[node].parallelism for node, _ in self._upstreams}
         return found.pop() if len(found) == 1 else self._usual_parallelism()
 

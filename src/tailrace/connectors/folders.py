@@ -48,7 +48,7 @@ def settle_files(prepared: Sequence[bytes]) -> None:
 
 
 def _in_places(prepared: Sequence[bytes]) -> Iterator[tuple[list[Finished], Any]]:
-    """What is local one after the other; what is remote several at once, since each request takes its time."""
+    """Local files one after the other; remote ones several at once, since each request takes its time."""
     local: list[Finished] = []
     remote: list[Finished] = []
     for one in prepared:

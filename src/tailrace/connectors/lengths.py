@@ -40,7 +40,7 @@ class Limit:
 
 
 def _part(column: Any, name: str) -> Any:
-    """What is in a nested column, less what nulls hide."""
+    """A part of a nested column, without what nulls hide."""
     kind = column.type
     if pa.types.is_struct(kind):
         return column.flatten()[kind.get_field_index(name)]

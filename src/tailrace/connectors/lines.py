@@ -25,7 +25,7 @@ _OPENERS: dict[str, Callable[[str], Any]] = {
     ".xz": lzma.open,
     ".zst": lambda path: pa.CompressedInputStream(pa.OSFile(path), "zstd"),
 }
-"""What opens compressed files, by the end of their names."""
+"""The openers of compressed files, by the end of their names."""
 _REFUSED = (".Z", ".lz4", ".lzo", ".br", ".snappy", ".zip", ".7z", ".tar", ".tgz", ".tbz2", ".txz", ".lzma")
 _BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
 """Errors of the openers for a file that is damaged or not of the kind that its name says."""

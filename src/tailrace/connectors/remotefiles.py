@@ -16,7 +16,7 @@ _RENAMING = {"hdfs", "webhdfs"}
 
 
 def filesystem(url: str) -> Any:
-    """What reaches the files of a URL. Raises `ConfigError` where nothing is installed that does."""
+    """The filesystem of a URL. Raises `ConfigError` where its package is not installed."""
     protocol = protocol_of(url)
     try:
         import fsspec

@@ -314,7 +314,7 @@ class ArrowFiles(Source):
                 f"{split} is not there any more: the files of a DataFrame live as long as the job's checkpoint folder, or, "
                 f"where that is no local or shared path, as long as work_dir or the Spark session; start the job anew"
             )
-        # What was read stays mapped; the file need not stay open, there may be many.
+        # The batches stay mapped; the file need not stay open, there may be many.
         with pa.memory_map(split) as mapped:
             file = pa.ipc.open_file(mapped.read_buffer())
         batches = (file.get_batch(i) for i in range(file.num_record_batches))

@@ -175,7 +175,7 @@ class EnterLoop(Operator):
 
 @dataclass(frozen=True)
 class LeaveLoop(Operator):
-    """Where a stream leaves a loop: holds the watermark back until nothing from before it can come out any more."""
+    """Where a stream leaves a loop: holds the watermark back until no earlier record can come out any more."""
 
     loop: Loop
 

@@ -44,7 +44,7 @@ class Job:
 
     @property
     def status(self) -> JobStatus:
-        """Where the job stands. A final status is told once all its Spark tasks are gone."""
+        """Where the job stands. A final status comes when all its Spark tasks are gone."""
         status = self._runner.status
         self._leaving.seen = self._leaving.seen or status.final
         return status

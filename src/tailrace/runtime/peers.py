@@ -21,7 +21,7 @@ OPEN_SECONDS = 3600.0
 
 
 class Peers:
-    """Who is reached, who has called, and who is still awaited."""
+    """The workers that are reached, that have called, and that are still awaited."""
 
     def __init__(
         self, config: WorkerConfig, machine: Worker, links: Links, lost: Callable[[Link, LinkError], None]

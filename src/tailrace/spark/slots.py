@@ -22,7 +22,7 @@ from tailrace.spark.threads import SlotThreads
 from tailrace.task.usercode import FUSED
 
 SETTLE_SECONDS = 15.0
-"""How long the executors of a cluster may take to register before a job is told that there are too few."""
+"""How long the executors of a cluster may take to register before a job fails because there are too few."""
 _taken: dict[str, int] = {}
 """Slots held by running jobs of this process, by job tag."""
 _lock = threading.Lock()

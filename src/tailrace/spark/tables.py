@@ -55,7 +55,7 @@ def describe(spark: Any, name: str) -> Found:
     """What `DESCRIBE TABLE EXTENDED` says."""
     rows = [(row.col_name.strip(), row.data_type) for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()]
     names = [column for column, _ in rows]
-    # Columns come first, and may have any name: what is told of the table itself stands after this heading.
+    # Columns come first, and may have any name: facts about the table itself stand after this heading.
     after = next((i for i, column in enumerate(names) if column.startswith("# Detailed Table Information")), len(rows))
     told = dict(rows[after + 1 :])
     partitioned = any(column in ("# Partition Information", "# Partitioning") for column in names)

@@ -1,6 +1,6 @@
-"""What comes out of a checkpoint's files, in the order in which it is to be taken: of each file first the records in flight,
-then the metas and tables of its operators; then blocks, the oldest first; chains where the next checkpoint may refer to
-the same files."""
+"""The parts of a checkpoint's files, in the order of their restore: of each file first the records in flight, then the
+metas and tables of its operators; then blocks, the oldest first; chains where the next checkpoint may refer to the same
+files."""
 
 from __future__ import annotations
 

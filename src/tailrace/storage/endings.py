@@ -10,7 +10,7 @@ from tailrace.storage.reading import read_placed
 from tailrace.storage.store import Store
 
 Awaited = dict[str, list[bytes]]
-"""What sinks have prepared, by their uids."""
+"""Prepared output, by the uids of the sinks."""
 
 
 def still_ours(store: Store, run_id: str) -> int | None:

@@ -98,7 +98,7 @@ def _read(store: Store, incarnation: int, numbers: list[int]) -> Iterator[Beside
 
 @dataclass(frozen=True)
 class Claimed:
-    """What a restart has found behind its claim."""
+    """The result of a restart's claim."""
 
     incarnation: int
     path: str

@@ -190,7 +190,7 @@ def open_uploads(fs: Any, bucket: str, prefix: str) -> Iterator[tuple[str, str]]
 
 
 def _answer(error: BaseException) -> tuple[int, str]:
-    """What S3 has said: (status, code)."""
+    """The answer of S3: (status, code)."""
     response = getattr(error.__cause__, "response", None)
     if not isinstance(response, dict):
         return 0, ""

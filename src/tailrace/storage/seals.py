@@ -41,7 +41,7 @@ def _seal(folder: Folder, incarnation: int, by: int) -> None:
 
 
 def _in_slot(folder: Folder, incarnation: int, number: int) -> bytes:
-    """What has a slot; nothing where its job has deleted it meanwhile, because a later one is taken."""
+    """The content of a slot; nothing where its job has deleted it meanwhile, because a later one is taken."""
     try:
         return folder.read(manifest_name(incarnation, number))
     except FileNotFoundError:

@@ -71,7 +71,7 @@ class SpillFiles:
         return ref
 
     def read(self, ref: Ref) -> bytes:
-        """What was stored."""
+        """The stored bytes."""
         parts: list[bytes] = []
         at, end = ref.offset, ref.offset + ref.length
         while at < end:

@@ -26,7 +26,7 @@ from tailrace.elements.columns.misfit import Misfit, refusal
 from tailrace.elements.columns.named import column_lists, names_of
 
 REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError)
-"""What Arrow raises for a value that it does not take."""
+"""Errors of Arrow for a value that it does not take."""
 
 _NONE = type(None)
 _EXACT: dict[str, frozenset[type]] = {

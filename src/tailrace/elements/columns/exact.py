@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 
 DIGITS = 1000
-"""What needs more digits than this is an error, not rounded."""
+"""A result that needs more digits than this is an error, not rounded."""
 
 EXACT = Context(prec=DIGITS, rounding=ROUND_HALF_UP, traps=[Inexact, InvalidOperation, Overflow, DivisionByZero])
 """A context that raises where Python's own would round."""
