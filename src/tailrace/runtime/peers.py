@@ -14,6 +14,7 @@ from tailrace.runtime.link import CONTROL, FRAME, Link, LinkError
 from tailrace.runtime.links import Links
 from tailrace.runtime.listener import DialFailed
 from tailrace.task.events import FrameArrived, PeersConnected, PeersUnreachable
+from tailrace.task.meeting import Answer, Meeting
 from tailrace.task.worker import Worker
 
 OPEN_SECONDS = 3600.0
@@ -27,30 +28,30 @@ class Peers:
         self, config: WorkerConfig, machine: Worker, links: Links, lost: Callable[[Link, LinkError], None]
     ) -> None:
         self._config, self._machine, self._links, self._lost = config, machine, links, lost
+        self._meeting = Meeting(config.slot, config.job)
         self.by_slot: dict[int, Link] = {}
-        self.refused = 0
-        """Connections that knew the token and were of no peer of this job."""
-        self._expected: dict[int, Peer] | None = None
-        """The peers that this attempt needs; None before that is known."""
         self._early: list[tuple[PeerHello, Link]] = []
-        """Peers that called before that was known."""
-        self._connected = False
+        """Callers that are asked again once the peers that this attempt needs are known."""
+
+    @property
+    def refused(self) -> int:
+        """Connections that knew the token and were of no peer of this job."""
+        return self._meeting.refused
 
     def connect(self, peers: tuple[Peer, ...]) -> None:
-        """The lower slot dials the higher one; the highest only serves, so this ends by induction."""
-        self._expected = {peer.slot: peer for peer in peers}
-        for peer in peers:
-            if peer.slot > self._config.slot:
-                try:
-                    link = self._dial(peer)
-                except DialFailed as error:
-                    what = f"cannot reach worker {peer.slot} at {peer.host}:{peer.port}: {error}"
-                    self._machine.handle(PeersUnreachable(what))
-                    return
-                hello = PeerHello(self._config.slot, self._machine.epoch, self._machine.incarnation, self._config.job)
-                link.send(CONTROL, wire.encode(hello))
-                self._adopt(peer.slot, link)
-                self._links.flush(link)
+        """An attempt needs these."""
+        machine, meeting = self._machine, self._meeting
+        for peer in meeting.begin(peers, machine.epoch, machine.incarnation):
+            try:
+                link = self._dial(peer)
+            except DialFailed as error:
+                what = f"cannot reach worker {peer.slot} at {peer.host}:{peer.port}: {error}"
+                machine.handle(PeersUnreachable(what))
+                return
+            link.send(CONTROL, wire.encode(meeting.hello))
+            meeting.reached(peer.slot)
+            self._adopt(peer.slot, link)
+            self._links.flush(link)
         early, self._early = self._early, []
         for hello, link in early:
             if link in self._links:  # else it was refused, or hung up
@@ -62,7 +63,7 @@ class Peers:
         for link in [*self.by_slot.values(), *[link for _, link in self._early]]:
             self._links.forget(link)
         self.by_slot, self._early = {}, []
-        self._expected, self._connected = None, False
+        self._meeting.over()
 
     def slot_of(self, link: Link) -> int | None:
         """Which worker a link leads to; None where it is of nobody yet."""
@@ -86,15 +87,12 @@ class Peers:
         except (LinkError, ProtocolViolation):
             self._refuse(link)
             return
-        if not isinstance(hello, PeerHello) or hello.job != self._config.job:
+        if not isinstance(hello, PeerHello):
             self._refuse(link)
             return
         rest = messages[1:]
         self._links.read_by(link, functools.partial(self._early_frames, link, rest))
-        if self._expected is None:
-            self._early.append((hello, link))
-        else:
-            self._greeted(hello, link)
+        self._greeted(hello, link)
 
     def _early_frames(self, link: Link, kept: list[tuple[int, bytes]]) -> None:
         """Before the peer is known nobody may send frames; it waits for `Start` as we do."""
@@ -107,18 +105,19 @@ class Peers:
             self._refuse(link)
 
     def _greeted(self, hello: PeerHello, link: Link) -> None:
-        assert self._expected is not None
-        peer = self._expected.get(hello.slot)
-        known = peer is not None and peer.epoch == hello.epoch and hello.incarnation == self._machine.incarnation
-        if not known or hello.slot >= self._config.slot or hello.slot in self.by_slot:
-            self._refuse(link)
-            return
-        link.peer = f"worker {hello.slot}"
-        self._adopt(hello.slot, link)
-        self._maybe_connected()
+        match self._meeting.called(hello):
+            case Answer.LATER:
+                self._early.append((hello, link))
+            case Answer.OUT:
+                self._links.forget(link)
+            case Answer.IN:
+                link.peer = f"worker {hello.slot}"
+                self._adopt(hello.slot, link)
+                self._maybe_connected()
 
     def _refuse(self, link: Link) -> None:
-        self.refused += 1
+        """It said something else than a hello, or more."""
+        self._meeting.out_of_turn()
         self._links.forget(link)
 
     def _adopt(self, slot: int, link: Link) -> None:
@@ -126,8 +125,7 @@ class Peers:
         self._links.read_by(link, functools.partial(self._frames, slot, link))
 
     def _maybe_connected(self) -> None:
-        if not self._connected and self._expected is not None and set(self._expected) == set(self.by_slot):
-            self._connected = True
+        if self._meeting.complete():
             self._machine.handle(PeersConnected())
 
     def _frames(self, slot: int, link: Link) -> None:
