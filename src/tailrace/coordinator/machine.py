@@ -302,7 +302,8 @@ class Coordinator:
             return
         limits, roster, durability = self.limits, self.roster, self.durability
         if self._filling and not durability.claims.under_way:
-            yield self.attempts.slots_late_at(limits.slots), self._slots_late
+            here, wanted = len(roster.connected), len(roster.slots)
+            yield self.attempts.slots_late_at(limits.slots), lambda now: [limits.slots_late(here, wanted)]
         if not self._ending:
             yield roster.silent_at(limits.lease), lambda now: roster.replace_silent(now, limits.lease)
         if not self._ending:
@@ -320,9 +321,6 @@ class Coordinator:
         if not self.status.final:
             yield self._leaving.kill_at, self._kill_all
             yield self._leaving.over_at, self._leave_behind
-
-    def _slots_late(self, now: int) -> Decisions:
-        return [self.limits.slots_late(len(self.roster.connected), len(self.roster.slots))]
 
     def _resume(self, now: int) -> Decisions:
         """The pause before a restart is over."""
