@@ -152,6 +152,9 @@ class _Nest:
         """How far event time has come where it comes in, by slot."""
         self.moved = False
         """Event time moved since the last wave began."""
+        self.followed: int | None = None
+        """With which time entries whose input has ended went in the last wave, before their cut. Where event time has come
+        farther by the time all have reported, timers of it are still to fire: nothing is decided."""
         self.lag = False
         """Event time has come farther where it comes in than what was released of the nest: a wave may release more, though
         nobody says anything new."""
@@ -197,7 +200,8 @@ class _Nest:
         self.reports = {}
         self.news = self.moved = self.lag = False
         self.moved_at = now + self.pace.pause
-        return self._all(StartWave(self.number, self.wave, self._live()))
+        self.followed = self._live()
+        return self._all(StartWave(self.number, self.wave, self.followed))
 
     def due_at(self) -> int | None:
         """When the next wave is due: 0 for now, None where something else must happen first."""
@@ -238,6 +242,8 @@ class _Nest:
 
     def _decided(self, facts: list[Facts], now: int) -> Sent:
         decision = decide(facts)
+        if self._live() != self.followed:
+            decision = Decision(Step.NOT_YET)
         if decision.step is Step.END:
             self.ended = True
             return self._all(EndLoop(self.number))

@@ -84,6 +84,7 @@ class WorkerNests:
         said: list[Said] = []
         for here in self._here.values():
             if here.wave and all(self._completed(here, task, loop) for task, loop in here.tasks):
+                said += self.moved(here)  # in front of the report: the decision that rests on it knows this time
                 said.append(WaveReport(here.nest.id, here.wave, self._facts(here)))
                 here.wave = 0
             if here.nest.rounds is not None:

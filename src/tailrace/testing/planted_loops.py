@@ -337,6 +337,19 @@ def _ended_input_holds_time() -> Patches:
     return [method(TaskLoop, "_go_with", lambda _: lambda self, time: False)]
 
 
+def _decides_before_heads_have_gone() -> Patches:
+    """Times that were assigned in the loop while a wave began do not hold the end of event time up."""
+
+    def make(decided: Any) -> Any:
+        def hasty(self: _Nest, facts: list[Any], now: int) -> Any:
+            self.followed = self._live()
+            return decided(self, facts, now)
+
+        return hasty
+
+    return [method(_Nest, "_decided", make)]
+
+
 # Rounds, and cuts.
 
 
@@ -479,6 +492,7 @@ LOOP_BUGS = (
     Bug("the end of event time is not said again", "entered_inside", _entries_alone_advance, _between_two_heads),
     Bug("event time leaves a nest by one level only", "silent_nest", _one_level_at_a_time, _left_alone),
     Bug("an input that has ended holds event time back", "silent_guest", _ended_input_holds_time, _left_alone),
+    Bug("event time ends before heads have gone with it", "reminded", _decides_before_heads_have_gone, _uneven),
     Bug("rounds wait for a slot that is over", "widened", _rounds_wait_for_all, _gives_up_soon),
     Bug("commands to a loop overtake cuts", "apart", _commands_overtake_cuts, _one_lags),
     Bug("the end of a round comes from heads only", "held_beside", _only_heads_end_rounds, _gives_up_soon),

@@ -460,6 +460,7 @@ PROGRAMS: dict[str, Program] = {
         Program(timed.lingered_inside, timed._small_windows, n=48),
         Program(timed.held_inside, timed._held_inside, n=120),
         Program(timed.called_last, lambda n: Counter(range(n)), n=80),
+        Program(timed.reminded, lambda n: Counter((i, 1) for i in range(n)), n=16),
         Program(timed.waited_for, lambda n: Counter(range(n)), n=40),
         Program(loops.hoarded, lambda n: Counter(range(n)), n=60),
         Program(loops.finished_twice, loops._finished_twice, n=40),

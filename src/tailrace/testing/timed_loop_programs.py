@@ -164,3 +164,31 @@ def waited_for(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream
         return going, late.filter(lambda hop: hop[1] == 0).map(lambda hop: hop[0])
 
     return numbers(env, n, rate).map(lambda i: Hop(i, i % 3)).iterate(body, **looping())
+
+
+class Reminded(tr.KeyedProcessFunction):
+    """Sends each record back when event time has come to 5, and tells by a last timer what has come back."""
+
+    seen = tr.ValueState(int, default=0)
+
+    def process(self, record: Any, ctx: tr.Context) -> Iterator[Any]:
+        if record[0] == "back":
+            self.seen.value += 1
+            return
+        ctx.set_timer(event_time=5)
+        ctx.set_timer(event_time=1_000_000)
+        yield "seen", record[1]
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        yield ("back", ctx.key) if timestamp == 5 else ("final", (ctx.key, self.seen.value))
+
+
+def reminded(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
+    """The input has no time; the loop assigns times, and what comes back is sent by timers of these."""
+
+    def body(stream: tr.DataStream) -> Any:
+        out = stream.key_by(lambda r: r[1]).process(Reminded()).rebalance()
+        stamped = out.assign_timestamps(lambda r: 10, 0)
+        return stamped.filter(lambda r: r[0] == "back"), stamped.filter(lambda r: r[0] == "final").map(lambda r: r[1])
+
+    return numbers(env, n, rate).map(lambda i: ("in", i)).iterate(body, **looping())
