@@ -22,7 +22,8 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
     os.environ["TMPDIR"] = tempfile.tempdir = mine
 
 # A Spark of a test lives for seconds: compiled thoroughly, its code takes longer to compile than it then saves.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+for options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):  # of the JVM itself, and of the one that makes its command
+    os.environ.setdefault(options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")

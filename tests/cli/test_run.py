@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 def tailrace(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tailrace", *args]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
 
 
 def numbers(folder: Path) -> list[int]:
@@ -148,7 +148,7 @@ def test_an_interrupt_cancels_the_job_and_exits_with_130(folder: Path) -> None:
         if "RUNNING" in line:
             break
     os.kill(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     assert process.returncode == 130
 
 

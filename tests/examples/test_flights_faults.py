@@ -70,9 +70,9 @@ def wait_for(condition: Any, seconds: float = 150.0) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)  # all flights, twice
+@pytest.mark.timeout(600)  # the flights of three months, twice
 def test_the_answers_are_those_of_an_undisturbed_run(example: Any, spark: Any, tmp_path: Path) -> None:
-    flights = example.read_flights(spark).cache()
+    flights = example.read_flights(spark).where("day < '2013-04-01'").cache()
     try:
         undisturbed, _ = run(example, spark, flights)
         found, job = run(

@@ -96,7 +96,7 @@ COUNTS = sorted([*range(1, 201 + 150)] * 3)
 
 def program(folder: Path, *command: str) -> None:
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    done = subprocess.run([sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -151,7 +151,6 @@ class Kind(enum.Enum):
 class Customer:
     kind: Kind
     number: int
-    #MORE
 
 
 class Count(tr.KeyedProcessFunction):
@@ -184,20 +183,15 @@ if __name__ == "__main__":
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)  # three programs, each with a Spark of its own
+@pytest.mark.timeout(600)  # two programs, each with a Spark of its own
 def test_objects_and_members_of_enums_of_a_script_are_keys_that_its_next_version_finds(tmp_path: Path) -> None:
-    """The script is killed. A version of it whose class has a field more is refused, since the state of its keys would not
-    be found; one that only looks different goes on at another parallelism."""
+    """The script is killed. A version of it that only looks different goes on at another parallelism. (A version whose class
+    has a field more is refused: `tests/state/test_key_classes.py`.)"""
     (tmp_path / "shop.py").write_text(KEYS)
-    died = subprocess.run([sys.executable, "shop.py", "die", "2"], cwd=tmp_path, capture_output=True, timeout=120)
+    died = subprocess.run([sys.executable, "shop.py", "die", "2"], cwd=tmp_path, capture_output=True, timeout=280)
     assert died.returncode == -signal.SIGKILL, died.stderr[-3000:]
-    (tmp_path / "shop.py").write_text(KEYS.replace("#MORE", "since: int = 0"))
-    again = [sys.executable, "shop.py", "go on", "3"]
-    refused = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert refused.returncode != 0
-    assert "class __main__.Customer had the fields (kind, number) there" in refused.stderr, refused.stderr[-3000:]
     (tmp_path / "shop.py").write_text(KEYS.replace("PERSON = 1\n    FIRM = 2", "FIRM = 2\n    PERSON = 1"))
-    program(tmp_path, *again[1:])
+    program(tmp_path, "shop.py", "go on", "3")
     found = [line for line in lines(tmp_path) if "-" not in line]
     one_of = {("PERSON", n) for n in range(3)} | {("FIRM", n) for n in range(3)}
     wanted = [str((*key, i)) for key in one_of for i in range(1, 151)]
