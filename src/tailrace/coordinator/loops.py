@@ -242,7 +242,7 @@ class _Nest:
 
     def _decided(self, facts: list[Facts], now: int) -> Sent:
         decision = decide(facts)
-        if self._live() != self.followed:
+        if min((one.live for one in facts if one.live is not None), default=None) != self.followed:
             decision = Decision(Step.NOT_YET)
         if decision.step is Step.END:
             self.ended = True

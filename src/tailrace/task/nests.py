@@ -84,7 +84,6 @@ class WorkerNests:
         said: list[Said] = []
         for here in self._here.values():
             if here.wave and all(self._completed(here, task, loop) for task, loop in here.tasks):
-                said += self.moved(here)  # in front of the report: the decision that rests on it knows this time
                 said.append(WaveReport(here.nest.id, here.wave, self._facts(here)))
                 here.wave = 0
             if here.nest.rounds is not None:
@@ -114,8 +113,7 @@ class WorkerNests:
         """How far event time has come where it comes into a nest, where it has moved."""
         going = [(task, loop) for task, loop in here.tasks if not task.finished]
         times = [loop.brought for _, loop in going if loop.brings_time]
-        live = [loop.entered for task, loop in going if loop.beginning and not task.gate.ended]
-        moved = Moved(here.nest.id, min(times, default=MAX_TIME), min(live, default=None))
+        moved = Moved(here.nest.id, min(times, default=MAX_TIME), _live(here))
         if moved == here.moved:
             return []
         here.moved = moved
@@ -133,6 +131,7 @@ class WorkerNests:
             recorded=sum(loop.wave.recorded for loop in took_part),
             moving=any(loop.wave.moving for loop in took_part),
             obliged=any(loop.obliged for loop in took_part),
+            live=_live(here),
             ended=all(loop.ended for loop in took_part),
             watermark=min((loop.time for loop in took_part), default=MAX_TIME),
             reached=min((loop.reached for loop in took_part), default=MAX_TIME),
@@ -173,6 +172,12 @@ class WorkerNests:
             return None
         here.round = RoundReport(here.nest.id, ended, waiting, judged[0][1] if judged else None)
         return here.round
+
+
+def _live(here: _Here) -> int | None:
+    """How far event time has come where it begins here and the input goes on; None where it does nowhere."""
+    going = [(task, loop) for task, loop in here.tasks if not task.finished]
+    return min((loop.entered for task, loop in going if loop.beginning and not task.gate.ended), default=None)
 
 
 def _of_scopes(here: _Here, took_part: list[TaskLoop]) -> list[ScopeFacts]:

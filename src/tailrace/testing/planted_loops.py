@@ -342,7 +342,7 @@ def _decides_before_heads_have_gone() -> Patches:
 
     def make(decided: Any) -> Any:
         def hasty(self: _Nest, facts: list[Any], now: int) -> Any:
-            self.followed = self._live()
+            self.followed = min((one.live for one in facts if one.live is not None), default=None)
             return decided(self, facts, now)
 
         return hasty
