@@ -385,6 +385,27 @@ def test_what_an_aborted_checkpoint_referred_to_goes_with_it() -> None:
     assert b.surplus() == [file(1, 1)]
 
 
+@pytest.mark.parametrize("written", [True, False])
+def test_what_a_manifest_on_its_way_needs_stays_until_a_claim_has_answered(written: bool) -> None:
+    """The job is restarted while the manifest of 3 is on its way, which builds on a file of 1: the worker had not heard that 2
+    is complete. Before the claim an older manifest is marked as published, and what nobody needs goes. The manifest of 3 was
+    written: the claim found it, and nobody could restore it."""
+    b = Books(keep=1, max_concurrent=3)
+    b.complete()
+    b.trigger(), b.trigger()
+    b.ack(2)
+    b.ack(3, older=[file(1, 1)])
+    b.commit(2)
+    ready = b.books.ready()
+    assert ready is not None and ready.id == 3
+    ready.committing, manifest = True, b.manifest()
+    b.books.attempt_over("the job was restarted", 0)
+    assert file(1, 1) not in b.surplus()
+    b.books.claimed(manifest if written else None, path(3))
+    assert (file(1, 1) in b.surplus()) is not written
+    assert (file(1, 1) in b.books.needed) is written
+
+
 def test_what_builds_on_a_deleted_file_is_noticed() -> None:
     b = Books(keep=1)
     b.complete()

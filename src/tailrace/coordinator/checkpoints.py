@@ -139,6 +139,8 @@ class Checkpoints:
         self.commit_asked_at: int | None = None
         """When it was asked."""
         self.pending: dict[int, PendingCheckpoint] = {}
+        self._unanswered: set[str] = set()
+        """Files that a manifest needs which was on its way when its attempt was over: until a claim has found it, or not."""
         self.requests: list[Any] = []
         """Who waits for a checkpoint that has not been triggered yet."""
         self.history: deque[CheckpointStats] = deque(maxlen=HISTORY)
@@ -189,6 +191,7 @@ class Checkpoints:
 
     def claimed(self, manifest: Manifest | None, path: str) -> None:
         """The job holds a new incarnation. `manifest` is the newest of this run, if there is any."""
+        self._unanswered = set()
         if manifest is not None:
             self.adopt(manifest, path)
             self.next_id = max(self.next_id, manifest.checkpoint + 1)
@@ -316,6 +319,8 @@ class Checkpoints:
         self.committing = None
         for pending in list(self.pending.values()):
             self._drop(pending.id, now)
+            if pending.committing:
+                self._unanswered |= pending.needs()
             actions.append(CheckpointEnded(pending.id, tuple(pending.waiting), None, reason))
             if pending.acks and not pending.committing:  # after its ack a worker forgets the file: deleting it is ours
                 actions.append(Delete([ack.file for ack in pending.acks.values()]))
@@ -349,7 +354,7 @@ class Checkpoints:
         return self._unneeded()
 
     def _unneeded(self) -> list[str]:
-        needed = {name for kept in self._kept for name in kept.names}
+        needed = self._unanswered.union(*(kept.names for kept in self._kept))
         for pending in self.pending.values():
             needed |= pending.needs()
         names = sorted(name for name in self._sizes if name not in needed)
@@ -360,7 +365,7 @@ class Checkpoints:
     def give_up_all(self) -> list[str]:
         """None of this run's checkpoints is to be kept: the names of all their files."""
         self._kept = []
-        self.pending = {}
+        self.pending, self._unanswered = {}, set()
         return self._unneeded()
 
     @property
