@@ -128,8 +128,6 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether event time was on its way between two cuts: a watermark, idleness, or the end of a channel."""
     obliged: bool = False
     """Whether something will make records by itself: a timer that is awaited, a round that is still to come."""
-    live: int | None = None
-    """As in `Moved`, when the wave was complete here."""
     ended: bool = False
     """Whether all regular inputs of the entries here had ended."""
     watermark: int = MAX_TIME
@@ -143,6 +141,8 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     fed: bool = False
     """Whether a head here has read feedback since its newest rest."""
     scopes: list[ScopeFacts] = []
+    live: int | None = None
+    """As in `Moved`, when the wave was complete here."""
 
 
 class WaveReport(Message, frozen=True):
