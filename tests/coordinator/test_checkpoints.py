@@ -387,7 +387,7 @@ def test_what_an_aborted_checkpoint_referred_to_goes_with_it() -> None:
 
 @pytest.mark.parametrize("written", [True, False])
 def test_what_a_manifest_on_its_way_needs_stays_until_a_claim_has_answered(written: bool) -> None:
-    """The job is restarted while the manifest of 3 is on its way, which builds on a file of 1: the worker had not heard that 2
+    """A restart comes while the manifest of 3 is on its way, which builds on a file of 1: a worker had not heard that 2
     is complete. Before the claim an older manifest is marked as published, and what nobody needs goes. The manifest of 3 was
     written: the claim found it, and nobody could restore it."""
     b = Books(keep=1, max_concurrent=3)
