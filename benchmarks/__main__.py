@@ -1,4 +1,6 @@
-"""`python -m benchmarks chain|keyed|checkpoint|recovery|components|termination|lap ...`: JSON lines on standard output."""
+"""`python -m benchmarks chain|keyed|checkpoint|recovery|start|components|termination|lap`: JSON lines on standard output.
+
+`python -m benchmarks stress` has arguments of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -14,6 +17,7 @@ from .components import ComponentsSpec
 from .loops import LapSpec, TerminationSpec, with_options
 from .measure import Spec
 from .recovery import RecoverySpec
+from .start import StartSpec
 from .state import StateSpec
 
 LOOPS = ("components", "termination", "lap")
@@ -21,32 +25,44 @@ LOOPS = ("components", "termination", "lap")
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    p.add_argument("workload", choices=["chain", "keyed", "checkpoint", "recovery", *LOOPS])
-    p.add_argument("--form", choices=["rows", "columns"], help="ours (rows; both in loops); peers run rows")
+    p.add_argument("workload", choices=["chain", "keyed", "checkpoint", "recovery", "start", *LOOPS])
+    p.add_argument(
+        "--form",
+        choices=["rows", "columns"],
+        help="form of our streams (default: rows; in loops both); peers run in rows",
+    )
     p.add_argument("--parallelism", type=int, default=2)
-    p.add_argument("--records", type=int, help="default: by workload and system, for 10 s or more")
+    p.add_argument("--records", type=int, help="how many (default: by workload and system, for 10 s or more)")
     p.add_argument(
         "--function",
         choices=["aggregate", "process"],
         default="aggregate",
-        help="keyed, ours: the built-in aggregate or a KeyedProcessFunction",
+        help="keyed, ours: the built-in aggregate (default) or a KeyedProcessFunction",
     )
     p.add_argument(
         "--peer",
         action="append",
         choices=["bytewax", "handwritten", "graphx", "dataframe", "none"],
         default=[],
-        help="run this one too; may be given several times",
+        help="a system to run as well; may be given several times",
     )
     p.add_argument("--no-ours", action="store_true", help="run the peers only")
-    p.add_argument("--repeat", type=int, default=1, metavar="K")
+    p.add_argument("--repeat", type=int, default=1, metavar="K", help="measure K times (default: 1)")
     p.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a tuning knob of a system, see README.md"
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of a system or workload, see README.md",
     )
     return p
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["stress"]:
+        from .stress.command import main as stress
+
+        raise SystemExit(stress(sys.argv[2:]))
     cli = parser()
     args = cli.parse_args()
     options = dict(s.split("=", 1) for s in args.set)
@@ -55,6 +71,8 @@ def main() -> None:
     args.form = args.form or "rows"
     if args.workload == "recovery":
         return run_recovery(RecoverySpec.of(options, parallelism=args.parallelism))
+    if args.workload == "start":
+        return run_start(StartSpec.of(options, parallelism=args.parallelism), args.repeat)
     if args.workload == "checkpoint":
         return run_state(args, options) if "state" in options else run_checkpoint(args, options)
     if "graphx" in args.peer or "dataframe" in args.peer:
@@ -123,6 +141,13 @@ def run_recovery(spec: RecoverySpec) -> None:
         show({"workload": "recovery", **line})
     same = {"workload": "recovery", "summary": True, **asdict(spec)}
     show({**same, **recovery.summary(lines), "busy_elsewhere": busy})
+
+
+def run_start(spec: StartSpec, repeat: int) -> None:
+    """Each time in a session of its own."""
+    for _ in range(repeat):
+        figures, busy = measure.isolated("benchmarks.start", spec)
+        show({"workload": "start", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
 def run_loops(args: argparse.Namespace, options: dict[str, str]) -> None:

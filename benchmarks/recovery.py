@@ -116,17 +116,17 @@ class Signal:
 def warm_up(spark: Any, workers: int) -> None:
     """So many Python workers, idle in Spark's pool, that have imported what ours import."""
 
-    def task(batches: Any) -> Iterator[Any]:
+    def task(numbers: Any) -> Iterator[Any]:
         import time
 
         import tailrace.runtime.worker
         import tailrace.spark.shipping  # noqa: F401
 
-        for batch in batches:
+        for number in numbers:
             time.sleep(0.5)  # so that none does the work of another
-            yield batch
+            yield number
 
-    spark.range(0, workers, 1, workers).mapInArrow(task, "id long").collect()
+    spark.sparkContext.parallelize(range(workers), workers).mapPartitions(task).collect()
 
 
 class Watched:

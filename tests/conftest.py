@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from pyspark import cloudpickle
+from tests import buckets, class_archive
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("no deadlines", deadline=None)
@@ -21,9 +25,8 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
     os.makedirs(mine, exist_ok=True)
     os.environ["TMPDIR"] = tempfile.tempdir = mine
 
-# A Spark of a test lives for seconds: compiled thoroughly, its code takes longer to compile than it then saves.
-for options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):  # of the JVM itself, and of the one that makes its command
-    os.environ.setdefault(options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+for name, options in class_archive.options().items():
+    os.environ.setdefault(name, options)
 
 
 @pytest.fixture(scope="session")
@@ -36,9 +39,95 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Path]:
+    """A folder that need not outlive anything: in memory, where the machine has some. A RocksDB waits for a disk whenever it
+    is opened, whatever it is told."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free < 1 << 30:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="tailrace-tests-", dir=memory) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """A server that speaks S3, by its URL. Shared by all tests of a process."""
+    with buckets.serving() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def s3_url(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket of its own; the environment says where it is and who asks."""
+    for name, value in {"AWS_ENDPOINT_URL": s3_endpoint, **buckets.ENVIRONMENT}.items():
+        monkeypatch.setenv(name, value)
+    return f"s3a://{buckets.new_bucket(s3_endpoint)}"
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _functions_travel_by_value(request: pytest.FixtureRequest) -> Iterator[None]:
     """Workers need not be able to import the test's module, wherever pytest was started."""
     cloudpickle.register_pickle_by_value(request.module)
     yield
     cloudpickle.unregister_pickle_by_value(request.module)
+
+
+# To import all files takes a quarter of a minute in each process, and few of them have tests with Spark.
+RARE = {"spark": "pytest.mark.spark", "paths": "pytest.mark.paths"}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Of a run that asks for a rare mark: files that do not name it."""
+    mark = RARE.get(config.option.markexpr)
+    if mark is None or collection_path.suffix != ".py":
+        return None
+    return mark not in collection_path.read_text() or None
+
+
+# Those files with Spark that take longest, the longest first: two processes that take one file after the other (`./dev`)
+# then end at about the same time.
+# fmt: off
+LONGEST = [
+    "test_cluster", "test_allocation", "test_connect", "test_recovery", "test_programs", "test_dataframes", "test_program",
+    "test_executors", "test_submit", "test_run", "test_failures", "test_loop_recovery", "test_package",
+    "test_flights_faults", "test_flights", "test_load", "test_checkpoints", "test_strangers", "test_types",
+    "test_cancel", "test_golden", "test_aggregates_by_chance", "test_docs", "test_routes", "test_materialised",
+]
+# fmt: on
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {f"{name}.py": place for place, name in enumerate(LONGEST)}
+
+    def place(item: pytest.Item) -> int:
+        return places.get(item.path.name, len(places)) if item.get_closest_marker("spark") else len(places)
+
+    items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """All test files are there to stay: nobody need look for garbage among what they have made."""
+    gc.collect()
+    gc.freeze()
+
+
+TOGETHER = {f"tests/spark/test_{name}.py": "tests/spark/test_cluster.py" for name in ("allocation", "connect")}
+"""Files that share what is made once in a process: a cluster."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where files are spread: as one, those that belong together."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return TOGETHER.get(file, file)
+
+    return Files(config, log)

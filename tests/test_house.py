@@ -1,9 +1,11 @@
 """The rules of the house, also those that import-linter cannot say: bans on modules of the standard library, on pyspark,
-and on rooms that do not exist yet. Each breach is told as file:line with what to do instead."""
+and on rooms that do not exist yet; no circles of imports, and none of types; no file that is too long for one subject. Each
+breach is told with its file, and its line where it has one, and what to do instead."""
 
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,7 +74,7 @@ class Breach(NamedTuple):
 def breaches(code: str, modules: dict[str, str], calls: dict[str, str]) -> list[Breach]:
     """What a file has that it must not. Imports for type checkers only are no imports."""
     found = set()
-    for node in _nodes_that_run(ast.parse(code)):
+    for node in _running(code):
         for name in _imported(node):
             for module, instead in modules.items():
                 if name == module or name.startswith(f"{module}."):
@@ -85,6 +87,15 @@ def breaches(code: str, modules: dict[str, str], calls: dict[str, str]) -> list[
                 if called == name or ("." in name and f".{name}." in f".{called}."):
                     found.add(Breach(node.lineno, f"calls {called}()", instead))
     return sorted(found)
+
+
+_parsed = functools.cache(ast.parse)
+"""The same files are asked several things."""
+
+
+@functools.cache
+def _running(code: str) -> list[Any]:
+    return list(_nodes_that_run(_parsed(code)))
 
 
 def _nodes_that_run(node: ast.AST) -> Iterator[Any]:
@@ -173,3 +184,85 @@ def test_a_breach_is_seen(code: str, line: int, what: str) -> None:
 )
 def test_what_is_allowed_is_not_seen(code: str) -> None:
     assert breaches(code, BANNED_MODULES, BANNED_CALLS) == []
+
+
+# Circles.
+
+FLUENT = {f"tailrace.api.{name}" for name in ("connected", "looping", "loops", "streams", "windowed")}
+"""A verb of a stream gives connected streams, windows or a loop's body, and a verb of these gives a stream: their types name
+each other because a user goes from each to the others. Only the types do: nothing there is imported in a circle."""
+
+
+def imports_of(files: list[Path], *, types: bool) -> dict[str, set[str]]:
+    """The modules of ours that each module imports, in functions as well; `types`: also for type checkers only."""
+    modules = {_module(file): file for file in files}
+    found: dict[str, set[str]] = {}
+    for module, file in modules.items():
+        code = file.read_text(encoding="utf-8")
+        names = [name for node in (ast.walk(_parsed(code)) if types else _running(code)) for name in _imported(node)]
+        # `from tailrace.task import chain` is of a module, `from tailrace.task.chain import Chain` of what is in one.
+        found[module] = {name if name in modules else name.rpartition(".")[0] for name in names} & modules.keys()
+    return found
+
+
+def _module(file: Path) -> str:
+    parts = file.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def circles(imports: dict[str, set[str]]) -> list[set[str]]:
+    """Modules that reach each other by way of their imports."""
+    reached: dict[str, set[str]] = {}
+    for module in imports:
+        seen: set[str] = set()
+        waiting = [module]
+        while waiting:
+            new = imports[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        reached[module] = seen
+    found = {
+        frozenset(other for other in reached[one] if one in reached[other]) for one in imports if one in reached[one]
+    }
+    return sorted(map(set, found), key=sorted)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circles(imports_of(files_of("."), types=False)) == []
+
+
+def test_the_types_of_modules_need_each_other_in_no_circle_but_that_of_the_verbs() -> None:
+    """A circle of types is one of subjects: who reads one of the modules has to read them all. Say what is needed as a
+    `Protocol`, or move what both need into a module of its own."""
+    assert circles(imports_of(files_of("."), types=True)) == [FLUENT]
+
+
+def test_a_circle_is_seen() -> None:
+    imports = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a", "f"}, "f": {"f"}}
+    assert circles(imports) == [{"b", "c"}, {"f"}]
+
+
+# Subjects.
+
+LONGEST = 500
+
+
+def too_long(lines: dict[str, int]) -> list[str]:
+    """What is told of files, given by how many lines each has."""
+    instead = "cut it along the conversation hidden in it; a file's name says its one subject"
+    return [
+        f"{name} has {many} lines, more than {LONGEST}: {instead}" for name, many in lines.items() if many > LONGEST
+    ]
+
+
+def test_no_file_is_too_long_for_one_subject() -> None:
+    files = files_of(".")
+    assert files, "no file was checked: have the packages moved?"
+    lines = {str(file.relative_to(SOURCE)): len(file.read_text(encoding="utf-8").splitlines()) for file in files}
+    assert not too_long(lines), "\n".join(too_long(lines))
+
+
+def test_a_file_that_is_too_long_is_seen() -> None:
+    assert [told.partition(":")[0] for told in too_long({"a.py": LONGEST, "b.py": LONGEST + 1})] == [
+        "b.py has 501 lines, more than 500"
+    ]

@@ -104,7 +104,7 @@ def _user_code_error(
 class JobFailed(TailraceError):
     """A job ended as FAILED. The text holds the cause with the user's own traceback.
 
-    Attributes: `job` (its name), `cause_text`, `operator`, `subtask`, `record` where user code was the cause.
+    Attributes: `job` (its name), `operator`, `subtask`, `record` where user code was the cause.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ def check_pyspark(version: str) -> None:
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is None or not OLDEST_PYSPARK <= (int(found[1]), int(found[2])) < NEXT_PYSPARK:
         raise ImportError(
-            f"tailrace runs on PySpark {_told(OLDEST_PYSPARK)} up to, and not with, {_told(NEXT_PYSPARK)}, and this is "
+            f"tailrace needs PySpark {_told(OLDEST_PYSPARK)} or newer, below {_told(NEXT_PYSPARK)}, and this is "
             f"PySpark {version}; install another one: pip install 'pyspark>={_told(OLDEST_PYSPARK)},<{NEXT_PYSPARK[0]}'"
         )
 
@@ -39,7 +39,8 @@ def pyspark_version() -> "str | None":
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None or spec.loader is None:
         return None
-    beside = spec.origin.replace("__init__.py", "version.py")  # to look for pyspark.version would import all of pyspark
+    # To look for pyspark.version would import all of pyspark. An archive may have bytecode beside its sources.
+    beside = re.sub(r"__init__\.pyc?$", "version.py", spec.origin)
     try:
         text = spec.loader.get_data(beside).decode()  # type: ignore[attr-defined]
     except OSError:

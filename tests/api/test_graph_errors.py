@@ -89,17 +89,17 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "wrong arity": (
         lambda env: ROWS(env).map(lambda a, b: a, name="swap"),
         tr.GraphError,
-        "map 'swap': <lambda>(a, b) is called with 1 argument(s) and cannot take that; change its parameters",
+        "map 'swap': <lambda>(a, b) is called with 1 argument(s), which it does not accept; change its parameters",
     ),
     "wrong arity of a reducer": (
         lambda env: ROWS(env).key_by(id).reduce(lambda a: a),
         tr.GraphError,
-        "reduce: <lambda>(a) is called with 2 argument(s) and cannot take that; change its parameters",
+        "reduce: <lambda>(a) is called with 2 argument(s), which it does not accept; change its parameters",
     ),
     "wrong arity of a key": (
         lambda env: ROWS(env).key_by(lambda: 1),
         tr.GraphError,
-        "key_by: <lambda>() is called with 1 argument(s) and cannot take that; change its parameters",
+        "key_by: <lambda>() is called with 1 argument(s), which it does not accept; change its parameters",
     ),
     "no function": (
         lambda env: ROWS(env).filter(None),
@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "a rich function of another verb": (
         lambda env: ROWS(env).filter(Add()),
         tr.GraphError,
-        "filter: a Add is no FilterFunction; use the verb that fits it",
+        "filter: a Add is not a tr.FilterFunction; use the verb that takes it",
     ),
     "a rich function as a key": (
         lambda env: ROWS(env).key_by(Add()),
@@ -149,12 +149,12 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "a rich function that partitions": (
         lambda env: ROWS(env).partition_by(Add()),
         tr.GraphError,
-        "partition_by: expected a function, got a Add object; use the verb that fits it",
+        "partition_by: expected a function, got a Add object; use the verb that takes it",
     ),
     "a map function in process": (
         lambda env: ROWS(env).process(Add()),
         tr.GraphError,
-        "process: expected a function, got a Add object; use the verb that fits it",
+        "process: expected a function, got a Add object; use the verb that takes it",
     ),
     "a map function without its method": (
         lambda env: ROWS(env).map(NoMap()),
@@ -169,14 +169,14 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "a process function of wrong arity": (
         lambda env: ROWS(env).process(NarrowProcess()),
         tr.GraphError,
-        "process: NarrowProcess.process(value: Any) -> None is called with 2 argument(s) and cannot take that; change its "
-        "parameters",
+        "process: NarrowProcess.process(value: Any) -> None is called with 2 argument(s), which it does not accept; "
+        "change its parameters",
     ),
     "a timer function of wrong arity": (
         lambda env: ROWS(env).key_by(id).process(NarrowTimer()),
         tr.GraphError,
-        "process: NarrowTimer.on_timer(ctx: tailrace.api.functions.Context) -> None is called with 2 argument(s) and cannot "
-        "take that; change its parameters",
+        "process: NarrowTimer.on_timer(ctx: tailrace.api.functions.Context) -> None is called with 2 argument(s), which "
+        "it does not accept; change its parameters",
     ),
     "a co-process function without its second method": (
         lambda env: ROWS(env).connect(ROWS(env)).process(OneSided()),
@@ -202,12 +202,12 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "state without a key": (
         lambda env: ROWS(env).process(WithState()),
         tr.GraphError,
-        "process: WithState uses keyed state or timers, and the stream has no key; call key_by before it",
+        "process: WithState uses keyed state or timers, and the stream has no key; call key_by first",
     ),
     "a keyed function without a key": (
         lambda env: ROWS(env).process(Keyed(), name="seen"),
         tr.GraphError,
-        "process 'seen': Keyed uses keyed state or timers, and the stream has no key; call key_by before it",
+        "process 'seen': Keyed uses keyed state or timers, and the stream has no key; call key_by first",
     ),
     "state on two inputs without keys": (
         lambda env: ROWS(env).connect(ROWS(env)).process(Both()),
@@ -247,7 +247,7 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "several keys of which one is a function": (
         lambda env: ROWS(env).key_by("name", id),
         tr.GraphError,
-        "key_by: several keys are names of columns; for anything else give one function that returns a tuple",
+        "key_by: several keys must all be column names; for anything else give one function that returns a tuple",
     ),
     "no key at all": (
         lambda env: ROWS(env).key_by(),
@@ -301,17 +301,17 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "no columns": (
         lambda env: ROWS(env).key_by(()),
         tr.GraphError,
-        "key_by: a tuple of columns holds column names only, not ()",
+        "key_by: a tuple of columns must hold column names only, not ()",
     ),
     "a result with the name of the key": (
         lambda env: COLUMNS(env).key_by("count").count(),
         tr.GraphError,
-        "count: the result would have two columns 'count'; name it otherwise: aggregate(other=...)",
+        "count: the result would have two columns 'count'; give one another name: aggregate(other=...)",
     ),
     "a result with the name of a bound": (
         lambda env: ROWS(env).key_by(id).window(tr.Tumbling(1)).aggregate(start=tr.Min(id)),
         tr.GraphError,
-        "window.aggregate: the result would have two columns 'start'; name it otherwise: aggregate(other=...)",
+        "window.aggregate: the result would have two columns 'start'; give one another name: aggregate(other=...)",
     ),
     "rows where columns are wanted": (
         lambda env: ROWS(env).map_batches(lambda batch: batch),
@@ -369,12 +369,12 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "a side output of a map": (
         lambda env: ROWS(env).map(id, name="m").side_output("late"),
         tr.GraphError,
-        "side_output: operator 'm' has none; process functions and windows do",
+        "side_output: operator 'm' has no side outputs; process functions and windows have",
     ),
     "a side output that a window has not": (
         lambda env: ROWS(env).key_by(id).window(tr.Tumbling(1)).count(name="w").side_output("lat"),
         tr.GraphError,
-        "side_output: window 'w' has one side output, 'late', and none 'lat'",
+        "side_output: window 'w' has the side output 'late' only, not 'lat'",
     ),
     "a side output of a union": (
         lambda env: ROWS(env).union(ROWS(env)).side_output("late"),
@@ -384,7 +384,7 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "a side output without a name": (
         lambda env: ROWS(env).process(lambda v, c: v).side_output(""),
         tr.GraphError,
-        "side_output: the tag must be a text, not ''",
+        "side_output: the tag must be a non-empty string, not ''",
     ),
     "a loop over a stream": (
         lambda env: list(ROWS(env)),
@@ -415,37 +415,38 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "a window as large as time": (
         lambda env: tr.Tumbling(9e12),
         tr.GraphError,
-        "Tumbling: a size of 9000000000000.0 is too large, its ends would lie outside of time; numbers are seconds",
+        "Tumbling: a size of 9000000000000.0 is too large: its ends would lie outside the range of timestamps; numbers are "
+        "seconds",
     ),
     "a slide above the size": (
         lambda env: tr.Sliding(1, 2),
         tr.GraphError,
-        "Sliding: a slide of 2 above the size of 1 would leave records in no window",
+        "Sliding: a slide of 2 is above the size of 1, which would leave records in no window",
     ),
     "a size that is no time": (
         lambda env: tr.Tumbling("1 minute"),
         tr.GraphError,
-        "Tumbling: a time is seconds (a number), a timedelta or a datetime, not str '1 minute'",
+        "Tumbling: a time must be a number of seconds, a timedelta or a datetime, not str '1 minute'",
     ),
     "a negative lateness": (
         lambda env: ROWS(env).key_by(id).window(tr.Tumbling(1), allowed_lateness=dt.timedelta(seconds=-1)),
         tr.GraphError,
-        "window: a span of time must not be negative, not datetime.timedelta(days=-1, seconds=86399)",
+        "window: a duration must not be negative, as datetime.timedelta(days=-1, seconds=86399) is",
     ),
     "a negative out-of-orderness": (
         lambda env: ROWS(env).assign_timestamps(id, -1),
         tr.GraphError,
-        "assign_timestamps: a span of time must not be negative, not -1",
+        "assign_timestamps: a duration must not be negative, as -1 is",
     ),
     "an endless out-of-orderness": (
         lambda env: ROWS(env).assign_timestamps(id, float("inf")),
         tr.GraphError,
-        "assign_timestamps: a time is a finite number of seconds, not inf",
+        "assign_timestamps: a time must be a finite number of seconds, not inf",
     ),
     "an unknown end": (
         lambda env: ROWS(env).process(lambda v, c: v, at_end="stop"),
         tr.GraphError,
-        "process: at_end is 'wait' or 'drop', not 'stop'",
+        "process: at_end must be 'wait' or 'drop', not 'stop'",
     ),
     # options
     "a parallelism above the maximum": (
@@ -467,12 +468,12 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "a name that is no text": (
         lambda env: ROWS(env).map(id, name=5),
         tr.GraphError,
-        "map: name must be a text, not 5",
+        "map: name must be a non-empty string, not 5",
     ),
     "an unknown option": (
         lambda env: ROWS(env).map(id, paralellism=2),
         tr.GraphError,
-        "map: unknown option paralellism; there are uid, name and parallelism",
+        "map: unknown option paralellism; the options are uid, name and parallelism",
     ),
     # sources and results
     "a text as a collection": (
@@ -488,7 +489,7 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "an unknown form": (
         lambda env: env.from_dataframe(None, form="arrow"),
         tr.GraphError,
-        "from_dataframe: form is 'rows' or 'columns', not 'arrow'",
+        "from_dataframe: form must be 'rows' or 'columns', not 'arrow'",
     ),
     "collecting what never ends": (
         lambda env: env.from_source(tr.sources.Sequence(0, None), name="all").map(id).collect(),
@@ -564,30 +565,40 @@ def test_a_function_that_cannot_be_pickled_is_named() -> None:
 # Settings.
 
 SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"checkpoint": "/tmp/here"}, tr.ConfigError, "checkpoint is a tr.CheckpointConfig(dir=\"…\"), not '/tmp/here'"),
+    (
+        {"checkpoint": "/tmp/here"},
+        tr.ConfigError,
+        "checkpoint must be a tr.CheckpointConfig(dir=\"…\"), not '/tmp/here'",
+    ),
     ({"standby": object()}, tr.ConfigError, "standby: this version of tailrace has no standbys yet"),
     (
         {"restart": 3},
         tr.ConfigError,
-        "restart is one of tr.NoRestart, tr.FixedDelay, tr.ExponentialDelay, tr.FailureRate, not 3",
+        "restart must be one of tr.NoRestart, tr.FixedDelay, tr.ExponentialDelay, tr.FailureRate, not 3",
     ),
-    ({"state_backend": "rocks"}, tr.ConfigError, "state_backend is 'memory' or 'disk', not 'rocks'"),
+    ({"state_backend": "rocks"}, tr.ConfigError, "state_backend must be 'memory' or 'disk', not 'rocks'"),
     (
         {"memory": "lots"},
         tr.ConfigError,
-        "memory must be a number of bytes or a text such as '512m' or '1g', not 'lots'",
+        "memory must be a number of bytes or a string such as '512m' or '1g', not 'lots'",
     ),
     ({"memory": 100}, tr.ConfigError, "memory must be at least 1m, not 100"),
     ({"max_parallelism": 0}, tr.ConfigError, "max_parallelism must be from 1 to 32768, not 0"),
     ({"max_parallelism": 40_000}, tr.ConfigError, "max_parallelism must be from 1 to 32768, not 40000"),
-    ({"slot_timeout": 0}, tr.ConfigError, "slot_timeout is a number of seconds above zero, not 0"),
+    ({"slot_timeout": 0}, tr.ConfigError, "slot_timeout must be a number of seconds above zero, not 0"),
+    ({"task_cpus": 0}, tr.ConfigError, "task_cpus must be a number of cores above zero, not 0"),
+    ({"task_cpus": "1"}, tr.ConfigError, "task_cpus must be a number of cores above zero, not '1'"),
     (
         {"parallelism": 9, "max_parallelism": 8},
         tr.ConfigError,
-        "parallelism is a whole number from 1 to max_parallelism (8), not 9",
+        "parallelism must be a whole number from 1 to max_parallelism (8), not 9",
     ),
-    ({"parallelism": 0}, tr.ConfigError, "parallelism is a whole number from 1 to max_parallelism (128), not 0"),
-    ({"parallelism": 1.5}, tr.ConfigError, "parallelism is a whole number from 1 to max_parallelism (128), not 1.5"),
+    ({"parallelism": 0}, tr.ConfigError, "parallelism must be a whole number from 1 to max_parallelism (128), not 0"),
+    (
+        {"parallelism": 1.5},
+        tr.ConfigError,
+        "parallelism must be a whole number from 1 to max_parallelism (128), not 1.5",
+    ),
 ]
 
 
@@ -620,9 +631,9 @@ def test_a_job_is_restarted_where_it_takes_checkpoints_unless_somebody_says_othe
 @pytest.mark.parametrize(
     ("wanted", "sentence"),
     [
-        ({"from_checkpoint": 5}, "from_checkpoint is a path, a URL or 'latest', not 5"),
-        ({"from_checkpoint": ""}, "from_checkpoint is a path, a URL or 'latest', not ''"),
-        ({"name": ""}, "a job's name is a text, not ''"),
+        ({"from_checkpoint": 5}, "from_checkpoint must be a path, a URL or 'latest', not 5"),
+        ({"from_checkpoint": ""}, "from_checkpoint must be a path, a URL or 'latest', not ''"),
+        ({"name": ""}, "the name of a job must be a non-empty string, not ''"),
         ({"from_checkpoint": "latest"}, 'from_checkpoint="latest" needs checkpoint=tr.CheckpointConfig(dir="…")'),
     ],
 )
@@ -636,16 +647,16 @@ def test_how_a_job_is_started_is_checked_before_it_is(wanted: dict[str, Any], se
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        (5, "a job's name is a text, not 5"),
-        ("a\ud800", "the name of the job, 'a\\ud800', is no valid text: there is half a surrogate pair in it"),
-        ("a\0b", "the name of the job, 'a\\x00b', has control characters or line breaks in it; give it another one"),
-        ("two\nlines", "has control characters or line breaks in it"),
-        ("two\u2028lines", "has control characters or line breaks in it"),
-        ("..", "the name of the job, '..', says nothing"),
-        ("  ", "says nothing"),
-        ("../../etc", "the name of the job, '../../etc', has a path separator in it"),
-        ("a\\b", "has a path separator in it"),
-        ("n" * 201, "has 201 characters, and may have 200"),
+        (5, "the name of a job must be a non-empty string, not 5"),
+        ("a\ud800", "the name of the job, 'a\\ud800', is not valid Unicode: it contains half a surrogate pair"),
+        ("a\0b", "the name of the job, 'a\\x00b', contains control characters or line breaks; choose another"),
+        ("two\nlines", "contains control characters or line breaks"),
+        ("two\u2028lines", "contains control characters or line breaks"),
+        ("..", "the name of the job, '..', consists of blanks or dots"),
+        ("  ", "consists of blanks or dots"),
+        ("../../etc", "the name of the job, '../../etc', contains a path separator"),
+        ("a\\b", "contains a path separator"),
+        ("n" * 201, "has 201 characters, more than 200"),
     ],
 )
 def test_a_name_that_is_no_name_is_refused_before_anything_starts(name: Any, sentence: str) -> None:
@@ -665,21 +676,21 @@ def test_any_other_text_is_a_name(name: str) -> None:
 
 
 CHECKPOINT_SETTINGS: list[tuple[dict[str, Any], str]] = [
-    ({"dir": ""}, "dir is a folder or a URL, not ''"),
-    ({"dir": 5}, "dir is a folder or a URL, not 5"),
-    ({"interval": 0}, "interval is more than zero seconds, or None, not 0"),
-    ({"interval": "1s"}, "interval is seconds or a timedelta, not '1s'"),
-    ({"interval": -1}, "interval is not negative, as -1 is"),
-    ({"interval": True}, "interval is seconds or a timedelta, not True"),
-    ({"timeout": 0}, "timeout is more than zero seconds, not 0"),
-    ({"min_pause": -1}, "min_pause is not negative, as -1 is"),
-    ({"max_concurrent": 0}, "max_concurrent is a whole number of at least 1, not 0"),
-    ({"keep": True}, "keep is a whole number of at least 1, not True"),
-    ({"keep": 1.5}, "keep is a whole number of at least 1, not 1.5"),
-    ({"tolerated_failures": -1}, "tolerated_failures is a whole number of at least 0, not -1"),
-    ({"retain": "sometimes"}, "retain is 'never', 'on-cancellation' or 'always', not 'sometimes'"),
+    ({"dir": ""}, "dir must be a folder or a URL, not ''"),
+    ({"dir": 5}, "dir must be a folder or a URL, not 5"),
+    ({"interval": 0}, "interval must be more than zero seconds, or None, not 0"),
+    ({"interval": "1s"}, "interval must be seconds or a timedelta, not '1s'"),
+    ({"interval": -1}, "interval must not be negative, as -1 is"),
+    ({"interval": True}, "interval must be seconds or a timedelta, not True"),
+    ({"timeout": 0}, "timeout must be more than zero seconds, not 0"),
+    ({"min_pause": -1}, "min_pause must not be negative, as -1 is"),
+    ({"max_concurrent": 0}, "max_concurrent must be a whole number of at least 1, not 0"),
+    ({"keep": True}, "keep must be a whole number of at least 1, not True"),
+    ({"keep": 1.5}, "keep must be a whole number of at least 1, not 1.5"),
+    ({"tolerated_failures": -1}, "tolerated_failures must be a whole number of at least 0, not -1"),
+    ({"retain": "sometimes"}, "retain must be 'never', 'on-cancellation' or 'always', not 'sometimes'"),
     ({"mode": "unaligned"}, "mode 'unaligned' is not in this version of tailrace; use 'aligned'"),
-    ({"mode": "aling"}, "mode 'aling' is unknown; there is 'aligned'"),
+    ({"mode": "aling"}, "mode 'aling' is unknown; use 'aligned'"),
     ({"alignment_timeout": 5}, "alignment_timeout is not in this version of tailrace; leave it None"),
     ({"persist_inflight": "always"}, "persist_inflight is not in this version of tailrace; leave it 'ad-hoc'"),
 ]
@@ -692,13 +703,19 @@ def test_wrong_settings_of_checkpoints_are_refused(wrong: dict[str, Any], senten
 
 
 RESTART_SETTINGS: list[tuple[Any, str]] = [
-    (lambda: tr.FixedDelay(-1), "FixedDelay: attempts is a whole number, not -1"),
-    (lambda: tr.FixedDelay(1, "5s"), "FixedDelay: delay is seconds or a timedelta, not '5s'"),
-    (lambda: tr.ExponentialDelay(multiplier=0.5), "ExponentialDelay: multiplier is a number of at least 1, not 0.5"),
-    (lambda: tr.ExponentialDelay(maximum=-1), "ExponentialDelay: maximum is not negative, as -1 is"),
-    (lambda: tr.ExponentialDelay(attempts=1.5), "ExponentialDelay: attempts is a whole number, not 1.5"),
-    (lambda: tr.FailureRate(failures=None), "FailureRate: failures is a whole number, not None"),
-    (lambda: tr.FailureRate(interval="day"), "FailureRate: interval is seconds or a timedelta, not 'day'"),
+    (lambda: tr.FixedDelay(-1), "FixedDelay: attempts must be a whole number of at least 0, not -1"),
+    (lambda: tr.FixedDelay(1, "5s"), "FixedDelay: delay must be seconds or a timedelta, not '5s'"),
+    (
+        lambda: tr.ExponentialDelay(multiplier=0.5),
+        "ExponentialDelay: multiplier must be a number of at least 1, not 0.5",
+    ),
+    (lambda: tr.ExponentialDelay(maximum=-1), "ExponentialDelay: maximum must not be negative, as -1 is"),
+    (
+        lambda: tr.ExponentialDelay(attempts=1.5),
+        "ExponentialDelay: attempts must be a whole number of at least 0, not 1.5",
+    ),
+    (lambda: tr.FailureRate(failures=None), "FailureRate: failures must be a whole number of at least 0, not None"),
+    (lambda: tr.FailureRate(interval="day"), "FailureRate: interval must be seconds or a timedelta, not 'day'"),
 ]
 
 
@@ -729,9 +746,7 @@ def test_two_sinks_that_are_still_to_run_do_not_write_to_one_place(sink: Any) ->
     env = tr.Environment()
     numbers = env.from_collection([1])
     numbers.sink_to(sink())
-    with pytest.raises(
-        tr.GraphError, match=r"which has not run yet, writes to .* as well, .*a cell that was run twice"
-    ):
+    with pytest.raises(tr.GraphError, match=r"has not run yet and writes to .* as well; .*a cell that was run twice"):
         numbers.sink_to(sink())
 
 
@@ -753,11 +768,14 @@ def test_sinks_without_a_place_may_be_many() -> None:
 # Settings.
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/x", "file:out", "hdfs://h/x"])
-def test_a_work_dir_that_is_a_url_is_refused(url: str) -> None:
-    """It became a local folder of that name, without a word."""
-    with pytest.raises(tr.ConfigError, match=r"work_dir is a folder .* and not a URL"):
-        tr.Environment(work_dir=url)
+def test_a_work_dir_is_a_path_or_a_url_of_a_known_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in ("out", "file:out", "s3a://bucket/x", "hdfs://h/x"):
+        assert tr.Environment(work_dir=url).work_dir == url
+    with pytest.raises(tr.ConfigError, match="ftp://h/x: a work_dir cannot be kept in ftp:"):
+        tr.Environment(work_dir="ftp://h/x")
+    assert tr.Environment().work_dir is None
+    monkeypatch.setenv("TAILRACE_WORK_DIR", "s3://bucket/theirs")
+    assert tr.Environment().work_dir == "s3://bucket/theirs" and tr.Environment(work_dir="mine").work_dir == "mine"
 
 
 def test_a_collect_that_could_not_start_leaves_nothing_to_run(monkeypatch: pytest.MonkeyPatch) -> None:

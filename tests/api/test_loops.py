@@ -340,21 +340,30 @@ def test_a_folder_to_spill_to_may_be_a_path() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: tr.Rounds(max=0), "Rounds: max is a whole number of at least 1 or None, not 0"),
-        (lambda: tr.Rounds(max=True), "Rounds: max is a whole number of at least 1 or None, not True"),
-        (lambda: tr.Rounds(max=2.5), "Rounds: max is a whole number of at least 1 or None, not 2.5"),
+        (lambda: tr.Rounds(max=0), "Rounds: max must be a whole number of at least 1 or None, not 0"),
+        (lambda: tr.Rounds(max=True), "Rounds: max must be a whole number of at least 1 or None, not True"),
+        (lambda: tr.Rounds(max=2.5), "Rounds: max must be a whole number of at least 1 or None, not 2.5"),
         (lambda: tr.Rounds(until=3), "Rounds: until: expected a function, got int 3"),
         (lambda: tr.Rounds(until=lambda a, b: a), "Rounds: until: <lambda>(a, b) is called with 1 argument(s)"),
-        (lambda: tr.Combine(key=3, merge=min), "Combine: key is a function, a column name or several of them, not 3"),
-        (lambda: tr.Combine(key=(), merge=min), "Combine: key is a function, a column name or several of them, not ()"),
-        (lambda: tr.Combine(key="", merge=min), "Combine: key is a function, a column name or several of them, not ''"),
+        (
+            lambda: tr.Combine(key=3, merge=min),
+            "Combine: key must be a function, a column name or several of them, not 3",
+        ),
+        (
+            lambda: tr.Combine(key=(), merge=min),
+            "Combine: key must be a function, a column name or several of them, not ()",
+        ),
+        (
+            lambda: tr.Combine(key="", merge=min),
+            "Combine: key must be a function, a column name or several of them, not ''",
+        ),
         (lambda: tr.Combine(key=lambda: 1, merge=min), "Combine: key: <lambda>() is called with 1 argument(s)"),
         (lambda: tr.Combine(key="x", merge="min"), "Combine: merge: expected a function, got str 'min'"),
         (lambda: tr.Combine(key="x", merge=lambda a: a), "Combine: merge: <lambda>(a) is called with 2 argument(s)"),
-        (lambda: tr.Spill(memory_bytes=-1), "Spill: memory_bytes is a number of bytes, not -1"),
-        (lambda: tr.Spill(memory_bytes="1g"), "Spill: memory_bytes is a number of bytes, not '1g'"),
-        (lambda: tr.Spill(dir=""), "Spill: dir is the path of a folder or None, not ''"),
-        (lambda: tr.Spill(dir=3), "Spill: dir is the path of a folder or None, not 3"),
+        (lambda: tr.Spill(memory_bytes=-1), "Spill: memory_bytes must be a number of bytes, not -1"),
+        (lambda: tr.Spill(memory_bytes="1g"), "Spill: memory_bytes must be a number of bytes, not '1g'"),
+        (lambda: tr.Spill(dir=""), "Spill: dir must be the path of a folder or None, not ''"),
+        (lambda: tr.Spill(dir=3), "Spill: dir must be the path of a folder or None, not 3"),
     ],
 )
 def test_settings_of_loops_are_checked_when_they_are_made(make: Callable[[], Any], message: str) -> None:
@@ -423,7 +432,7 @@ REFUSED: dict[str, tuple[Callable[[tr.Environment], Any], type[Exception], str]]
     "a body of two arguments": (
         lambda env: numbers(env).iterate(lambda a, b: a, name="l"),
         tr.GraphError,
-        "iterate 'l': <lambda>(a, b) is called with 1 argument(s) and cannot take that; change its parameters",
+        "iterate 'l': <lambda>(a, b) is called with 1 argument(s), which it does not accept; change its parameters",
     ),
     "a class": (
         lambda env: numbers(env).iterate(Body),
@@ -438,22 +447,22 @@ REFUSED: dict[str, tuple[Callable[[tr.Environment], Any], type[Exception], str]]
     "a loop without arguments": (
         lambda env: numbers(env).iterate(NarrowBody()),
         tr.GraphError,
-        "iterate: NarrowBody.loop() -> Any is called with 1 argument(s) and cannot take that",
+        "iterate: NarrowBody.loop() -> Any is called with 1 argument(s), which it does not accept",
     ),
     "a body for feedback of another type": (
         lambda env: numbers(env).iterate(CoBody()),
         tr.GraphError,
-        "iterate: a CoBody is no LoopFunction; use iterate_with_feedback",
+        "iterate: a CoBody is not a tr.LoopFunction; use iterate_with_feedback",
     ),
     "a body for feedback of the same type": (
         lambda env: numbers(env).iterate_with_feedback(Body()),
         tr.GraphError,
-        "iterate_with_feedback: a Body is no CoLoopFunction; use iterate",
+        "iterate_with_feedback: a Body is not a tr.CoLoopFunction; use iterate",
     ),
     "a rich function of another kind": (
         lambda env: numbers(env).iterate(Together()),
         tr.GraphError,
-        "iterate: expected a function, got a Together object; use the verb that fits it",
+        "iterate: expected a function, got a Together object; use the verb that takes it",
     ),
     # What it returns.
     "one stream": (
@@ -514,18 +523,17 @@ REFUSED: dict[str, tuple[Callable[[tr.Environment], Any], type[Exception], str]]
     "an output from around the loop": (
         inside(lambda env, s: (s, numbers(env))),
         tr.ScopeError,
-        "iterate 'l': the output is outside of any loop, and not in the loop 'l'; bring it in with enter(stream.scope)",
+        "iterate 'l': the output is outside of any loop, not in loop 'l'; bring it in with enter(stream.scope)",
     ),
     "feedback of a loop inside": (
         inside(lambda env, s: (leaked(env), s)),
         tr.ScopeError,
-        "iterate 'l': the feedback is in loop 'first', and not in the loop 'l'; return it as an output of the loop it is in",
+        "iterate 'l': the feedback is in loop 'first', not in loop 'l'; return it as an output of the loop it is in",
     ),
     "feedback of the loop around": (
         nested(lambda outer, inner: (outer, inner)),
         tr.ScopeError,
-        "iterate 'inner': the feedback is in loop 'outer', and not in the loop 'inner'; bring it in with "
-        "enter(stream.scope)",
+        "iterate 'inner': the feedback is in loop 'outer', not in loop 'inner'; bring it in with enter(stream.scope)",
     ),
     # Forms.
     "feedback in columns": (
@@ -547,22 +555,22 @@ REFUSED: dict[str, tuple[Callable[[tr.Environment], Any], type[Exception], str]]
     "a priority of its own": (
         lambda env: numbers(env).iterate(plain, priority="fair"),
         tr.ConfigError,
-        "iterate: priority is 'adaptive' or 'feedback-first', not 'fair'",
+        "iterate: priority must be 'adaptive' or 'feedback-first', not 'fair'",
     ),
     "rounds as a number": (
         lambda env: numbers(env).iterate(plain, rounds=3, name="l"),
         tr.ConfigError,
-        "iterate 'l': rounds is a tr.Rounds(...), not 3",
+        "iterate 'l': rounds must be a tr.Rounds(...), not 3",
     ),
     "combine as a function": (
         lambda env: numbers(env).iterate(plain, combine=abs),
         tr.ConfigError,
-        "iterate: combine is a tr.Combine(...), not <built-in function abs>",
+        "iterate: combine must be a tr.Combine(...), not <built-in function abs>",
     ),
     "spill as a number": (
         lambda env: numbers(env).iterate_with_feedback(plain, spill=5),
         tr.ConfigError,
-        "iterate_with_feedback: spill is a tr.Spill(...), not 5",
+        "iterate_with_feedback: spill must be a tr.Spill(...), not 5",
     ),
     "combine in columns": (
         lambda env: points(env).iterate(plain, combine=tr.Combine("x", min)),
@@ -577,7 +585,7 @@ REFUSED: dict[str, tuple[Callable[[tr.Environment], Any], type[Exception], str]]
     "no name": (
         lambda env: numbers(env).iterate(plain, name=""),
         tr.GraphError,
-        "iterate: name must be a text, not ''",
+        "iterate: name must be a non-empty string, not ''",
     ),
     "no parallelism": (
         lambda env: numbers(env).iterate(plain, parallelism=0),
@@ -603,13 +611,13 @@ REFUSED: dict[str, tuple[Callable[[tr.Environment], Any], type[Exception], str]]
             lambda s: (s, s.iterate(plain, rounds=tr.Rounds(), name="inner")), name="outer"
         ),
         tr.GraphError,
-        "loop 'inner' is inside of loop 'outer', and rounds are for a loop that is in no other and has none inside; leave "
+        "loop 'inner' is inside loop 'outer', and a loop with rounds can neither be in a loop nor contain one; leave "
         "rounds= out, or write the loops one after the other",
     ),
     "a loop in rounds": (
         lambda env: numbers(env).iterate(lambda s: (s, s.iterate(plain)), rounds=tr.Rounds(), name="outer"),
         tr.GraphError,
-        "loop 'iterate' is inside of loop 'outer', and rounds are for a loop that is in no other and has none inside",
+        "loop 'iterate' is inside loop 'outer', and a loop with rounds can neither be in a loop nor contain one",
     ),
     # Two scopes.
     "a union with the outside": (
@@ -669,23 +677,23 @@ REFUSED: dict[str, tuple[Callable[[tr.Environment], Any], type[Exception], str]]
     "entering a scope of no loop": (
         lambda env: numbers(env).enter(numbers(env).scope.nest()),
         tr.ScopeError,
-        "enter: StreamScope(0) is of no loop of this environment; take it from a stream: stream.scope",
+        "enter: no loop of this environment has the scope StreamScope(0); take it from a stream: stream.scope",
     ),
     "entering the loop of another environment": (
         inside(lambda env, s: OTHER.enter(s.scope)),
         tr.ScopeError,
-        "enter: StreamScope(0) is of no loop of this environment",
+        "enter: no loop of this environment has the scope StreamScope(0)",
     ),
     "entering the outside": (
         inside(lambda env, s: s.enter(numbers(env).scope)),
         tr.ScopeError,
-        "enter: the stream is in loop 'l', and the outside of loops is not inside of that; return the stream as an output "
+        "enter: the stream is in loop 'l', and the outside of loops is not inside it; return the stream as an output "
         "of its loop",
     ),
     "entering a neighbour": (
         inside(lambda env, s: leaked(env).key_by("x").enter(s.scope)),
         tr.ScopeError,
-        "enter: the stream is in loop 'first', and loop 'l' is not inside of that; return the stream as an output of its "
+        "enter: the stream is in loop 'first', and loop 'l' is not inside it; return the stream as an output of its "
         "loop",
     ),
 }
@@ -756,7 +764,7 @@ def test_nothing_can_be_built_on_what_a_body_wrote_before_it_raised() -> None:
         tr.GraphError, match="operator 'map: abs': its input 'lost' was written in the body of a loop that"
     ):
         out[0].map(abs)
-    with pytest.raises(tr.ScopeError, match="is of no loop of this environment"):
+    with pytest.raises(tr.ScopeError, match="no loop of this environment has the scope"):
         numbers(env).enter(out[0].scope)
 
 
@@ -831,7 +839,10 @@ class WideFinish(tr.MapBatchesFunction):
             lambda s: s.connect(s).process(NarrowCoRound()),
             "NarrowCoRound.on_round_end(ctx: tailrace.api.functions.Context)",
         ),
-        (lambda s: s.map_batches(WideFinish(), schema=POINTS), "is called with 0 argument(s) and cannot take that"),
+        (
+            lambda s: s.map_batches(WideFinish(), schema=POINTS),
+            "is called with 0 argument(s), which it does not accept",
+        ),
     ],
 )
 def test_what_is_called_at_ends_is_checked(build: Callable[[tr.DataStream], Any], message: str) -> None:

@@ -626,7 +626,7 @@ class OddReader(tr.Reader):
         *[
             (
                 Odd(given),
-                f"reading a split raised TypeError: OddReader.read returned {said}; a source of rows gives a list of",
+                f"reading a split raised TypeError: OddReader.read returned {said}; a source of rows must return a list of",
             )
             for given, said in [
                 (5, "an int"),
@@ -641,14 +641,20 @@ class OddReader(tr.Reader):
                 (Named(1, 2), f"a {Named.__module__.partition('.')[0]}.Named"),
             ]
         ],
-        (Odd([1], form="columns"), "OddReader.read returned a list; a source of columns gives a pyarrow.RecordBatch"),
+        (
+            Odd([1], form="columns"),
+            "OddReader.read returned a list; a source of columns must return a pyarrow.RecordBatch",
+        ),
         (Odd(pa.table({"a": [1]}), form="columns"), "OddReader.read returned a pyarrow.Table; a source of columns"),
         (Odd([1] * 100_000), "OddReader.read returned 100000 records, and at most"),
         (
             Odd(pa.record_batch({"a": [1] * 100_000}), form="columns"),
             "OddReader.read returned 100000 rows, and at most",
         ),
-        (Odd([], next_at=None), "asking a split for its next time raised TypeError: a time is seconds"),
+        (
+            Odd([], next_at=None),
+            "asking a split for its next time raised TypeError: a time must be a number of seconds",
+        ),
         (Odd([], next_at=float("nan")), "asking a split for its next time raised OverflowError"),
     ],
 )
@@ -685,17 +691,17 @@ class OddEnumerator(tr.Enumerator):
     [
         (
             {"splits": None},
-            "listing the splits raised TypeError: OddParts.splits returns a list of splits, not NoneType",
+            "listing the splits raised TypeError: OddParts.splits must return a list of splits, not NoneType",
         ),
-        ({"splits": "abc"}, "OddParts.splits returns a list of splits, not str"),
-        ({"splits": {"a": 1}}, "OddParts.splits returns a list of splits, not dict"),
-        ({"enumerator": [1]}, "OddParts.enumerator returns a tr.Enumerator, or None, not list"),
+        ({"splits": "abc"}, "OddParts.splits must return a list of splits, not str"),
+        ({"splits": {"a": 1}}, "OddParts.splits must return a list of splits, not dict"),
+        ({"enumerator": [1]}, "OddParts.enumerator must return a tr.Enumerator, or None, not list"),
         (
             {"enumerator": OddEnumerator()},
-            "finding splits raised TypeError: OddEnumerator.discover returns a list",
+            "finding splits raised TypeError: OddEnumerator.discover must return a list",
         ),
-        ({"reader": None}, "opening a split raised TypeError: OddParts.reader returns a tr.Reader, not NoneType"),
-        ({"reader": [1]}, "OddParts.reader returns a tr.Reader, not list"),
+        ({"reader": None}, "opening a split raised TypeError: OddParts.reader must return a tr.Reader, not NoneType"),
+        ({"reader": [1]}, "OddParts.reader must return a tr.Reader, not list"),
     ],
 )
 def test_a_source_that_makes_what_it_must_not_is_told(made: dict[str, Any], why: str) -> None:
@@ -708,7 +714,7 @@ def test_columns_that_are_not_those_of_the_source_are_told() -> None:
     source.columns = ("a", "b")
     error = failure(lambda env: env.from_source(source, name="guilty"))
     assert error.operator == "guilty"
-    assert "OddReader.read returned the columns b, a, and its source says that they are a, b" in str(error)
+    assert "OddReader.read returned the columns b, a, and its source declares a, b" in str(error)
 
 
 def test_a_sink_that_makes_no_writer_is_told() -> None:
@@ -717,7 +723,7 @@ def test_a_sink_that_makes_no_writer_is_told() -> None:
             return None
 
     error = failure(lambda env: env.from_collection([1]).sink_to(Empty(), name="guilty"))
-    assert error.operator == "guilty" and "Empty.writer returns a tr.SinkWriter, not NoneType" in str(error)
+    assert error.operator == "guilty" and "Empty.writer must return a tr.SinkWriter, not NoneType" in str(error)
 
 
 def test_a_writer_that_prepares_what_it_must_not_is_told() -> None:

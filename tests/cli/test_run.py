@@ -1,24 +1,31 @@
 """`tailrace run`: what it runs, and the exit codes that scripts rely on."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
 from tailrace.cli import run
+from tailrace.cli.main import app
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.spark.defaults import DEFAULTS
 
 FLOW = """
 import sys
 import tailrace as tr
 
 def build(env, count="10"):
-    env.from_source(tr.sources.Sequence(0, int(count))).map(lambda x: x * 2).sink_to(tr.sinks.TextFiles("out"))
+    numbers = env.from_source(tr.sources.Sequence(0, int(count)))
+    numbers.map(lambda x: x * 2).sink_to(tr.sinks.TextFiles(f"out-{count}"))
 
 def fails(env):
     env.from_source(tr.sources.Sequence(0, 10)).map(lambda x: 1 // (x - 5), name="invert").sink_to(tr.sinks.Print())
@@ -52,8 +59,16 @@ def tailrace(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
 
 
+@pytest.fixture
+def within(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """`tailrace` in this process, where no Spark is to start."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return lambda *args: CliRunner().invoke(app, list(args))
+
+
 def numbers(folder: Path) -> list[int]:
-    return sorted(int(line) for file in (folder / "out").glob("part-*") for line in file.read_text().split())
+    return sorted(int(line) for file in folder.glob("part-*") for line in file.read_text().split())
 
 
 def test_the_version_is_told(folder: Path) -> None:
@@ -61,11 +76,24 @@ def test_the_version_is_told(folder: Path) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "0.1.0")
 
 
-def test_help_names_the_command_and_its_options(folder: Path) -> None:
-    done = tailrace(folder, "run", "--help")
-    assert done.returncode == 0
+def test_help_names_the_command_and_its_options(within: Callable[..., Result]) -> None:
+    done = within("run", "--help")
+    assert done.exit_code == 0
     for word in ("--master", "--parallelism", "--conf"):
         assert word in done.stdout
+
+
+@pytest.mark.parametrize("given", [[], ["--ship"]])
+def test_what_executors_lack_is_shipped_where_that_is_said(monkeypatch: pytest.MonkeyPatch, given: list[str]) -> None:
+    monkeypatch.delenv("TAILRACE_SHIP", raising=False)
+    found = []
+    main = sys.modules["tailrace.cli.main"]  # its name in the package is that of the function
+    monkeypatch.setattr(
+        main, "run_file", lambda *args, **options: found.append(DEFAULTS.ships()) or run.Outcome.FINISHED
+    )
+    result = CliRunner().invoke(main.app, ["run", *given, "flow.py"])
+    DEFAULTS.ship = False
+    assert (result.exit_code, found) == (0, [bool(given)])
 
 
 @pytest.mark.parametrize(
@@ -76,56 +104,124 @@ def test_help_names_the_command_and_its_options(folder: Path) -> None:
         (["run", "flow.py:nope"], "has no function 'nope'"),
         (["run", "--conf", "x", "flow.py"], "expected KEY=VALUE"),
         (["run", "--parallelism", "0", "flow.py"], "parallelism"),
-        (["run", "flow.py:build", "1", "2", "3"], "cannot be called"),
+        (["run", "flow.py:build", "1", "2", "3"], "takes neither env and the arguments"),
         (["run", "--nope", "flow.py"], "No such option"),
     ],
 )
-def test_wrong_usage_is_told_and_exits_with_2(folder: Path, args: list[str], said: str) -> None:
-    done = tailrace(folder, *args)
-    assert done.returncode == 2
+def test_wrong_usage_is_told_and_exits_with_2(within: Callable[..., Result], args: list[str], said: str) -> None:
+    done = within(*args)
+    assert done.exit_code == 2
     assert said in done.stderr
 
 
-def test_a_function_that_builds_nothing_exits_with_1(folder: Path) -> None:
-    done = tailrace(folder, "run", "flow.py:empty")
-    assert done.returncode == 1
+def test_a_function_that_builds_nothing_exits_with_1(within: Callable[..., Result]) -> None:
+    done = within("run", "flow.py:empty")
+    assert done.exit_code == 1
     assert "started no job" in done.stderr
 
 
+# Commands that run on a Spark that is there already, one after the other: each starts its jobs, and ends them.
+
+SHOP = Path(__file__).parents[1] / "spark" / "shop.py"
+RAISES = """
+import tailrace as tr
+env = tr.Environment(parallelism=1)
+env.from_source(tr.sources.Sequence(0, None, rate=100)).sink_to(tr.sinks.Print())
+env.execute('endless')
+raise ValueError('the script is wrong')
+"""
+
+COMMANDS = {
+    "raises": ["run", "raises.py"],
+    "script": ["run", "--parallelism", "2", "flow.py", "7"],
+    "builds": ["run", "--parallelism", "1", "flow.py:build", "20"],
+    "classes": ["run", "--parallelism", "2", "shop.py:dataflow"],
+    "fails": ["run", "flow.py:fails"],
+    "cancelled": ["run", "flow.py:cancelled"],
+}
+
+ONE_AFTER_THE_OTHER = """
+import json, sys
+from typer.testing import CliRunner
+from tailrace.cli.main import app
+from tailrace.runtime.job import JOBS
+from tailrace.spark.session import local_session
+
+local_session(3)
+for name, command in json.loads(sys.argv[1]).items():
+    done = CliRunner().invoke(app, command)
+    left = sum(job.is_active for job in JOBS)
+    JOBS.clear()
+    print(json.dumps([name, done.exit_code, done.stdout, done.stderr, left]), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+    left: int
+    """Jobs of it that still ran."""
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Done]]:
+    """The folder in which the commands ran, and what each has done."""
+    folder = tmp_path_factory.mktemp("commands")
+    (folder / "flow.py").write_text(FLOW)
+    (folder / "raises.py").write_text(RAISES)
+    (folder / "shop.py").write_text(SHOP.read_text())
+    command = [sys.executable, "-c", ONE_AFTER_THE_OTHER, json.dumps(COMMANDS)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    told = (json.loads(line) for line in done.stdout.splitlines())
+    return folder, {name: Done(*rest) for name, *rest in told}
+
+
+Together = tuple[Path, dict[str, Done]]
+
+
 @pytest.mark.spark
-def test_a_script_that_raises_takes_its_jobs_with_it(folder: Path) -> None:
-    (folder / "raises.py").write_text(
-        "import tailrace as tr\n"
-        "env = tr.Environment(parallelism=1)\n"
-        "env.from_source(tr.sources.Sequence(0, None, rate=100)).sink_to(tr.sinks.Print())\n"
-        "env.execute('endless')\n"
-        "raise ValueError('the script is wrong')\n"
-    )
-    done = tailrace(folder, "run", "raises.py")
+def test_a_script_that_raises_takes_its_jobs_with_it(together: Together) -> None:
+    done = together[1]["raises"]
     assert done.returncode == 1
     assert "ValueError: the script is wrong" in done.stderr
-
-
-@pytest.mark.spark
-def test_a_function_gets_an_environment_and_its_arguments(folder: Path) -> None:
-    done = tailrace(folder, "run", "--parallelism", "1", "flow.py:build", "20")
-    assert done.returncode == 0, done.stderr
-    assert numbers(folder) == list(range(0, 40, 2))
-    assert "build: FINISHED | in 20 | out 20" in done.stderr
+    assert done.left == 0
 
 
 @pytest.mark.spark
 @pytest.mark.paths
-def test_a_script_runs_as_main_and_its_job_is_awaited(folder: Path) -> None:
-    done = tailrace(folder, "run", "--parallelism", "3", "--master", "local[4]", "flow.py", "7")
-    assert done.returncode == 0, done.stderr
-    assert "parallelism 3" in done.stdout
-    assert numbers(folder) == list(range(0, 14, 2))
+def test_a_script_runs_as_main_and_its_job_is_awaited(together: Together) -> None:
+    folder, all_done = together
+    done = all_done["script"]
+    assert (done.returncode, done.left) == (0, 0), done.stderr
+    assert "parallelism 2" in done.stdout
+    assert numbers(folder / "out-7") == list(range(0, 14, 2))
 
 
 @pytest.mark.spark
-def test_a_failed_job_exits_with_1_and_the_users_traceback(folder: Path) -> None:
-    done = tailrace(folder, "run", "flow.py:fails")
+def test_a_function_has_the_classes_of_its_file(together: Together) -> None:
+    """`tailrace run FILE.py:function` leaves out what stands under `if __name__ == "__main__"`; the classes of the file are
+    those of `__main__` all the same."""
+    folder, all_done = together
+    assert all_done["classes"].returncode == 0, all_done["classes"].stderr
+    counts = [int(line[1:].partition(",")[0]) for f in (folder / "orders").glob("part-*") for line in f.open()]
+    assert sorted(counts) == sorted([*range(1, 201 + 150)] * 3)
+
+
+@pytest.mark.spark
+def test_a_function_gets_an_environment_and_its_arguments(together: Together) -> None:
+    folder, all_done = together
+    done = all_done["builds"]
+    assert done.returncode == 0, done.stderr
+    assert numbers(folder / "out-20") == list(range(0, 40, 2))
+    assert "build: FINISHED | in 20 | out 20" in done.stderr
+
+
+@pytest.mark.spark
+def test_a_failed_job_exits_with_1_and_the_users_traceback(together: Together) -> None:
+    done = together[1]["fails"]
     assert done.returncode == 1
     assert "operator 'invert'" in done.stderr
     assert "1 // (x - 5)" in done.stderr
@@ -133,13 +229,16 @@ def test_a_failed_job_exits_with_1_and_the_users_traceback(folder: Path) -> None
 
 
 @pytest.mark.spark
-def test_a_cancelled_job_exits_with_130(folder: Path) -> None:
-    assert tailrace(folder, "run", "flow.py:cancelled").returncode == 130
+def test_a_cancelled_job_exits_with_130(together: Together) -> None:
+    assert together[1]["cancelled"].returncode == 130
+
+
+# A command in a process of its own, with a Spark of its own.
 
 
 @pytest.mark.spark
 def test_an_interrupt_cancels_the_job_and_exits_with_130(folder: Path) -> None:
-    command = [sys.executable, "-m", "tailrace", "run", "flow.py:forever"]
+    command = [sys.executable, "-m", "tailrace", "run", "--master", "local[3]", "flow.py:forever"]
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

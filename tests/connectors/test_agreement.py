@@ -61,7 +61,7 @@ def visible(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("checkpoints", "why"),
     [
-        (False, r"column 'x' is (int64|double).*and (int64|double) in another"),
+        (False, r"column 'x' is (int64|double).*and (int64|double) in the other"),
         (True, r"columns of different types, \(x (int64|double)\) and \(x (int64|double)\)"),  # of the restart
     ],
 )
@@ -107,7 +107,7 @@ def test_a_later_publication_is_compared_with_earlier_ones(tmp_path: Path) -> No
     sink.publish([token(tmp_path, 0, WHOLE)])
     sink.publish([token(tmp_path, 1, WHOLE, 1)])
     with pytest.raises(
-        ValueError, match=r"column 'x' is int64 in one file and double in another .part-00000-.*part-00002-"
+        ValueError, match=r"column 'x' is int64 in one file and double in the other .part-00000-.*part-00002-"
     ):
         sink.publish([token(tmp_path, 0, WHOLE, 2), token(tmp_path, 2, HALVES)])
     assert len(visible(tmp_path)) == 2
@@ -116,9 +116,9 @@ def test_a_later_publication_is_compared_with_earlier_ones(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        (UNKNOWN, "column 'x' is int64 in one file and null in another"),
-        (pa.record_batch({"y": [1]}), "column 'x' is in one file and not in another"),
-        (pa.record_batch({"x": [1], "y": [1]}), "column 'y' is in one file and not in another"),
+        (UNKNOWN, "column 'x' is int64 in one file and null in the other"),
+        (pa.record_batch({"y": [1]}), "column 'x' is in one file and not in the other"),
+        (pa.record_batch({"x": [1], "y": [1]}), "column 'y' is in one file and not in the other"),
     ],
 )
 def test_it_is_said_what_differs(tmp_path: Path, other: pa.RecordBatch, why: str) -> None:
@@ -221,7 +221,7 @@ def test_what_is_null_only_in_a_file_stays_so(tmp_path: Path) -> None:
     parts = [MetaPart(0, 1, False, saved, writing.one_schema.saved())]
     for one in (writing, task(tmp_path, 0, 1, parts), task(tmp_path, 1, 2, parts)):
         one.process(Columns(UNKNOWN, None), 0)
-        with pytest.raises(tr.UserCodeError, match="column 'x' is declared null, and this one is of int64"):
+        with pytest.raises(tr.UserCodeError, match="column 'x' is declared null, and its values are of int64"):
             one.process(Columns(WHOLE, None), 0)
         one.close()
 
@@ -229,6 +229,6 @@ def test_what_is_null_only_in_a_file_stays_so(tmp_path: Path) -> None:
 def test_nulls_are_not_held_back_without_end(tmp_path: Path) -> None:
     writing = task(tmp_path, 0, 1, [])
     writing.process(Columns(pa.record_batch({"x": pa.nulls(70_000)}), None), 0)
-    with pytest.raises(tr.UserCodeError, match=r"null only when its file was begun: give the sink a schema"):
+    with pytest.raises(tr.UserCodeError, match=r"held only null when its file was begun: give the sink a schema"):
         writing.process(Columns(WHOLE, None), 0)
     writing.close()

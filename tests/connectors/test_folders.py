@@ -11,31 +11,27 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from moto.server import ThreadedMotoServer
+from tests import buckets
 from tests.connectors.test_sinks import BATCH, SCHEMA, Place
 
 import tailrace as tr
 from tailrace.connectors import hidden, s3files
-from tailrace.connectors.sinks import remove_unfinished
-
-BUCKET = "the-bucket"
+from tailrace.connectors.filesinks import remove_unfinished
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[Any]:
-    """A server that speaks S3, found as a user's own would be: by the environment."""
+def bucket(s3_endpoint: str) -> Iterator[str]:
+    """On a server that is found as a user's own would be: by the environment."""
     with pytest.MonkeyPatch.context() as patch:
-        server = ThreadedMotoServer(port=0, verbose=False)
-        server.start()
-        host, port = server.get_host_and_port()
-        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            patch.setenv(name, "testing")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        fs = fsspec.filesystem("s3", use_listings_cache=False)
-        fs.call_s3("create_bucket", Bucket=BUCKET)
-        yield fs
-        server.stop()
+        for name, value in {"AWS_ENDPOINT_URL": s3_endpoint, **buckets.ENVIRONMENT}.items():
+            patch.setenv(name, value)
+        yield buckets.new_bucket(s3_endpoint)
+
+
+@pytest.fixture
+def s3(bucket: str) -> Any:
+    """Its filesystem."""
+    return fsspec.filesystem("s3", use_listings_cache=False)
 
 
 @pytest.fixture(params=["file", "memory", "s3", "s3a"])
@@ -45,8 +41,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Any) -> str:
         return f"file://{tmp_path}/out"
     if request.param == "memory":
         return f"memory://{request.node.name}/out"
-    request.getfixturevalue("s3")
-    return f"{request.param}://{BUCKET}/{request.node.name}/out"
+    return f"{request.param}://{request.getfixturevalue('bucket')}/{request.node.name}/out"
 
 
 def listed(place: str) -> list[str]:
@@ -117,7 +112,7 @@ def test_orphans_are_swept_and_nobody_elses_files(place: str) -> None:
 
 
 def test_a_store_that_lists_the_same_uploads_again_does_not_hold_up_a_sweep(
-    s3: Any, monkeypatch: pytest.MonkeyPatch
+    bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each page of a listing says where the next one begins. A store that says that there is more, and not where, was asked
     for the same page for ever."""
@@ -128,7 +123,7 @@ def test_a_store_that_lists_the_same_uploads_again_does_not_hold_up_a_sweep(
         assert len(asked) < 10, "it never stops"
         return {"IsTruncated": True, "NextKeyMarker": "b", "Uploads": [{"Key": "out/part-x", "UploadId": "1"}]}
 
-    folder = s3files.S3Folder(f"s3://{BUCKET}/out")
+    folder = s3files.S3Folder(f"s3://{bucket}/out")
     monkeypatch.setattr(folder.fs, "call_s3", call)
     assert len(list(folder._uploads())) == 2
     assert [one.get("KeyMarker") for one in asked] == [None, "b"]
@@ -169,9 +164,9 @@ def test_parquet_anywhere(place: str) -> None:
     assert found[0].schema == SCHEMA
 
 
-def test_a_large_file_goes_out_in_parts(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_goes_out_in_parts(bucket: str, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3files, "PART_BYTES", 5 << 20)
-    place = f"s3://{BUCKET}/large"
+    place = f"s3://{bucket}/large"
     sink = tr.sinks.TextFiles(place)
     writer = sink.writer(Place())
     text = "x" * 1023

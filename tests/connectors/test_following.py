@@ -192,7 +192,7 @@ def test_bytes_that_were_seen_and_are_gone_are_counted(folder: Path, caplog: pyt
         tail.poll()
     assert tail.lines[taken:] == ["anew"] and tail.lines[:taken] == [f"{i:09}" for i in range(taken)]
     assert tail.lost == 1_000_000 - taken * 10 > 0
-    assert f"{tail.lost} bytes of it had been seen and were not read" in caplog.text and len(caplog.records) == 1
+    assert f"{tail.lost} bytes that it had behind that are lost" in caplog.text and len(caplog.records) == 1
 
 
 def test_a_file_that_is_written_anew_is_never_read_in_the_middle_of_a_line(folder: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_file_that_was_cut_without_a_copy_while_the_job_was_down_is_told(
     with caplog.at_level(logging.WARNING, "tailrace"):
         tail.restore()
     assert tail.poll() == [*OLD[:4], *numbered("new", 30).split()]
-    assert tail.lost == 36 and "a.log, followed up to byte 24, was cut short or written anew; 36 bytes" in caplog.text
+    assert tail.lost == 36 and "a.log, followed up to byte 24, was truncated or rewritten; 36 bytes" in caplog.text
 
 
 def test_a_file_that_was_deleted_while_the_job_was_down_is_told_once(
@@ -309,7 +309,7 @@ def test_a_file_that_was_deleted_while_the_job_was_down_is_told_once(
         for _ in range(4):
             tail.find()
             tail.read(after=PATIENCE)
-    assert len(caplog.records) == 1 and "is not there any more; 36 bytes of it" in caplog.text
+    assert len(caplog.records) == 1 and "is gone; 36 bytes that it had" in caplog.text
     assert not tail.readers and tail.lost == 36
 
 

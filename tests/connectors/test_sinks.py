@@ -13,7 +13,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.connectors import hidden
-from tailrace.connectors.sinks import remove_unfinished
+from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.elements.batches import Rows
 from tailrace.errors import UserCodeError
 from tailrace.graph.operators import Sink as SinkNode
@@ -396,7 +396,7 @@ def test_text_is_one_line_per_record(tmp_path: Path) -> None:
 def test_text_that_could_not_be_read_back_is_refused_with_its_record(record: str, tmp_path: Path) -> None:
     env = tr.Environment(parallelism=1)
     env.from_collection(["fine", record]).sink_to(tr.sinks.TextFiles(str(tmp_path)), name="lines")
-    with pytest.raises(tr.JobFailed, match=r"operator 'lines'.*a record has a line break in it") as caught:
+    with pytest.raises(tr.JobFailed, match=r"operator 'lines'.*the record contains a line break") as caught:
         tr.testing.run(env)
     assert caught.value.record == repr(record)
     assert names(tmp_path) == []

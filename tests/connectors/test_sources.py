@@ -194,7 +194,7 @@ def test_a_rate_that_no_float_can_hold_loses_nothing_and_does_not_spin(paralleli
 
 @pytest.mark.parametrize("rate", [0, -1, "fast"])
 def test_a_rate_is_above_zero(rate: Any) -> None:
-    with pytest.raises(tr.ConfigError, match="rate is a number of records per second above zero"):
+    with pytest.raises(tr.ConfigError, match="rate must be a number of records per second above zero"):
         tr.sources.Sequence(0, 1, rate=rate)
     with pytest.raises(tr.ConfigError, match="Sequence takes whole numbers, not 'a' and 1"):
         tr.sources.Sequence("a", 1)
@@ -470,7 +470,7 @@ def test_parquet_gives_named_tuples_or_batches(folder: Path) -> None:
     rows = drain(tr.sources.Parquet(str(folder / "table.parquet")).reader(str(folder / "table.parquet")), always(7))
     assert (rows[3].x, rows[3].name, len(rows)) == (3, "n3", 200)
     assert tr.sources.Parquet(str(folder / "table.parquet")).columns == ("x", "name")
-    with pytest.raises(tr.ConfigError, match="Parquet: form is 'rows' or 'columns', not 'arrow'"):
+    with pytest.raises(tr.ConfigError, match="Parquet: form must be 'rows' or 'columns', not 'arrow'"):
         tr.sources.Parquet(str(folder / "table.parquet"), form="arrow")
     with pytest.raises(tr.ConfigError, match="there are no files at"):
         tr.sources.Parquet("/nowhere")
@@ -517,7 +517,7 @@ def test_parquet_files_of_one_source_have_the_same_columns(tmp_path: Path) -> No
 def test_parquet_in_folders_that_hold_a_column_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t" / "day=1").mkdir(parents=True)
     pq.write_table(pa.table({"x": [1]}), tmp_path / "t" / "day=1" / "f.parquet")
-    with pytest.raises(tr.ConfigError, match=r"is partitioned: 'day=1' is a column that is in no file"):
+    with pytest.raises(tr.ConfigError, match=r"is partitioned: the column of 'day=1' is in the names of folders only"):
         tr.sources.Parquet(str(tmp_path / "t"))
     assert tr.sources.Parquet(str(tmp_path / "t" / "*" / "*.parquet")).columns == ("x",)
 

@@ -413,7 +413,7 @@ def test_what_builds_on_a_deleted_file_is_noticed() -> None:
     assert b.surplus() == files(1)
     assert b.trigger() == 3
     refused = b.books.refused(0, Ack(3, file(3), 1, [file(2), file(1)]))
-    assert refused == f"worker 0 builds on {file(1)}, which is deleted"
+    assert refused == f"the file of worker 0 refers to {file(1)}, which is deleted"
     assert b.books.refused(0, Ack(3, file(3), 1, [file(2)])) is None
 
 

@@ -20,6 +20,8 @@ from tailrace.protocol.termination import (
     Facts,
 )
 
+pytestmark = pytest.mark.search
+
 # Why it is as it is.
 
 

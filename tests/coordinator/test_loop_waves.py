@@ -235,6 +235,26 @@ def test_an_input_that_has_ended_goes_with_the_others() -> None:
     assert desk.said() == [StartWave(0, 3, MAX_TIME)], "the others are idle"
 
 
+def test_nothing_follows_from_a_wave_that_a_head_has_cut_for_before_it_went_with_event_time() -> None:
+    """The marker came around the loop to the second head before the word of the wave did: the timers that fire when it goes
+    with event time are behind its cut."""
+
+    def ended(time: int) -> Facts:
+        return Facts(ended=True, watermark=time, reached=time, live=60)
+
+    desk = Desk()
+    for slot in range(2):
+        desk.say(slot, Moved(0, 60, 60))
+    desk.report(1, ended(60), ended(5))
+    desk.wait(PAUSE)
+    desk.report(2, ended(60), ended(5))
+    assert desk.said() == [StartWave(0, 1), StartWave(0, 2, 60)]
+    desk.quiet()
+    desk.wait(2 * PAUSE)
+    desk.report(3, ended(60), ended(60))
+    assert desk.said() == [StartWave(0, 3, 60), Advance(0)]
+
+
 def test_a_scope_where_nobody_has_anything_to_say_is_idle() -> None:
     desk = Desk()
     desk.say(1, Moved(0, MAX_TIME))
@@ -350,7 +370,7 @@ def test_a_worker_that_speaks_of_no_wave_fails_the_job() -> None:
     job = running()
     job.says(0, WaveReport(0, 1, REST))
     assert job.machine.status is JobStatus.FAILING
-    assert job.machine.cause is not None and "not asked for" in job.machine.cause.message
+    assert job.machine.cause is not None and "awaits none of it" in job.machine.cause.message
 
 
 def test_while_the_job_does_not_run_nothing_follows_from_what_nests_say() -> None:

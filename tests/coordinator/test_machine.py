@@ -154,7 +154,7 @@ def test_a_worker_replaced_after_the_deployment_fails_the_job() -> None:
     job.hello(0, pid=99)
     assert job.status is S.FAILING
     assert job.machine.cause is not None
-    assert job.machine.cause.message == "worker 0 was replaced"
+    assert job.machine.cause.message == "Spark replaced the process of worker 0"
 
 
 @pytest.mark.parametrize("status", [S.RUNNING, S.FINISHING])
@@ -164,7 +164,9 @@ def test_a_worker_that_spark_started_again_by_itself_has_lost_what_it_held(statu
     assert job.status is S.FAILING
     assert leaves(job) == [0, 1]
     told = UNKNOWN if status is S.FINISHING else ""
-    assert job.machine.cause is not None and job.machine.cause.message == f"worker 0 was replaced{told}"
+    assert (
+        job.machine.cause is not None and job.machine.cause.message == f"Spark replaced the process of worker 0{told}"
+    )
 
 
 def test_a_worker_is_known_by_its_start_and_not_by_the_incarnation_it_was_started_under() -> None:
@@ -200,7 +202,7 @@ def test_what_a_worker_says_that_only_the_coordinator_may_fails_the_job() -> Non
     job.says(1, Start())
     assert job.status is S.FAILING
     assert job.machine.cause is not None
-    assert job.machine.cause.message == "worker 1 said Start, which is not for it to say"
+    assert job.machine.cause.message == "worker 1 sent Start, which no worker may send"
 
 
 # Failures.
@@ -250,9 +252,9 @@ def test_a_slot_that_ends_early_fails_the_job(status: JobStatus, error: str | No
     job = at(status)
     job.ended(1, error)
     assert job.status is S.FAILING
-    told = error if error is not None else "it ended without having been told to"
+    told = f"with an error: {error}" if error is not None else "before the job, and without an error"
     told += UNKNOWN if status is S.FINISHING else ""
-    assert job.machine.cause is not None and job.machine.cause.message == f"the Spark task of worker 1 ended: {told}"
+    assert job.machine.cause is not None and job.machine.cause.message == f"the Spark task of worker 1 ended {told}"
     job.ended(0)
     assert job.status is S.FAILED
 
@@ -278,7 +280,8 @@ def test_slots_that_do_not_come_in_time_fail_the_job_with_the_numbers() -> None:
     cause = job.machine.cause
     assert cause is not None and cause.kind == "slots"
     assert cause.message == (
-        "the job needs 3 task slots, 1 came within 60 s; give Spark more free cores, or lower the parallelism"
+        "the job needs 3 task slots, and Spark gave it 1 within 60 s; give Spark more free cores, lower the "
+        "parallelism, or raise slot_timeout"
     )
 
 

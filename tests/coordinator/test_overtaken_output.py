@@ -14,6 +14,7 @@ import tailrace as tr
 from tailrace.coordinator.actions import Delete, Restarting
 from tailrace.coordinator.restarts import Fixed
 from tailrace.protocol.deployment import Deployed, Failed, FailureKind, Publish, Published, SubtasksFinished
+from tailrace.runtime.binding import Binding
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.state.manifest import Manifest, Prepared
@@ -98,8 +99,12 @@ def test_the_files_of_a_checkpoint_whose_manifest_is_on_its_way_stay() -> None:
 class NoWorkers:
     """Gives no workers."""
 
-    def listen_host(self) -> str:
-        return "127.0.0.1"
+    def watch(self, leaving: Any) -> None: ...
+
+    def executor(self, slot: int, launch: int) -> str | None: ...
+
+    def listen_at(self) -> Binding:
+        return Binding("127.0.0.1")
 
     def launch(self, config: WorkerConfig, ended: Callable[[int, str | None, bool], None]) -> None: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from tailrace.coordinator.actions import (
     WasPublished,
 )
 from tailrace.coordinator.failures import storage_failure
-from tailrace.coordinator.restarts import Fixed
+from tailrace.coordinator.restarts import Fixed, Never
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.errors import CheckpointsRemoved
 from tailrace.protocol.deployment import (
@@ -426,7 +427,7 @@ def test_one_that_builds_on_what_is_deleted_is_aborted_and_is_no_failure() -> No
     job.ack(1, number, older=("1/chk-1/w1-1.state",))
     actions = job.actions()
     [ended] = [a for a in actions if isinstance(a, CheckpointEnded)]
-    assert ended.reason == "worker 1 builds on 1/chk-1/w1-1.state, which is deleted"
+    assert ended.reason == "the file of worker 1 refers to 1/chk-1/w1-1.state, which is deleted"
     assert job.status is S.RUNNING and not any(isinstance(a, Commit) for a in actions)
 
 
@@ -453,7 +454,7 @@ def test_one_that_takes_too_long_is_aborted() -> None:
     assert job.actions() == []
     job.wait(1)
     [ended] = job.actions(CheckpointEnded)
-    assert (ended.checkpoint, ended.reason) == (number, "it took longer than 20 s")
+    assert (ended.checkpoint, ended.reason) == (number, "it took longer than its timeout of 20 s")
 
 
 def test_one_that_is_overtaken_is_aborted_and_that_is_no_failure() -> None:
@@ -465,7 +466,7 @@ def test_one_that_is_overtaken_is_aborted_and_that_is_no_failure() -> None:
     job.commit()
     actions = job.actions()
     ended = [(a.checkpoint, a.reason) for a in actions if isinstance(a, CheckpointEnded)]
-    assert ended == [(1, "checkpoint 2, which is newer, is complete"), (2, None)]
+    assert ended == [(1, "the newer checkpoint 2 is complete"), (2, None)]
     assert [a.message for a in actions if isinstance(a, Send) and a.slot == 1] == [Abort(1), Complete(2)]
     assert job.status is S.RUNNING
 
@@ -483,7 +484,7 @@ def test_too_many_failures_in_a_row_fail_the_job() -> None:
     assert job.status is S.RESTARTING
     cause = job.machine.attempts.last_failure
     assert cause is not None and cause.kind == "checkpoint"
-    assert cause.message == "checkpoint 6 failed, as did those before it: worker 0: full"
+    assert cause.message == "checkpoint 6 failed, more than 2 in a row (tolerated_failures): worker 0: full"
 
 
 # Restarts: the good course.
@@ -627,6 +628,42 @@ def test_a_lost_worker_is_started_again_and_the_other_one_stays() -> None:
     job.wait(PAUSE)
     assert [(a.slot, a.epoch) for a in job.actions(Send) if isinstance(a.message, Deploy)] == [(0, 1), (1, 2)]
     assert job.machine.attempts.restarts == 1
+
+
+def test_a_worker_that_moves_is_no_failure() -> None:
+    """Its executor is decommissioned: the job goes on elsewhere, and has as many restarts left as before."""
+    job = Job(restarts=Fixed(1, PAUSE * SECOND)).run()
+    for attempt in (1, 2, 3):
+        job.machine.move([(1, attempt)], job.now)
+        changed = job.actions((Launch, Kill, Send, CloseLink))
+        assert changed == [
+            CloseLink(1, attempt),
+            Kill(1, attempt),
+            Launch(1, attempt + 1),
+            Send(0, 1, Reset(attempt)),
+        ]
+        assert (job.status, job.machine.attempts.restarts) == (S.RESTARTING, attempt)
+        job.claimed(attempt + 1)
+        job.says(0, WasReset(attempt))
+        job.ended(1, "cancelled", launch=attempt)
+        job.hello(1)
+        job.deployed()  # without a pause
+    job.says(0, Failed(FailureKind.USER, "it broke"))
+    assert job.status is S.RESTARTING
+
+
+@pytest.mark.parametrize("which", ["an old start", "no restarts", "no checkpoints", "a job that restarts"])
+def test_a_worker_does_not_move(which: str) -> None:
+    """Where the job could not go on from where it is, its worker stays until its executor goes: the job may end before."""
+    settings: dict[str, Any] = {"no restarts": {"restarts": Never()}, "no checkpoints": {"checkpoints": False}}.get(
+        which, {}
+    )
+    job = Job(**settings).run()
+    if which == "a job that restarts":
+        job.says(0, Failed(FailureKind.USER, "it broke"))
+        job.actions()
+    job.machine.move([(1, 0 if which == "an old start" else 1)], job.now)
+    assert job.actions() == []
 
 
 def test_the_hello_of_an_old_start_is_not_wanted() -> None:
@@ -1136,3 +1173,95 @@ def test_where_spark_itself_has_ended_nothing_is_started_again() -> None:
     job.machine.slot_ended(1, "the Spark session was stopped", job.now, launch=1, over=True)
     assert job.machine.status is S.FAILING
     assert job.machine.cause is not None and "was stopped" in job.machine.cause.message
+
+
+def test_at_a_restart_slots_are_awaited_until_spark_can_have_noticed_that_an_executor_hangs() -> None:
+    """Its machine had stopped. Spark counted on its slots for two minutes more, and gave the new worker one of them: after
+    one minute the job failed, which had run for weeks and had two restarts left."""
+    job = Job()
+    job.machine.limits = replace(LIMITS, notice=180 * SECOND)
+    job.run()
+    job.lose(0)
+    job.says(1, WasReset(1))
+    job.wait(PAUSE)
+    job.claimed(2)
+    job.wait(239)
+    assert job.status is S.RESTARTING
+    job.wait(2)
+    assert job.status is S.FAILING
+    cause = job.machine.cause
+    assert cause is not None and "needs 2 task slots, and Spark gave it 1 within 240 s" in cause.message
+
+
+def test_an_executor_that_lacks_what_a_worker_needs_ends_a_job_that_has_not_run() -> None:
+    """All executors of a cluster are alike, mostly. The second one says the same, and the job has one cause."""
+    job = Job().start()
+    job.machine.slot_ended(0, "the executor on a has no module 'x'", job.now, launch=1, unfit=True)
+    job.machine.slot_ended(1, "the executor on b has no module 'x'", job.now, launch=1, unfit=True)
+    assert job.status is S.FAILED
+    cause = job.machine.cause
+    assert cause is not None and cause.kind is FailureKind.IMPORT
+    assert cause.message == "worker 0 cannot be started: the executor on a has no module 'x'"
+
+
+def test_a_job_that_has_run_is_restarted_where_one_executor_lacks_what_a_worker_needs() -> None:
+    """A worker is lost after days, and the executor that Spark gives in its place is broken. The next one may not be."""
+    job = Job().run()
+    job.lose(0)
+    assert job.status is S.RESTARTING
+    launch = job.machine.roster.slots[0].launches
+    job.machine.slot_ended(0, "the executor on c has no module 'x'", job.now, launch=launch, unfit=True)
+    assert job.status is S.RESTARTING
+    cause = job.machine.attempts.last_failure
+    assert cause is not None and "on c has no module 'x'" in cause.message
+
+
+# A coordinator that takes over.
+
+
+def test_a_coordinator_that_takes_over_restores_the_newest_checkpoint_of_its_run() -> None:
+    """The process with the one before was lost. Nothing of what that has deployed may commit any more, and none of its
+    files may be swept away, so a claim comes before anything else."""
+    lost = Job().run()
+    lost.complete(b"out")
+    job = Job()
+    job.disk, job.path = lost.disk, lost.path
+    job.machine.take_over("the process was lost", job.now)
+    actions = job.actions()
+    assert [type(action) for action in actions] == [StatusChanged, Launch, Launch, StatusChanged, Restarting, Claim]
+    for slot in range(2):
+        job.hello(slot)
+    assert not job.said(Deploy)  # it has no incarnation of its own yet
+    job.claimed(2)
+    sweep, *sent = job.actions()
+    assert isinstance(sweep, Sweep) and sweep.incarnation == 2
+    assert {file.name for file in lost.disk[-1].files} <= set(sweep.needed)
+    for one in sent:
+        restored = decode_manifest(one.message.manifest, "it")
+        assert (one.message.incarnation, restored.checkpoint, restored.incarnation) == (2, 1, 1)
+    job.all_say(Deployed())
+    assert [data for one in job.said(Publish) for _, data in one.prepared] == [[b"out"]]
+    assert job.machine.attempts.restarts == 1
+
+
+def test_a_coordinator_that_takes_over_begins_anew_where_its_run_has_no_checkpoint() -> None:
+    job = Job()
+    job.machine.take_over("the process was lost", job.now)
+    job.actions()
+    for slot in range(2):
+        job.hello(slot)
+    job.actions()
+    job.claimed(2)
+    deploys = job.said(Deploy)
+    assert [(one.incarnation, one.manifest) for one in deploys] == [(2, b""), (2, b"")]
+    job.deployed()
+
+
+def test_a_coordinator_that_takes_over_is_fenced_by_a_newer_start() -> None:
+    job, other = Job(), Job().run()
+    other.complete()
+    newer = msgspec.structs.replace(other.disk[-1], run_id="another", incarnation=2)
+    job.machine.take_over("the process was lost", job.now)
+    job.machine.claimed(3, newer, "2/1.manifest", job.now)
+    assert job.status is S.FAILING and job.machine.cause is not None
+    assert job.machine.cause.kind is FailureKind.FENCED

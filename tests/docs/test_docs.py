@@ -26,7 +26,7 @@ README = ROOT / "README.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [README, CONTRIBUTING, *DOCS]
-NOT_RUN = {"mermaid", "toml"}
+NOT_RUN = {"mermaid", "toml", "sh", "dockerfile"}
 NEEDS_SPARK = "<!-- needs: spark -->"
 
 

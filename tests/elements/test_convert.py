@@ -127,18 +127,21 @@ def test_records_of_several_kinds_are_each_read_by_their_own() -> None:
     [
         (
             Pair(1, "x"),
-            "a record of type Pair goes by name into 'a', 'c', and it has no 'c'; there is no column for 'b'",
+            "a record of type Pair must have the names 'a', 'c': it has no 'c'; there is no column for 'b'",
         ),
         (
             Thing(1, "x"),
-            "a record of type Thing goes by name into 'a', 'c', and it has no 'c'; there is no column for 'b'",
+            "a record of type Thing must have the names 'a', 'c': it has no 'c'; there is no column for 'b'",
         ),
-        ({"a": 1}, "a record of type dict goes by name into 'a', 'c', and it has no 'c'"),
+        ({"a": 1}, "a record of type dict must have the names 'a', 'c': it has no 'c'"),
         (
             {"a": 1, "c": 2, "more": 3},
-            "a record of type dict goes by name into 'a', 'c', and there is no column for 'more'",
+            "a record of type dict must have the names 'a', 'c': there is no column for 'more'",
         ),
-        (Untold(1), "a record of type Untold goes by name, and 'Untold' object has no attribute 'c'"),
+        (
+            Untold(1),
+            "a record of type Untold must have an attribute for each column: 'Untold' object has no attribute 'c'",
+        ),
     ],
     ids=repr,
 )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.convert import row_type
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.frames import (
@@ -162,7 +162,7 @@ def test_markers_come_back_as_they_went(marker: Any) -> None:
 def test_a_grant_is_no_marker_and_rows_are_none() -> None:
     assert decode(encode_grant(CHANNEL, 1, 0, 77)).number == 77
     for data in (encode_grant(CHANNEL, 1, 0, 77), rows_frame()):
-        with pytest.raises(ProtocolViolation, match="is no marker"):
+        with pytest.raises(ProtocolViolation, match="is not a marker"):
             decode(data).marker()
 
 
@@ -200,7 +200,7 @@ def test_a_changed_header_is_refused_or_is_another_good_frame(at: int, byte: int
 def test_the_magic_the_version_and_the_kind_are_checked() -> None:
     good = rows_frame()
     for data, why in [
-        (b"XXXX" + good[4:], "no frame: starts with b'XXXX'"),
+        (b"XXXX" + good[4:], "not a frame: it starts with b'XXXX'"),
         (good[:4] + b"\x02" + good[5:], "version 2; this side reads version 1"),
         (good[:5] + b"\x00" + good[6:], "unknown kind 0"),
         (good[:5] + b"\x0c" + good[6:], "unknown kind 12"),
@@ -244,6 +244,64 @@ def test_rows_without_values_are_refused() -> None:
 
 
 # Sizes.
+
+
+class Picky:
+    """Says no when it is made again."""
+
+    def __setstate__(self, state: Any) -> None:
+        raise KeyError("the color")
+
+
+class Demanding(Exception):
+    """Cannot be made again from its arguments, as many exceptions of users."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(one)
+
+
+def picky() -> Picky:
+    made = Picky()
+    made.color = "red"  # type: ignore[attr-defined]
+    return made
+
+
+@pytest.mark.parametrize(("record", "raised"), [(picky(), KeyError), (Demanding(1, 2), TypeError)])
+def test_what_the_class_of_a_record_raises_passes_through(record: Any, raised: type[Exception]) -> None:
+    frame = decode(encode_batch(CHANNEL, 1, 0, 0, Rows([record])))
+    with pytest.raises(raised):
+        frame.batch()
+
+
+@pytest.mark.parametrize("batch", ["rows", "named", "columns"])
+def test_a_damaged_body_is_refused(batch: str) -> None:
+    """What pickle or Arrow say of bytes that are not theirs was taken for the fault of a user's class."""
+    row = row_type(("n", "s"))
+    made: dict[str, Batch] = {
+        "rows": Rows([1, "two", (3.0, None)]),
+        "named": Rows([row(1, "a"), row(2, "b")]),
+        "columns": Columns(pa.record_batch({"n": [1, 2, 3], "s": ["a", "b", "c"]})),
+    }
+    data = encode_batch(CHANNEL, 1, 0, 0, made[batch])
+    start = HEADER + 8
+    refused = 0
+    for at in range(start, len(data)):
+        for body in (bytes(len(data) - at), b"\xff" * (len(data) - at)):
+            try:
+                decode(data[:at] + body).batch()
+            except ProtocolViolation:
+                refused += 1
+    assert refused > len(data) - start
+    for body in (b"", b"\x80", b"noise", pickle.dumps(5)):
+        with pytest.raises(ProtocolViolation, match=r"cannot be read|missing|ends within|cut short"):
+            decode(with_values(data, body)).batch()
+
+
+def with_values(frame: bytes, body: bytes) -> bytes:
+    """The same frame with one section: these values."""
+    fields = [*struct.unpack_from("<4sBBHIHHHHQIq", frame)]
+    fields[3] = 1
+    return struct.pack("<4sBBHIHHHHQIq", *fields) + struct.pack("<HHI", 1, 0, len(body)) + body
 
 
 def test_the_size_of_rows_is_sampled_and_close() -> None:

@@ -14,6 +14,8 @@ import pytest
 
 import tailrace as tr
 
+pytestmark = pytest.mark.search
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -50,7 +52,7 @@ def test_the_components_of_a_random_graph(example: Any, edges: int, vertices: in
     assert found(example, graph, parallelism) == example.by_union_find(table)
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("parallelism", [2])
 def test_the_news_of_the_smallest_vertex_comes_to_the_end_of_a_long_chain(example: Any, parallelism: int) -> None:
     chain = [Edge(n, n + 1) for n in range(1_000)]
     assert found(example, chain, parallelism) == dict.fromkeys(range(1_001), 0)

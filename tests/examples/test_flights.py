@@ -232,7 +232,7 @@ def expected(flights: list[Any]) -> tuple[Rows, Rows, int]:
     return carrier_days, late_runs, sum(f.tailnum is None for f in flights)
 
 
-@pytest.mark.parametrize(("parallelism", "seed"), [(1, None), (2, None), (3, None), (1, 1), (3, 2), (3, 3)])
+@pytest.mark.parametrize(("parallelism", "seed"), [(1, None), (3, 2)])
 def test_january_is_the_same_at_any_parallelism_and_in_any_order_of_events(
     example: Any, january: list[Any], parallelism: int, seed: int | None
 ) -> None:

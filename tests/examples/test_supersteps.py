@@ -14,6 +14,8 @@ import pytest
 
 import tailrace as tr
 
+pytestmark = pytest.mark.search
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

@@ -455,9 +455,7 @@ def test_a_plan_has_no_rounds_with_loops_in_each_other(level: int) -> None:
     env.from_collection([1]).iterate(lambda s: (None, s.iterate(plain, name="inner")), name="outer")
     plan = plan_of(env)
     scope = next(v.scope for v in plan.vertices if v.scope.level == level)
-    with pytest.raises(
-        tr.GraphError, match="loop 'inner' is inside of loop 'outer', and rounds are for a loop that is"
-    ):
+    with pytest.raises(tr.GraphError, match="loop 'inner' is inside loop 'outer', and a loop with rounds can"):
         make_plan(with_rounds(plan, scope))
 
 

@@ -209,7 +209,7 @@ def test_text_and_mermaid_are_two_views_of_one_plan() -> None:
 
 
 def test_another_format_is_refused() -> None:
-    with pytest.raises(tr.ConfigError, match="explain: format is 'text' or 'mermaid', not 'html'"):
+    with pytest.raises(tr.ConfigError, match="explain: format must be 'text' or 'mermaid', not 'html'"):
         explained().explain("html")
 
 

@@ -30,7 +30,7 @@ def test_unnest_gives_the_very_scope_around() -> None:
 
 
 def test_the_outermost_scope_is_in_no_other() -> None:
-    with pytest.raises(tr.ScopeError, match="the outermost scope is in no other"):
+    with pytest.raises(tr.ScopeError, match="no scope is around the outermost one"):
         tr.StreamScope().unnest()
 
 
@@ -70,9 +70,9 @@ def test_a_scope_is_only_compared_with_scopes() -> None:
 
 def test_a_scope_does_not_change() -> None:
     scope = tr.StreamScope()
-    with pytest.raises(AttributeError, match="does not change"):
+    with pytest.raises(AttributeError, match="immutable"):
         scope._path = (1,)
-    with pytest.raises(AttributeError, match="does not change"):
+    with pytest.raises(AttributeError, match="immutable"):
         del scope._path
     with pytest.raises(AttributeError):
         scope.level = 3  # type: ignore[misc]

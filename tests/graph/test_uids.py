@@ -49,7 +49,7 @@ def test_a_uid_belongs_to_one_operator() -> None:
 
 @pytest.mark.parametrize("uid", ["", "x" * 201, 5, b"x"])
 def test_a_uid_is_a_text_of_some_length(uid: object) -> None:
-    with pytest.raises(tr.UidError, match="operator 'from_collection': a uid is a text of 1 to 200 characters"):
+    with pytest.raises(tr.UidError, match="operator 'from_collection': a uid must be a string of 1 to 200 characters"):
         tr.Environment(parallelism=1).from_collection([1], uid=uid)
 
 

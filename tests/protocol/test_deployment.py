@@ -111,24 +111,24 @@ def test_every_message_there_is_was_tried() -> None:
 def test_a_message_cut_short_is_refused(message: Any) -> None:
     data = encode(message)
     for cut in range(len(data)):
-        with pytest.raises(ProtocolViolation, match="no control message"):
+        with pytest.raises(ProtocolViolation, match="not a control message"):
             decode(data[:cut])
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(ProtocolViolation, match="no control message"):
+    with pytest.raises(ProtocolViolation, match="not a control message"):
         decode(data)
 
 
 def test_a_text_that_is_no_utf8_is_refused() -> None:
-    with pytest.raises(ProtocolViolation, match="no control message"):
+    with pytest.raises(ProtocolViolation, match="not a control message"):
         decode(encode(Leave("abc")).replace(b"abc", b"\xff\xfe\xfd"))
 
 
 def test_lists_nested_without_end_are_refused() -> None:
     nested = b"\x82\xa4type\xa5Start\xa1x" + b"\x91" * 200_000 + b"\x90"
-    with pytest.raises(ProtocolViolation, match="no control message"):
+    with pytest.raises(ProtocolViolation, match="not a control message"):
         decode(nested)
 
 
@@ -141,7 +141,7 @@ def test_every_kind_of_failure_has_its_word() -> None:
     said = {kind.value for kind in FailureKind if kind.of_worker}
     assert said == {"user", "program", "peer", "import", "state", "store", "internal"}
     found = {kind.value for kind in FailureKind if not kind.of_worker}
-    assert found == {"worker", "checkpoint", "slots", "fenced", "silent"}
+    assert found == {"worker", "moved", "checkpoint", "slots", "fenced", "silent"}
 
 
 # The order of a worker's life.

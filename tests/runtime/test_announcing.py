@@ -69,5 +69,5 @@ def test_a_sink_that_does_not_come_back_is_left_and_named(caplog: pytest.LogCapt
     assert told.begun.acquire(timeout=20)
     with caplog.at_level(logging.WARNING):
         announcer.close(0.01)
-    assert "published() of sink 'table' has not come back; the job ends without it" in caplog.text
+    assert "published() of sink 'table' has not returned; the job ends without it" in caplog.text
     told.go_on.release()

@@ -155,7 +155,7 @@ def test_in_a_folder_that_is_not_this_users_own_nothing_is_touched(
     with pytest.raises(ConfigError, match="nothing in it is touched; remove it, or set XDG_RUNTIME_DIR"):
         list(jobs())
     called = CliRunner().invoke(app, ["checkpoint", "routes"])
-    assert called.exit_code == 2 and "where the sockets of your jobs should be" in called.output
+    assert called.exit_code == 2 and "the folder for the sockets of your jobs" in called.output
     door.close()
     loop.close()
     assert sorted(os.listdir(there)) == before
@@ -200,7 +200,7 @@ def test_a_job_that_is_not_there_is_a_wrong_call_and_those_that_are_are_named(se
     served(DONE)
     called = CliRunner().invoke(app, ["checkpoint", "other"])
     assert called.exit_code == 2
-    assert "no running job 'other'; running on this machine: routes (abcd1234)" in called.output
+    assert "no job 'other' is running; running on this machine: routes (abcd1234)" in called.output
 
 
 def test_a_checkpoint_that_failed_is_told(served: Callable[..., Served]) -> None:

@@ -1,18 +1,21 @@
 """What becomes of jobs when the program that started them ends. Each test runs a program of its own; its jobs are stubs that
-end after a while, or when they are cancelled."""
+end after a while, or when they are cancelled. Most programs are forked from a process that has made the stubs; those with
+flags of the interpreter, and one for each way to end, start as any program does (`ran_anew`)."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.warmed import Warmed
 
 STUBS = """
 import atexit, os, signal, sys, threading, time
-from types import SimpleNamespace
+from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.runtime.exits import watch
 from tailrace.runtime.job import Job
@@ -25,8 +28,8 @@ class Runner(threading.Thread):
         super().__init__()
         self.ended, self.stop = threading.Event(), threading.Event()
         self.how, self.seconds = how, seconds
-        cause = SimpleNamespace(message="the map raised", operator="map", subtask=0, record="1")
-        self.machine = SimpleNamespace(cause=cause if how == "FAILED" else None)
+        cause = Cause("the map raised", operator="map", subtask=0, record="1")
+        self.cause = cause if how == "FAILED" else None
         self.start()
 
     def run(self):
@@ -50,15 +53,31 @@ ENDLESS = "job(None); "
 RAN = "handlers at the exit run\n"
 
 
-def ran(program: str, *flags: str, **options: Any) -> tuple[int, str, str]:
+_warmed: list[Warmed] = []
+"""What forks the programs of this module."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    _warmed.append(Warmed(STUBS, tmp_path_factory.mktemp("programs")))
+    yield
+    _warmed.pop().close()
+
+
+def ran(program: str) -> tuple[int, str, str]:
     """The exit code, stdout and stderr of a program with jobs."""
+    return _warmed[0].ran(program)
+
+
+def ran_anew(program: str, *flags: str, **options: Any) -> tuple[int, str, str]:
+    """The same of a program that starts by itself."""
     command = [sys.executable, *flags, "-c", STUBS + program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
     return done.returncode, done.stdout, done.stderr
 
 
 def test_the_exit_waits_for_jobs() -> None:
-    assert ran("job(1); job(2); os.write(1, b'over\\n')") == (0, f"over\njob FINISHED\njob FINISHED\n{RAN}", "")
+    assert ran_anew("job(0.5); job(1); os.write(1, b'over\\n')") == (0, f"over\njob FINISHED\njob FINISHED\n{RAN}", "")
 
 
 @pytest.mark.parametrize("code", [0, 3])
@@ -68,7 +87,7 @@ def test_sys_exit_is_an_end_like_any_other(code: int) -> None:
 
 def test_a_job_that_fails_after_the_program_is_told_and_makes_the_exit_code_1() -> None:
     """Nobody is left to be told by `await_termination`, and who started the process looks at its exit code only."""
-    code, out, err = ran("job(how='FAILED'); sys.exit(0)")
+    code, out, err = ran_anew("job(how='FAILED'); sys.exit(0)")
     assert (code, out) == (1, f"job FAILED\n{RAN}")
     assert err == "tailrace: job 'the job' failed: the map raised\n"
 
@@ -98,7 +117,7 @@ def test_a_job_that_the_program_has_cancelled_ends_well() -> None:
 
 def test_an_exception_that_nobody_caught_cancels() -> None:
     """The program was to look after its endless job; who waits for the process must learn that it failed."""
-    code, out, err = ran(ENDLESS + "raise ValueError('a bug')")
+    code, out, err = ran_anew(ENDLESS + "raise ValueError('a bug')")
     assert (code, out) == (1, f"job CANCELLED\n{RAN}")
     assert err.endswith(
         "ValueError: a bug\ntailrace: job 'the job' is cancelled, because the program failed (ValueError)\n"
@@ -106,9 +125,9 @@ def test_an_exception_that_nobody_caught_cancels() -> None:
 
 
 def test_a_job_may_outlive_an_exception() -> None:
-    code, out, err = ran("job(2, if_program_fails='wait'); job(None); raise ValueError('a bug')")
+    code, out, err = ran("job(1, if_program_fails='wait'); job(None); raise ValueError('a bug')")
     assert (code, out) == (1, f"job CANCELLED\njob FINISHED\n{RAN}")
-    assert "job 'the job' goes on, as it was told to, and the exit waits for it" in err
+    assert "job 'the job' goes on (if_program_fails='wait'), and the exit waits for it" in err
 
 
 def test_an_exception_that_was_caught_cancels_nothing() -> None:
@@ -126,7 +145,7 @@ job()
 
 
 def test_an_interrupt_of_the_program_cancels() -> None:
-    code, out, err = ran(ENDLESS + "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)")
+    code, out, err = ran_anew(ENDLESS + "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)")
     assert (code, out) == (-signal.SIGINT, f"job CANCELLED\n{RAN}")
     assert "because the program was interrupted" in err
 
@@ -158,7 +177,7 @@ def test_sigterm_cancels_and_ends_the_process_by_that_signal(where: str) -> None
 def test_a_second_sigterm_is_not_waited_for() -> None:
     program = "Runner.cancel = lambda self: None; " + ENDLESS
     program += "kill = lambda: os.kill(os.getpid(), signal.SIGTERM); threading.Timer(0.3, kill).start(); "
-    code, out, _ = ran(program + "threading.Timer(0.9, kill).start(); time.sleep(60)")
+    code, out, _ = ran_anew(program + "threading.Timer(0.9, kill).start(); time.sleep(60)")
     assert (code, out) == (-signal.SIGTERM, "")
 
 
@@ -176,7 +195,9 @@ def test_a_job_that_does_not_end_does_not_keep_a_process_that_was_told_to_end() 
     program = "import tailrace.runtime.exits as exits; exits.PATIENCE = 0.5; Runner.cancel = lambda self: None; "
     code, out, err = ran(program + ENDLESS + "os.kill(os.getpid(), signal.SIGTERM)")
     assert (code, out) == (-signal.SIGTERM, RAN)
-    assert err.endswith("tailrace: 'the job' did not end within 0 s of being cancelled\n")
+    assert err.endswith(
+        "tailrace: 'the job' did not end within 0 s of being cancelled; the exit does not wait longer\n"
+    )
     code, out, err = ran(program + ENDLESS + "raise ValueError")
     assert (code, out) == (1, RAN)
 
@@ -196,12 +217,12 @@ if not child:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 one.cancel()
 """
-    code, out, err = ran(program, "-Wignore")
+    code, out, err = ran_anew(program, "-Wignore")
     assert (code, out, err) == (0, f"15\n{RAN}5\njob CANCELLED\n{RAN}", "")
 
 
 def test_what_a_person_types_is_waited_for_with_a_word() -> None:
-    code, out, err = ran("job(how='FAILED'); 1/0", "-i", stdin=subprocess.DEVNULL)
+    code, out, err = ran_anew("job(how='FAILED'); 1/0", "-i", stdin=subprocess.DEVNULL)
     assert (code, out) == (0, f"job FAILED\n{RAN}")
     assert err.rstrip().endswith("tailrace: waiting for 'the job'; Ctrl-C cancels")
 
@@ -235,7 +256,7 @@ def test_a_job_that_outlives_its_program_uses_executors_and_launches_workers_aga
     """The program has ended and its job runs on. What talks to an object store looks up names and reads in executors, which
     the interpreter shuts down at its exit, the ones registered last first: that must come after our wait. And from
     Python 3.12 on no thread can be started then, while a worker that is lost needs one."""
-    assert ran(THREADS) == (0, f"0\nTrue\njob FINISHED\n{RAN}", "")
+    assert ran_anew(THREADS) == (0, f"0\nTrue\njob FINISHED\n{RAN}", "")
 
 
 def test_many_objects_are_deleted_where_no_thread_can_be_started() -> None:

@@ -12,22 +12,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.ports import free_ports
 
 import tailrace as tr
 from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.machine import Coordinator
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello, PeerHello
-from tailrace.runtime import heart, link
+from tailrace.runtime import coordinator as coordinator_module
+from tailrace.runtime import heart, link, tls
 from tailrace.runtime import worker as worker_module
+from tailrace.runtime.binding import Binding
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.job import Job
-from tailrace.runtime.link import CONTROL
+from tailrace.runtime.link import CONTROL, Link
 from tailrace.runtime.listener import DialFailed, dial
+from tailrace.runtime.securelink import SecureLink
 from tailrace.runtime.worker import WorkerProcess
 from tailrace.spark.shipping import dump_job, load_job
 from tailrace.task.jobspec import JobSpec
@@ -43,8 +48,12 @@ class Threads:
         self.killed: list[int] = []
         self.launching = True
 
-    def listen_host(self) -> str:
-        return "127.0.0.1"
+    def watch(self, leaving: Any) -> None: ...
+
+    def executor(self, slot: int, launch: int) -> str | None: ...
+
+    def listen_at(self) -> Binding:
+        return Binding("127.0.0.1")
 
     def launch(self, config: WorkerConfig, ended: Callable[[int, str | None, bool], None]) -> None:
         self.configs.append(config)
@@ -80,10 +89,59 @@ def test_an_address_that_is_none_of_this_machine_is_a_wrong_setting(host: str) -
     env.from_collection([1]).sink_to(tr.sinks.Callback(lambda record: None))
     plan = env._plan(env._pending())
     provider = Threads()
-    provider.listen_host = lambda: host  # type: ignore[method-assign]
+    provider.listen_at = lambda: Binding(host)  # type: ignore[method-assign]
     machine = Coordinator("job", 1, plan.slots, b"", run_id="run")
-    with pytest.raises(tr.ConfigError, match=f"reach this process at '{host}': .* TAILRACE_DRIVER_HOST"):
+    with pytest.raises(tr.ConfigError, match=f"reach this process at {host}: .* TAILRACE_DRIVER_HOST"):
         JobRunner("job", "id", "run", plan, machine, provider)
+
+
+def test_a_job_and_its_workers_listen_at_the_ports_that_are_allowed(
+    started: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ports = free_ports(3)
+    monkeypatch.setattr(Threads, "listen_at", lambda self: Binding("127.0.0.1", ports=ports))
+    env = tr.Environment(parallelism=2)
+    env.from_source(tr.sources.Sequence(0, 10)).rebalance().map(lambda x: x).sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    running = started(env)
+    assert running.start(running=False).await_termination(20)
+    assert sorted(int(line) for file in tmp_path.glob("part-*") for line in file.open()) == list(range(10))
+    assert {config.address[1] for config in running.provider.configs} == {ports[0]}
+
+
+def test_every_connection_of_a_job_is_encrypted_where_that_is_asked_for(
+    started: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """To the coordinator, between workers, and of the threads that give signs of life: none of them is a plain link."""
+    made = tls.made()
+    monkeypatch.setattr(Threads, "listen_at", lambda self: Binding("127.0.0.1", tls=made))
+    plain: list[str] = []
+    making = Link.__init__
+
+    def watched(self: Link, sock: socket.socket, peer: str | None = None) -> None:
+        making(self, sock, peer)
+        if not isinstance(self, SecureLink):
+            plain.append(self.peer)
+
+    monkeypatch.setattr(Link, "__init__", watched)
+    env = tr.Environment(parallelism=2)
+    numbers = env.from_source(tr.sources.Sequence(0, 10_000)).key_by(lambda i: i % 100).count()
+    numbers.map(lambda pair: pair[1]).sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    running = started(env)
+    assert running.start(running=False).await_termination(20)
+    counts = [int(line) for file in tmp_path.glob("part-*") for line in file.open()]
+    assert (len(counts), sum(counts)) == (10_000, 100 * sum(range(1, 101)))
+    assert plain == [] and all(config.tls == made for config in running.provider.configs)
+
+
+def test_too_few_ports_are_told_with_the_setting(
+    started: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [port] = ports = free_ports(1)
+    monkeypatch.setattr(Threads, "listen_at", lambda self: Binding("127.0.0.1", ports=ports))
+    env = tr.Environment(parallelism=1, restart=tr.FixedDelay(attempts=0))
+    env.from_collection([1]).sink_to(tr.sinks.Callback(lambda record: None))
+    said = failure(started(env).start(running=False))
+    assert f"worker 0 cannot listen at 127.0.0.1, port {port}, by TAILRACE_PORTS" in said
 
 
 class Running:
@@ -161,7 +219,7 @@ def test_a_job_runs_and_leaves_no_socket(started: Any, tmp_path: Path) -> None:
     running = started(env, on_end=lambda status, kept: ends.append((status, kept)))
     assert running.start().await_termination(30)
     assert [(str(status), kept) for status, kept in ends] == [("FINISHED", {})]
-    assert running.runner.machine.plan == b""  # the handle may be kept for long
+    assert running.runner.machine.course.plan == b""  # the handle may be kept for long
     assert sum(len(file.read_text().splitlines()) for file in tmp_path.iterdir()) == 30_000
     assert open_sockets() == before
 
@@ -334,6 +392,122 @@ def test_hearts_that_beat_twice_before_they_are_looked_at(started: Any, tmp_path
     assert running.job.await_termination(20)
 
 
+# A coordinator whose process is stopped.
+
+
+def test_nobody_is_late_because_the_driver_was_stopped(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that goes on after SIGSTOP, or Ctrl-Z, finds every deadline in the past: its workers had been silent for
+    longer than their lease, and the storage had not answered a commit, since its own thread was stopped, too."""
+    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(coordinator_module, "STOPPED_SECONDS", 0.3)
+    job = started(endless(tmp_path)).start()
+    runner, slots = job._runner, job._runner.machine.roster.slots
+    real, real_nanos = time.monotonic, time.monotonic_ns
+    missed: list[float] = []
+
+    def stopped() -> None:  # behind those who were heard: an hour later, and nobody has said a word since
+        missed.append(3600.0)
+
+    monkeypatch.setattr(time, "monotonic", lambda: real() + sum(missed))
+    monkeypatch.setattr(time, "monotonic_ns", lambda: real_nanos() + int(sum(missed) * 1e9))
+    runner._loop.call_soon_threadsafe(stopped)
+    deadline = real() + 30
+    ticks: list[int] = []
+    tick = runner.machine.tick
+    monkeypatch.setattr(runner.machine, "tick", lambda now: (ticks.append(now), tick(now)))
+    while not (missed and ticks and ticks[-1] > slots[0].heard_at - 1_000_000 > 3_500_000_000):
+        assert job.is_active and real() < deadline, job.exception()
+        time.sleep(0.005)
+    assert str(job.status) == "RUNNING" and job.restarts == 0
+
+
+def test_a_machine_on_which_each_turn_is_late_still_keeps_its_deadlines(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = started(endless(tmp_path)).runner
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    patient = []
+    for _ in range(8):
+        now += 10 * coordinator_module.STOPPED_SECONDS
+        patient.append(runner._was_stopped(0.5))
+    assert patient == [False, True, False, True, False, True, False, True]
+
+
+def test_a_worker_keeps_no_reports_for_a_coordinator_that_does_not_read(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each half second one more of them was in the memory of every worker."""
+    monkeypatch.setattr(link, "SOCKET_BYTES", 4096)
+    link._grants.cache_clear()
+    monkeypatch.setattr(worker_module, "REPORT_NANOS", 100_000)
+    monkeypatch.setattr(worker_module, "UNREAD_BYTES", 4000)
+    queued: list[int] = []
+    report_if_read = WorkerProcess._report_if_read
+
+    def watched(self: WorkerProcess, now: int) -> None:
+        report_if_read(self, now)
+        queued.append(self.control.queued_bytes)
+
+    monkeypatch.setattr(WorkerProcess, "_report_if_read", watched)
+    job = started(endless(tmp_path)).start()
+    goes_on = threading.Event()
+    job._runner._loop.call_soon_threadsafe(lambda: goes_on.wait(60))
+    try:
+        deadline = time.monotonic() + 30
+        while sum(size >= 4000 for size in queued[-200:]) < 100:
+            assert time.monotonic() < deadline, queued[-10:]
+            time.sleep(0.01)
+        assert max(queued) < 8000
+    finally:
+        goes_on.set()
+        link._grants.cache_clear()
+    read = len(queued)
+    while not any(size < 4000 for size in queued[read:]):
+        assert job.is_active and time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_heart_goes_on_beating_for_a_coordinator_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When its beats had filled the socket, a worker took the coordinator for gone, and ended its own process. Those who
+    read later find whole messages."""
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    tried: list[int] = []
+
+    class Narrow(socket.socket):
+        """As a socket of TCP, it takes a part of a message where there is no room for all of it."""
+
+        def send(self, data: Any, *flags: int) -> int:
+            tried.append(len(data))
+            return super().send(data[:5], *flags)
+
+    narrow = Narrow(fileno=ours.detach())
+    monkeypatch.setattr(heart, "reach", lambda *said: SimpleNamespace(detach=lambda: narrow))
+    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.001)
+    ended: list[int] = []
+    monkeypatch.setattr(heart.os, "kill", lambda pid, number: ended.append(pid))
+    beating = heart.Heart(WorkerConfig(3, "job", 1, ("host", 1), bytes(32)))
+    beating.start()
+    deadline = time.monotonic() + 30
+    while len(tried) < 20 or len(set(tried[-10:])) > 1:  # no room: it tries the same again and again
+        assert beating.is_alive() and time.monotonic() < deadline, tried[-20:]
+        time.sleep(0.005)
+    theirs.settimeout(10)
+    said = b""
+    while said.count(b"Heartbeat") < 5 or len(tried) < 5:
+        said += theirs.recv(4096)
+    beating.spare()
+    theirs.close()
+    beating.join(10)
+    assert not beating.is_alive() and not ended
+    size = int.from_bytes(said[:4], "little") + 5
+    beats = [said[at : at + size] for at in range(0, len(said) - size, size)]
+    assert len(beats) >= 3 and all(wire.decode(beat[5:]) == Heartbeat(3, os.getpid()) for beat in beats)
+
+
 def test_a_worker_without_a_coordinator_says_where_it_looked(tmp_path: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
@@ -460,7 +634,7 @@ def test_what_close_raises_is_told(started: Any, tmp_path: Path, capsys: pytest.
     env = tr.Environment(parallelism=1)
     env.from_collection([1]).map(Bad()).sink_to(tr.sinks.TextFiles(str(tmp_path / "out")))
     assert started(env).start().await_termination(20)
-    assert "closing a function of worker 0 raised" in (told := capsys.readouterr().err)
+    assert "a user function of worker 0 raised in close" in (told := capsys.readouterr().err)
     assert "ValueError: cannot close" in told
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tailrace.protocol.handshake import MAGIC, VERSION, Acceptor, Dialer, Refusal
+from tailrace.runtime.binding import Binding
 from tailrace.runtime.link import CONTROL, FRAME, Link
 from tailrace.runtime.listener import DialFailed, Listener, dial
 from tailrace.runtime.loop import Loop
@@ -37,7 +38,7 @@ class World:
         self.loop = loop
         self.clock = Clock()
         self.links: list[Link] = []
-        self.listener = Listener(TOKEN, "127.0.0.1", loop, self.links.append, clock=self.clock, **options)
+        self.listener = Listener(TOKEN, Binding("127.0.0.1"), loop, self.links.append, clock=self.clock, **options)
         self.raw: list[socket.socket] = []
 
     def connect(self, said: bytes = b"") -> socket.socket:
@@ -48,6 +49,9 @@ class World:
         self.run(lambda: self.listener.pending + sum(self.listener.refused.values()) > seen)
         sock.sendall(said)
         return sock
+
+    def later(self, seconds: float) -> None:
+        self.clock.now += seconds
 
     def run(self, until: Callable[[], object]) -> None:
         deadline = time.monotonic() + 30
@@ -186,7 +190,7 @@ def test_a_slow_peer_gets_in_byte_by_byte(world: World) -> None:
 def test_any_selector_will_do() -> None:
     with selectors.DefaultSelector() as selector:
         links: list[Link] = []
-        listener = Listener(TOKEN, "127.0.0.1", selector, links.append)
+        listener = Listener(TOKEN, Binding("127.0.0.1"), selector, links.append)
         with ThreadPoolExecutor(1) as pool:
             dialled = pool.submit(dial, listener.address, TOKEN, 10)
             while not (links and dialled.done()):
@@ -304,13 +308,36 @@ def test_time_in_which_nobody_was_served_is_not_counted(world: World) -> None:
 
 def test_the_oldest_has_to_go_when_there_are_too_many(loop: Loop) -> None:
     world = World(loop, max_pending=3)
-    strangers = [world.connect() for _ in range(5)]
+    strangers = [world.connect() for _ in range(3)]
+    strangers += [(world.later(1), world.connect())[1] for _ in range(2)]
     assert world.listener.pending == 3
     assert world.refused() == {Refusal.TOO_MANY: 2}
     assert hung_up(strangers[0])
     assert hung_up(strangers[1])
+    world.later(1)
     world.dial()  # a peer is quicker than the strangers behind it
     assert world.refused() == {Refusal.TOO_MANY: 3}
+    world.close()
+
+
+def test_everybody_has_a_moment_however_many_come_behind(loop: Loop) -> None:
+    """Where thousands came in a second, each of them put out one who had come milliseconds before: also a worker that knew
+    the token, eight times in a row."""
+    world = World(loop, max_pending=3)
+    first = world.connect()
+    behind = [socket.create_connection(world.listener.address, 10) for _ in range(6)]
+    world.raw += behind
+    world.run(lambda: world.listener.next_deadline == world.clock.now + 0.25)
+    assert world.listener.pending == 3 and world.refused() == {}
+    assert loop.poll(0) == 0  # nobody is asked for who cannot come in
+    first.sendall(b"anything but a handshake" * 3)
+    world.run(
+        lambda: world.refused() == {Refusal.BAD_MAGIC: 1} and world.listener.pending == 3
+    )  # the next one has his place
+    world.later(0.25)
+    world.listener.expire(world.clock.now)
+    world.run(lambda: world.refused().get(Refusal.TOO_MANY) == 3)
+    assert world.listener.pending == 3 and hung_up(behind[0])
     world.close()
 
 
@@ -353,10 +380,10 @@ def test_close_ends_everything_but_the_links(world: World) -> None:
 def test_a_listener_has_exactly_one_address(loop: Loop) -> None:
     for host in ("", "0.0.0.0", "::"):
         with pytest.raises(ValueError, match="one address"):
-            Listener(TOKEN, host, loop, lambda link: None)
+            Listener(TOKEN, Binding(host), loop, lambda link: None)
     with pytest.raises(ValueError, match="token"):
-        Listener(b"short", "127.0.0.1", loop, lambda link: None)
-    listener = Listener(TOKEN, "127.0.0.1", loop, lambda link: None)
+        Listener(b"short", Binding("127.0.0.1"), loop, lambda link: None)
+    listener = Listener(TOKEN, Binding("127.0.0.1"), loop, lambda link: None)
     assert listener.address[0] == "127.0.0.1"
     assert listener.address[1] > 0
     with pytest.raises(DialFailed, match="nobody listens"):
@@ -423,7 +450,7 @@ def test_dial_meets_a_trickle(server: socket.socket) -> None:
 
 def test_dial_meets_another_program(server: socket.socket) -> None:
     said = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
-    assert "no process of this job" in failure(server, 10, lambda sock: (sock.recv(1000), sock.sendall(said)))
+    assert "does not belong to this job" in failure(server, 10, lambda sock: (sock.recv(1000), sock.sendall(said)))
 
 
 def test_dial_meets_another_job(server: socket.socket) -> None:
@@ -436,7 +463,7 @@ def test_dial_meets_another_job(server: socket.socket) -> None:
 
 
 def test_dial_is_hung_up_on(server: socket.socket) -> None:
-    assert "it hung up during the handshake" in failure(server, 10, lambda sock: sock.recv(1000))
+    assert "the peer hung up during the handshake" in failure(server, 10, lambda sock: sock.recv(1000))
 
 
 def test_dial_knows_no_such_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import CheckpointCorrupt
 from tailrace.runtime import storing
+from tailrace.runtime.binding import Binding
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.job import Job
 from tailrace.runtime.loop import Loop
@@ -366,8 +367,12 @@ class Nobody:
     def __init__(self) -> None:
         self.ended: list[Callable[[], None]] = []
 
-    def listen_host(self) -> str:
-        return "127.0.0.1"
+    def watch(self, leaving: Any) -> None: ...
+
+    def executor(self, slot: int, launch: int) -> str | None: ...
+
+    def listen_at(self) -> Binding:
+        return Binding("127.0.0.1")
 
     def launch(self, config: Any, ended: Any) -> None:
         self.ended.append(lambda: ended(config.slot, None, False))

@@ -10,20 +10,8 @@ import pytest
 
 import tailrace as tr
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.testing.loop_programs import Hoard
 from tailrace.testing.stories import Story, until_feedback_is_held
-
-
-class Hoard(tr.ProcessFunction):
-    """Keeps what comes until the loop has come to rest."""
-
-    kept = tr.OperatorState(list, default=[])
-
-    def process(self, hop: Any, ctx: tr.Context) -> None:
-        self.kept.value.append(hop)
-
-    def finish(self, ctx: tr.Context) -> Iterator[Any]:
-        kept, self.kept.value = self.kept.value, []
-        yield from kept
 
 
 def entering(more: bool, kind: str) -> Any:
@@ -124,7 +112,7 @@ def test_broadcast_feedback_is_exact_or_refused(story: Story, seed: int, paralle
     status = again.run()
     cause = again.coordinator.cause
     if status is JobStatus.FAILED:
-        assert cause is not None and "start it at parallelism 2, as the checkpoint was taken" in cause.message
+        assert cause is not None and "start it at parallelism 2, at which the checkpoint was taken" in cause.message
         assert parallelism != 2
         again = story.again(shouted, parallelism=2, seed=seed)
     story.finished(again) if again.coordinator.status is JobStatus.CREATED else again.drain()

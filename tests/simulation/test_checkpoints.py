@@ -12,6 +12,7 @@ import pytest
 import tailrace as tr
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.state.paths import is_of_checkpoint
 from tailrace.task.tuning import Tuning
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
 from tailrace.testing.faults import Fault
@@ -158,7 +159,7 @@ def _sizes(world: Simulation, files: WatchedFiles) -> dict[str, int]:
     checkpoints = world.coordinator.checkpoints
     assert checkpoints is not None
     found = {
-        "files": sum(1 for name in files.contents if "chk-" in name),
+        "files": sum(1 for name in files.contents if is_of_checkpoint(name)),
         "pending": len(checkpoints.pending),
         "names": len(checkpoints._sizes),
         "unpublished": len(world.coordinator.durability.output.carried()),
@@ -167,8 +168,8 @@ def _sizes(world: Simulation, files: WatchedFiles) -> dict[str, int]:
         "writers": sum(len(process.writers) for process in world.processes.values()),
     }
     for worker in world.workers():
-        assert worker._checkpoints is not None
-        found["being written"] = found.get("being written", 0) + len(worker._checkpoints._pending)
+        assert worker._attempt is not None and worker._attempt.checkpoints is not None
+        found["being written"] = found.get("being written", 0) + len(worker._attempt.checkpoints._pending)
         for task in worker.tasks():
             found["due"] = found.get("due", 0) + len(task.cuts.due) + len(task.cuts.declined)
             for name in ("_aborted", "_triggered", "blocked", "announced"):

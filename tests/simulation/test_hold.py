@@ -45,7 +45,7 @@ def test_a_held_loop_stands_still_and_its_checkpoint_has_what_was_on_its_way(pro
         for _ in range(40):
             world.turn()
         coordinator = world.coordinator
-        coordinator._do(coordinator.durability.trigger(world.now, CutKind.CHECKPOINT, hold=True), world.now)
+        coordinator.course.do(coordinator.durability.trigger(world.now, CutKind.CHECKPOINT, hold=True), world.now)
         world.coordinate(world.driver)
         assert world.run_until("Complete")
         while not all(held(world)):
@@ -53,10 +53,12 @@ def test_a_held_loop_stands_still_and_its_checkpoint_has_what_was_on_its_way(pro
         for _ in range(200):  # whatever is still to be done is done now
             world.turn()
         assert records_in_logs(files) > 0
-        standing = [task.records_in for worker in world.workers() for task in worker.tasks() if task.head is not None]
+        standing = [
+            task.work.records_in for worker in world.workers() for task in worker.tasks() if task.head is not None
+        ]
         for _ in range(50):
             world.turn()
-        assert standing == [t.records_in for w in world.workers() for t in w.tasks() if t.head is not None]
+        assert standing == [t.work.records_in for w in world.workers() for t in w.tasks() if t.head is not None]
         assert world.coordinator.status is JobStatus.RUNNING
         for worker in world.workers():  # the stop was given up
             worker.handle(CoordinatorSaid(Abort(1)))

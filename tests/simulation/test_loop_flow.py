@@ -48,6 +48,30 @@ def test_where_feedback_never_runs_dry_checkpoints_are_made_all_the_same(
     assert all(files.feedback[4:]), "the loop was busy at every one of them"
 
 
+def test_a_source_that_always_has_records_leaves_others_their_turn(story: Story) -> None:
+    """Two pipelines in one worker, with sources that never pause. One of them was stepped again and again: the other one
+    read nothing, and did not cut, so that no checkpoint was complete either."""
+
+    def program(env: tr.Environment) -> tr.DataStream:
+        one, other = (env.from_source(tr.sources.Sequence(0, None)).filter(lambda i: i < 0) for _ in range(2))
+        one.sink_to(tr.sinks.Callback(lambda i: None))
+        return other
+
+    files = story.files
+    world = story.simulation(program, parallelism=1, keep_trace=False)
+    world.start()
+    for commits in range(1, 6):
+        before = world.turns
+        while files.commits < commits:
+            world.turn()
+            assert not world.coordinator.status.final, world.coordinator.cause
+            assert world.turns - before < 3_000, f"{files.commits} checkpoints were made, and then none any more"
+    [worker] = world.workers()
+    assert worker.slice is not None
+    read = sorted(task.work.records_in for task in worker.slice.tasks if task.chain.source is not None)
+    assert read[0] > 0 and read[1] < 3 * read[0]
+
+
 # Much comes back.
 
 
@@ -111,9 +135,13 @@ def _cost_of_the_end(laps: int) -> tuple[int, int]:
     world.start()
     last = 0
     while not world.coordinator.status.final:
-        read = sum(task.records_in for worker in world.workers() for task in worker.tasks() if task.loop is not None)
+        read = sum(
+            task.work.records_in for worker in world.workers() for task in worker.tasks() if task.loop is not None
+        )
         world.turn()
-        now = sum(task.records_in for worker in world.workers() for task in worker.tasks() if task.loop is not None)
+        now = sum(
+            task.work.records_in for worker in world.workers() for task in worker.tasks() if task.loop is not None
+        )
         if now > read:
             last = world.turns
     assert watch.wrong == [] and world.coordinator.status is JobStatus.FINISHED

@@ -13,6 +13,7 @@ import tailrace as tr
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.testing.faults import Fault
 from tailrace.testing.loop_programs import Named
+from tailrace.testing.round_programs import Heavy
 from tailrace.testing.stories import Story
 
 LAPS = 3
@@ -91,15 +92,6 @@ def test_a_function_that_no_head_feeds_sees_the_end_of_round_0(keyed: bool, seed
 
 FAR = 15
 """How many rounds there are at most, where each worker could go through them on its own."""
-
-
-class Heavy(tr.KeyedProcessFunction):
-    """Has much state in subtask 1 and next to none in the others, so that snapshots take one worker long."""
-
-    held = tr.ValueState(int)
-
-    def process(self, record: Any, ctx: tr.Context) -> None:
-        self.held.value = record if ctx.subtask == 1 else None
 
 
 class InRound(tr.ProcessFunction):

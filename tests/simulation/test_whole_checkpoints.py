@@ -33,7 +33,7 @@ def book() -> Iterator[Book]:
 def take(world: Simulation, number: int, kind: CutKind) -> None:
     """Has a checkpoint taken, and waits until it is complete."""
     coordinator = world.coordinator
-    coordinator._do(coordinator.durability.trigger(world.now, kind), world.now)
+    coordinator.course.do(coordinator.durability.trigger(world.now, kind), world.now)
     world.coordinate(world.driver)
     assert world.run_until(f"commit {number} done")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.spark.cluster import Cluster, hiding
 from tests.spark.waiting import waited
 
 import tailrace as tr
@@ -139,3 +140,14 @@ def traces() -> type[Traces]:
 def jobs_of_module(spark: Any, warm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     """As `jobs`, for jobs that several tests of a file look at."""
     yield from _kept(Jobs(spark, tmp_path_factory.mktemp("jobs")))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A standalone cluster whose executors see nothing of the driver's. Started once for all tests of a process."""
+    hide = hiding()
+    if hide is None:
+        pytest.skip("executors without the driver's files need `unshare -m`, as root or in a user namespace")
+    found = Cluster(tmp_path_factory.mktemp("cluster"), hide)
+    yield found
+    found.close()

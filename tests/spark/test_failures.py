@@ -340,7 +340,7 @@ def test_what_cannot_be_pickled_names_the_operator(jobs: Any, nothing_starts: An
 def test_a_collection_too_large_to_travel(jobs: Any, nothing_starts: Any) -> None:
     env = jobs.env()
     env.from_collection([os.urandom(1 << 20) for _ in range(70)]).sink_to(tr.sinks.Print())
-    with pytest.raises(tr.GraphError, match=r"has 70 MB, at most 63 MB .* 'from_collection'"):
+    with pytest.raises(tr.GraphError, match=r"has 70 MB, and at most 63 MB .* 'from_collection'"):
         env.execute("large")
 
 
@@ -436,7 +436,7 @@ def test_slots_that_never_come(jobs: Any, tmp_path: Path) -> None:
         env = jobs.env(2, slot_timeout=1.0)
         env.from_collection([1]).sink_to(tr.sinks.Print())
         job = jobs.start(env, running=False)
-        with pytest.raises(tr.JobFailed, match=r"needs 2 task slots, 0 came within 1 s"):
+        with pytest.raises(tr.JobFailed, match=r"needs 2 task slots, and Spark gave it 0 within 1 s"):
             job.await_termination(10)
         time.sleep(0.5)
         assert len(jobs.running_in_spark()) == 1

@@ -42,7 +42,7 @@ def test_to_go_back_is_allowed_and_what_it_costs_is_said(tmp_path: Path) -> None
     )
     back = find_origin(*dataflow(tmp_path, "lines"), "job", store.url_of(older), False)
     assert back is not None and [path for path, _ in back.later] == [newer]
-    with pytest.warns(UserWarning, match="is not the newest of this job, which is 1/2.manifest.*is written once more"):
+    with pytest.warns(UserWarning, match="is not the newest of this job, which is 1/2.manifest.*is written again"):
         _warn_of_later(back, store)
     elsewhere = Store(str(tmp_path / "checkpoints"), "another")
     with warnings.catch_warnings():

@@ -33,9 +33,8 @@ class LastPerKey(tr.KeyedProcessFunction):
         yield ctx.key, self.count.value, self.total.value
 
 
-@pytest.mark.parametrize("parallelism", [2, 3])
-def test_a_million_records_through_a_keyed_shuffle(jobs: Any, parallelism: int) -> None:
-    env = jobs.env(parallelism)
+def test_a_million_records_through_a_keyed_shuffle(jobs: Any) -> None:
+    env = jobs.env(3)
     pairs = env.from_source(tr.sources.Sequence(0, MILLION)).map(lambda i: (i * 7919 % KEYS, i))
     result = pairs.key_by(lambda pair: pair[0]).process(LastPerKey()).collect()
     wanted: dict[int, list[int]] = {}

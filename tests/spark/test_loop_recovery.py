@@ -36,7 +36,7 @@ def running(job: Any) -> bool:
 
 
 def story(job: Any) -> str:
-    return f"restarts {job.restarts}: {list(job._runner.machine._story)}"
+    return f"restarts {job.restarts}: {list(job._runner.machine.course.story)}"
 
 
 def lines(*outs: Path) -> list[str]:

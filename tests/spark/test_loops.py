@@ -221,7 +221,7 @@ def test_a_function_in_a_loop(jobs: Any, where: str) -> None:
 def test_until(jobs: Any) -> None:
     error = failure(jobs, countdown(Fails("")), rounds=tr.Rounds(until=raises_in("until")))
     assert (error.operator, error.subtask, error.record) == ("the loop, judge", 0, None)
-    assert "until, of round 0, raised ValueError: boom in until" in str(error)
+    assert "until, called for round 0, raised ValueError: boom in until" in str(error)
 
 
 class Asks(tr.MapFunction):

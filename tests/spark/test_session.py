@@ -18,15 +18,13 @@ from tailrace.spark.session import active_or_local, local_session
 
 before = dict(os.environ)
 first = socket.socket()  # where the web UI would be: it takes another port, and says nothing of it
-try:
-    first.bind(("127.0.0.1", 4040))
-    first.listen()
-except OSError:
-    pass  # somebody else has it
-spark = local_session(2, {"spark.sql.shuffle.partitions": "3"})
+first.bind(("127.0.0.1", 0))
+first.listen()
+taken = str(first.getsockname()[1])
+spark = local_session(2, {"spark.sql.shuffle.partitions": "3", "spark.ui.port": taken})
 assert spark.sparkContext.master == "local[2]"
 assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
-assert spark.sparkContext.uiWebUrl.rpartition(":")[2] != "4040"
+assert spark.sparkContext.uiWebUrl.rpartition(":")[2] != taken
 assert urllib.request.urlopen(spark.sparkContext.uiWebUrl, timeout=60).status == 200
 
 def pythons(batches):

@@ -107,7 +107,7 @@ def test_a_table_that_cannot_be_written_is_refused(spark: Any, table: str, state
 def test_a_table_needs_a_name_a_schema_where_it_is_new_and_spark(spark: Any, table: str) -> None:
     with pytest.raises(tr.ConfigError, match="Table takes the name of a table, not 5"):
         tr.sinks.Table(5)  # type: ignore[arg-type]
-    with pytest.raises(tr.ConfigError, match=r"'ours.miles' is not there; give Table\(\.\.\., schema=\)"):
+    with pytest.raises(tr.ConfigError, match=r"'ours.miles' does not exist; create it, or give Table\(\.\.\., schema="):
         prepare_table(spark, tr.sinks.Table(table))
     with pytest.raises(tr.ConfigError, match="Spark refuses it"):
         prepare_table(spark, tr.sinks.Table("no such/table"))

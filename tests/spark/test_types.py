@@ -215,7 +215,7 @@ def test_columns_that_differ_in_case_only_are_refused_before_the_job(jobs: Any) 
             "a": 1,
             "A": 2,
         }
-    with pytest.raises(tr.GraphError, match="a DataFrame needs a column at least"):
+    with pytest.raises(tr.GraphError, match="a DataFrame needs at least one column"):
         jobs.env(1).from_collection([()]).to_dataframe(pa.schema([]))
 
 
@@ -234,18 +234,18 @@ def test_a_type_that_is_not_carried_whole_is_refused_by_name(jobs: Any, kind: st
 
     df = jobs.spark.createDataFrame([], StructType.fromDDL(f"n int, odd {kind}"))
     with pytest.raises(
-        tr.GraphError, match=r"from_dataframe: column 'odd.*' is of the type .*, which is not carried whole"
+        tr.GraphError, match=r"from_dataframe: column 'odd.*' is of type .*, which is not carried without loss"
     ):
         jobs.env(1).from_dataframe(df)
     with pytest.raises(
-        tr.GraphError, match=r"column 'odd.*' is of the type .*, which is not carried whole; cast it to"
+        tr.GraphError, match=r"column 'odd.*' is of type .*, which is not carried without loss; cast it to"
     ):
         jobs.env(1).from_collection([(1, None)]).to_dataframe(f"n int, odd {kind}")
 
 
 def test_what_spark_has_no_type_for_is_refused_by_name(jobs: Any) -> None:
     with pytest.raises(
-        tr.GraphError, match=r"to_dataframe: column 'odd' is of the type void, which is not carried whole"
+        tr.GraphError, match=r"to_dataframe: column 'odd' is of type void, which is not carried without loss"
     ):
         jobs.env(1).from_collection([(1, None)]).to_dataframe("n int, odd void")
     for kind, said in (

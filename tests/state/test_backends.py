@@ -33,8 +33,8 @@ def maker(name: str, folder: Path) -> Make:
 
 
 @pytest.fixture(params=["memory", "disk"])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    return maker(request.param, tmp_path)
+def make(request: pytest.FixtureRequest, scratch: Path) -> Make:
+    return maker(request.param, scratch)
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_whatever_happens_in_whatever_order(seed: int, events: list[str]) -> Non
 
 
 @pytest.mark.parametrize(("old", "new"), [("memory", "disk"), ("disk", "memory")])
-def test_a_checkpoint_of_one_backend_is_restored_into_the_other(old: str, new: str, tmp_path: Path) -> None:
-    one, other, files = maker(old, tmp_path)(), maker(new, tmp_path)(), Files()
+def test_a_checkpoint_of_one_backend_is_restored_into_the_other(old: str, new: str, scratch: Path) -> None:
+    one, other, files = maker(old, scratch)(), maker(new, scratch)(), Files()
     for backend in (one, other):
         backend.table("t")
         backend.table("l", kind="list", type=int, encoding="msgspec")
@@ -260,7 +260,7 @@ def test_state_that_is_not_declared_any_more_is_refused_or_left_behind(make: Mak
 
 def test_an_encoding_that_there_is_not_is_told(make: Make) -> None:
     backend = make()
-    with pytest.raises(ConfigError, match="encoding is"):
+    with pytest.raises(ConfigError, match="encoding must be"):
         backend.table("t", encoding="json")
     backend.close()
 

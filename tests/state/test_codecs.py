@@ -127,7 +127,7 @@ def test_what_is_not_as_declared_is_told_before_it_would_be_lost(declared: Any, 
 
 
 def test_a_type_that_msgspec_cannot_take_is_told_at_once() -> None:
-    with pytest.raises(ConfigError, match="encoding is"):
+    with pytest.raises(ConfigError, match="encoding must be"):
         tr.ValueState(int, encoding="xml")
     with pytest.raises(ConfigError, match="msgspec cannot take its type"):
         codec_for("value", dict[int, str] | dict[str, int], "msgspec", "held")

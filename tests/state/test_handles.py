@@ -314,7 +314,7 @@ def test_outside_a_keyed_call_state_is_refused(use: str, where: str) -> None:
         h.push(1)
         h.end_input()
         act(function.held)
-    assert "operator 'Early': keyed state was used where there is no key (in open, close or outside a call)" in str(
+    assert "operator 'Early': keyed state was used where there is no key (in open, in close or outside a call)" in str(
         caught.value
     )
 

@@ -43,7 +43,7 @@ def program() -> Iterator[Program]:
 
 
 @pytest.fixture(params=["memory", "disk"])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+def make(request: pytest.FixtureRequest, scratch: Path) -> Iterator[Make]:
     made: list[LayeredBackend] = []
 
     def one() -> LayeredBackend:
@@ -53,7 +53,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
             pytest.importorskip("rocksdict")
             from tailrace.storage.disk import DiskBackend
 
-            folder = tmp_path / str(next(_numbers))
+            folder = scratch / str(next(_numbers))
             made.append(DiskBackend(folder, uid="u", operator="op", top_entries=20, cache_entries=7))
         made[-1].table("held")
         made[-1].table("timers:event", kind="timers", group_by=lambda entry: entry[0], in_memory=True)

@@ -136,7 +136,7 @@ def test_a_confirmation_between_the_draining_of_two_tables_forgets_nothing(monke
 
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
-def test_few_groups_many_overlaps(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_groups_many_overlaps(where: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups become empty and full again while checkpoints overlap. The seeds are those that found something: a group that
     one checkpoint found empty and the next, pending one wrote changes of had a chain that the backend did not know of, so
     what was deleted in it while a checkpoint failed came back; changes were not noted (the test above); and what aborted
@@ -144,7 +144,7 @@ def test_few_groups_many_overlaps(where: str, tmp_path: Path, monkeypatch: pytes
     if where == "disk":
         pytest.importorskip("rocksdict")
     for seed in (418, 957, 1123, 1422, 1734, 2334, 2700, 3218) if where == "memory" else range(3):
-        _overlaps(seed, Job(4, tmp_path / str(seed) if where == "disk" else None), monkeypatch)
+        _overlaps(seed, Job(4, scratch / str(seed) if where == "disk" else None), monkeypatch)
 
 
 def _overlaps(seed: int, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import urllib.request
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,34 +23,6 @@ from tailrace.state.format import (
 )
 from tailrace.state.manifest import Manifest, StateFile, encode_manifest
 from tailrace.storage.store import Store
-
-
-@pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def s3_url(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A bucket of its own; the environment says where it is and who asks."""
-    for name, value in {
-        "AWS_ENDPOINT_URL": s3_endpoint,
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    bucket = f"b{uuid.uuid4().hex[:12]}"
-    request = urllib.request.Request(f"{s3_endpoint}/{bucket}", method="PUT", headers={"Content-Length": "0"})
-    urllib.request.urlopen(request, timeout=10).close()
-    return f"s3a://{bucket}"
 
 
 @pytest.fixture(params=["local", "s3"])

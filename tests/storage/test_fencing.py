@@ -10,15 +10,19 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 from tailrace.errors import CheckpointNotFound, CheckpointsRemoved, Fenced
-from tailrace.state.manifest import Manifest, encode_manifest, manifest_name
+from tailrace.state.manifest import Manifest, encode_manifest
+from tailrace.state.paths import manifest_name
 from tailrace.storage.origins import later
 from tailrace.storage.store import Store
 from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore, StoreFault
+
+pytestmark = pytest.mark.search
 
 Making = Callable[..., Manifest]
 
@@ -27,40 +31,29 @@ class Turns:
     """Lets drivers do one operation each, in the order of a schedule, then all others in the order of drivers."""
 
     def __init__(self, drivers: int) -> None:
-        self._condition = threading.Condition()
-        self._asking: set[int] = set()
-        self._over: set[int] = set()
-        self._allowed: int | None = None
         self._drivers = drivers
+        self._told: SimpleQueue[int] = SimpleQueue()
+        """A driver that asks for its turn; one that is over says so by a number below zero."""
+        self._go: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(drivers)]
         self.used: list[int] = []
 
     def wait(self, driver: int) -> None:
-        with self._condition:
-            self._asking.add(driver)
-            self._condition.notify_all()
-            self._condition.wait_for(lambda: self._allowed == driver)
-            self._asking.discard(driver)
-            self._allowed = None
-            self.used.append(driver)
+        self._told.put(driver)
+        self._go[driver].get(timeout=30)
 
     def end(self, driver: int) -> None:
-        with self._condition:
-            self._over.add(driver)
-            self._condition.notify_all()
+        self._told.put(-1)
 
     def run(self, schedule: Sequence[int]) -> None:
         """Every driver that is not over is asking before the next one is let go: nothing depends on the machine."""
         pending = iter(schedule)
-        with self._condition:
-            while True:
-                self._condition.wait_for(
-                    lambda: self._allowed is None and len(self._asking) + len(self._over) == self._drivers, timeout=30
-                )
-                if not self._asking:
-                    return
-                wished = next((one for one in pending if one in self._asking), None)
-                self._allowed = min(self._asking) if wished is None else wished
-                self._condition.notify_all()
+        asking = {self._told.get(timeout=30) for _ in range(self._drivers)} - {-1}
+        while asking:
+            wished = next((one for one in pending if one in asking), None)
+            allowed = min(asking) if wished is None else wished
+            self.used.append(allowed)
+            self._go[allowed].put(None)
+            asking = (asking - {allowed}) | ({self._told.get(timeout=30)} - {-1})
 
 
 def interleave(
@@ -296,7 +289,7 @@ def test_a_manifest_has_the_number_of_its_checkpoint_whatever_went_before(manife
     slots = {name: data for name, data in files.contents.items() if name.endswith(".manifest")}
     pointers = {name: data for name, data in slots.items() if name not in {f"1/{n}.manifest" for n in (41, 42, 45)}}
     assert pointers == {"1/0.manifest": b"tailrace-next 41\n", "1/43.manifest": b"tailrace-next 45\n"}
-    with pytest.raises(CheckpointNotFound, match=r"1/43.manifest is no checkpoint: the next one .* is 45"):
+    with pytest.raises(CheckpointNotFound, match=r"1/43.manifest is not a checkpoint: the next one .* is 45"):
         store.manifest("1/43.manifest")
     store.delete(pointers)
     assert store.claim("run") == 2 and files.contents["1/46.manifest"] == b"tailrace-seal by 2\n"
@@ -366,6 +359,26 @@ def test_a_start_that_has_not_come_to_its_end_fences_by_its_seals_only(manifest:
         dying.claim("dying")
     assert "2/claim" in files.contents and "2/ready" not in files.contents
     assert store.commit(1, 0, 1, encode_manifest(manifest(1)))
+
+
+def test_another_process_of_a_run_goes_on_under_its_claims(manifest: Making) -> None:
+    """The one that has claimed for it may live, and be on this machine: it is no other start of the job."""
+    files = MemoryFiles()
+    first, second = MemoryStore("job", files), MemoryStore("job", files)
+    first.claim("run")
+    second.hold("run")
+    assert second.commit(1, 0, 1, encode_manifest(manifest(1)))
+    assert second.claim("run") == 2
+    with pytest.raises(Fenced):
+        first.commit(1, 1, 2, encode_manifest(manifest(2)))
+    third = MemoryStore("job", files)
+    third.hold("run")
+    assert third.claim("run") == 3
+    with pytest.raises(CheckpointsRemoved, match="no claim of run other"):
+        MemoryStore("job", files).hold("other")
+    MemoryStore("job", files).claim("other", takeover=True)
+    with pytest.raises(Fenced):
+        third.claim("run")
 
 
 @pytest.mark.parametrize("act", ["commit", "claim"])

@@ -276,7 +276,7 @@ def in_memory(slot: int, groups: int, chance: random.Random) -> LayeredBackend:
 @pytest.mark.parametrize("portion", [2, 32])
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_every_complete_checkpoint_is_restored_from_its_files(
-    where: str, portion: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: str, portion: int, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Among much else: a group that one checkpoint wrote whole and empty was written by the next, which was cut before the
     first was complete, as what had changed; no file said then that it held the group as a whole, and the restore refused
@@ -292,7 +292,7 @@ def test_every_complete_checkpoint_is_restored_from_its_files(
 
         def make(slot: int, groups: int, chance: random.Random) -> LayeredBackend:
             top = chance.choice([2, 10, 1_000])
-            place = tmp_path / str(next(made))
+            place = scratch / str(next(made))
             return DiskBackend(place, groups, "op", slot, top_entries=top, cache_entries=3)
 
     # With a range of them those that found one of these two faults.

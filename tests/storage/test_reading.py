@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from tailrace.elements.frames import ChannelName
-from tailrace.errors import CheckpointCorrupt
+from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError
 from tailrace.state.format import FOOTER_SIZE, Placed, checksum, header, tail
 from tailrace.state.manifest import Manifest, Prepared, decode_manifest, encode_manifest
 from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, TablesOf
-from tailrace.storage.reading import load_index, read_placed, read_state, verify
+from tailrace.storage.reading import load_index, read_placed, read_state, unreadable_for_good, verify
 from tailrace.storage.store import Store
 from tailrace.testing.memorystore import MemoryFiles, MemoryStore
 
@@ -237,11 +237,11 @@ LAST = "1/chk-3/w0-0.state"
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        (LAST, lambda d: d.__setitem__(0, 0), "no state file"),
+        (LAST, lambda d: d.__setitem__(0, 0), "not a state file"),
         (LAST, lambda d: d.__setitem__(4, 3), "version 3; this tailrace reads versions 1 to 2"),
         (LAST, lambda d: d.pop(), "cut short or damaged"),
-        (LAST, lambda d: d.__delitem__(slice(3, None)), "no state file"),
-        (LAST, lambda d: d.clear(), "no state file"),
+        (LAST, lambda d: d.__delitem__(slice(3, None)), "not a state file"),
+        (LAST, lambda d: d.clear(), "not a state file"),
         (LAST, lambda d: d.__setitem__(-FOOTER_SIZE - 1, d[-FOOTER_SIZE - 1] ^ 1), "checksum of its index"),
         (LAST, lambda d: d.__setitem__(8, d[8] ^ 1), "do not match their checksum"),
         ("1/chk-1/w0-0.state", lambda d: d.__setitem__(8, d[8] ^ 1), "do not match their checksum"),
@@ -271,7 +271,22 @@ def test_a_file_that_is_missing_is_named(three: tuple[MemoryStore, Manifest], na
 def test_a_file_of_another_checkpoint_is_refused(three: tuple[MemoryStore, Manifest]) -> None:
     store, manifest = three
     store.memory.contents[LAST] = store.memory.contents["1/chk-2/w0-0.state"]
-    with pytest.raises(CheckpointCorrupt, match="belongs to checkpoint 2"):
+    with pytest.raises(CheckpointCorrupt, match="was written by worker 0 for checkpoint 2"):
+        list(read_state(store, manifest, {"a": ALL}))
+
+
+@pytest.mark.parametrize("copied", ["1/chk-1/w0-0.state", "1/chk-2/w1-0.state"])
+def test_an_earlier_file_in_whose_place_another_one_lies_is_refused(
+    three: tuple[MemoryStore, Manifest], copied: str
+) -> None:
+    """Somebody puts files back from a backup, and one of them into the place of another. It has the same operators, and its
+    checksums are right: what it holds was taken for the part of a chain that is gone."""
+    store, manifest = three
+    contents = store.memory.contents
+    contents["1/chk-2/w0-0.state"] = contents[copied]
+    with pytest.raises(
+        CheckpointCorrupt, match=r"1/chk-2/w0-0.state was written by worker . for checkpoint . .*renamed or copied"
+    ):
         list(read_state(store, manifest, {"a": ALL}))
 
 
@@ -281,7 +296,7 @@ def test_a_chain_without_its_beginning_is_refused(maker: Any) -> None:
     one = make.file(1, 0, [("a", 0, 1, b"x")], {"a": {1: ["."]}})
     two = make.file(2, 0, [("a", 0, 2, b"y")], {"a": {2: [one.name, "."]}})
     name = make.commit(2, [two], older=[one.name])
-    with pytest.raises(CheckpointCorrupt, match="should hold key group 2 of 'a' as a whole"):
+    with pytest.raises(CheckpointCorrupt, match="lacks the whole of key group 2 of 'a'"):
         list(read_state(store, store.manifest(name), {"a": ALL}))
 
 
@@ -299,7 +314,7 @@ def test_what_sinks_prepared_is_read_from_a_file_and_checked() -> None:
     good = Placed("1/chk-1/w0-0.state", 7, 8, checksum(b"the rows"))
     assert read_placed(store, good) == b"the rows"
     for wrong, said in (
-        (msgspec.structs.replace(good, offset=8), "damaged: what a sink has prepared, 8 bytes at 8"),
+        (msgspec.structs.replace(good, offset=8), "damaged: the prepared output of a sink, 8 bytes at 8"),
         (msgspec.structs.replace(good, length=80), "damaged"),
         (msgspec.structs.replace(good, file="1/chk-1/gone.state"), "is missing"),
     ):
@@ -318,3 +333,21 @@ def test_a_manifest_has_the_oldest_version_that_says_it_all() -> None:
     assert encode_manifest(pointing).startswith(b"tailrace-manifest 2 ")
     for manifest in (within, pointing):
         assert decode_manifest(encode_manifest(manifest), "it") == manifest
+
+
+@pytest.mark.parametrize(
+    ("error", "for_good"),
+    [
+        (CheckpointCorrupt("cut short"), True),
+        (CheckpointNotFound("no such checkpoint"), True),
+        (FileNotFoundError("w0-0.state"), True),
+        (ConfigError("install s3fs"), True),
+        (PermissionError("the token has expired"), False),
+        (TimeoutError("no answer"), False),
+        (OSError("connection reset"), False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_only_what_stays_wrong_is_not_read_again(error: Exception, for_good: bool) -> None:
+    """The job fails where a restart would find the same, and starts again where the store may answer next time."""
+    assert unreadable_for_good(error) is for_good

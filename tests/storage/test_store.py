@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, Fenced
-from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manifest, published_mark
+from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manifest
+from tailrace.state.paths import published_mark
 from tailrace.storage.finding import resolve
 from tailrace.storage.processes import Process, started, this_process
 from tailrace.storage.remote import open_uploads
@@ -536,6 +537,12 @@ def test_checkpoints_in_s3_are_found_as_well(s3_url: str, manifest: Making) -> N
         resolve("latest", job="b", folder=url)
 
 
+def test_a_job_may_be_called_almost_like_a_checkpoint(tmp_path: Path, manifest: Making) -> None:
+    store = Store(str(tmp_path), "chk-a")
+    store.commit(store.claim("run"), 0, 1, encode_manifest(manifest(1, job="chk-a")))
+    assert resolve(f"{tmp_path}/chk-a")[1] == "1/1.manifest"
+
+
 def test_latest_is_the_newest_of_the_job(jobs: str) -> None:
     store, name = resolve("latest", job="a", folder=jobs)
     assert (name, store.job, store.manifest(name).checkpoint) == ("2/2.manifest", "a", 21)
@@ -552,7 +559,7 @@ def test_latest_is_the_newest_of_the_job(jobs: str) -> None:
             "a/1/8.manifest",
             "there is no .*a/1/8.manifest: in .*a there are 2/2.manifest, 2/1.manifest, 1/2.manifest, 1/1.manif",
         ),
-        ("a/1/3.manifest", "no checkpoint: it marks where incarnation 1 has ended"),
+        ("a/1/3.manifest", "not a checkpoint: it marks the end of incarnation 1"),
         ("a/1/chk-99", "there is no complete checkpoint .*chk-99: in .* there are"),
         ("c", "no checkpoint of job 'c' in .*: job 'c' has none"),
         ("c/1", "there is no checkpoint in .*c/1: job 'c' has none"),
@@ -579,8 +586,8 @@ def test_latest_of_an_unknown_job_names_the_jobs(jobs: str) -> None:
             lambda data: data.replace(b"manifest 1 ", b"manifest 3 ", 1),
             "version 3; this tailrace reads versions 1 to 2",
         ),
-        (lambda data: b"", "no checkpoint manifest"),
-        (lambda data: b"\x00\xff" * 50, "no checkpoint manifest"),
+        (lambda data: b"", "not a checkpoint manifest"),
+        (lambda data: b"\x00\xff" * 50, "not a checkpoint manifest"),
     ],
 )
 def test_a_damaged_manifest_is_never_skipped(tmp_path: Path, manifest: Making, change: Any, said: str) -> None:

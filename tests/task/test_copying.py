@@ -128,7 +128,7 @@ GUILTY: dict[str, Callable[[tr.DataStream], tr.DataStream]] = {
 @pytest.mark.parametrize("case", GUILTY)
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_who_changes_a_record_is_named(case: str, parallelism: int) -> None:
-    with pytest.raises(tr.JobFailed, match="the operator changed a record that it was handed") as caught:
+    with pytest.raises(tr.JobFailed, match="the operator changed a record that it received") as caught:
         records(lambda env: GUILTY[case](boxes(env, 6)), parallelism, debug=True)
     assert caught.value.operator == "guilty"
     assert caught.value.record is not None and "spoilt" in caught.value.record

@@ -18,8 +18,10 @@ from tailrace.elements.markers import WaveMark
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import CheckpointCorrupt, InternalError, UserCodeError
 from tailrace.storage.spill import SpillFiles
-from tailrace.task.feedback import Combiner, FeedbackQueue, MemorySpill, Spill
+from tailrace.task.combining import Combiner
+from tailrace.task.feedback import FeedbackQueue
 from tailrace.task.logs import LogFrame, log_frame
+from tailrace.task.spilling import MemorySpill, Spill
 
 ALL = 1 << 40
 

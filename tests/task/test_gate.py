@@ -2,16 +2,18 @@
 
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.elements.batches import Rows
+from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.frames import ChannelId, decode, encode_batch, encode_marker
 from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation, UserCodeError
-from tailrace.task.gate import Gate, InputChannel
+from tailrace.task.gate import JOINED, Gate, InputChannel
 
 A, B, C = (ChannelId(0, source, 0) for source in range(3))
 
@@ -36,8 +38,43 @@ def test_channels_take_turns_batch_by_batch() -> None:
         g.arrive(A, seq, Rows([value]), 1)
     g.arrive(B, 0, Rows(["x"]), 1)
     g.arrive(B, 1, Rows(["y"]), 1)
-    assert [read(g)[1][0] for _ in range(5)] == ["a", "x", "b", "y", "c"]
+    assert [read(g, 1)[1][0] for _ in range(5)] == ["a", "x", "b", "y", "c"]
     assert not g.has_input
+
+
+def test_small_batches_that_wait_on_a_channel_are_read_together() -> None:
+    """Each exchange parts batches, and a step costs the same for one record as for many: through five hundred exchanges
+    each record was a batch of its own in the end, and took a hundred times as long."""
+    g = gate(window=100)
+    for seq, value in enumerate("abc"):
+        g.arrive(A, seq, Rows([value], None, np.array([seq], np.uint16)), 20)
+    g.arrive(B, 0, Rows(["x"]), 1)
+    taken = g.take(100)
+    assert taken.batch is not None and taken.batch.to_rows().values == ["a", "b", "c"]
+    assert taken.batch.groups is not None and taken.batch.groups.tolist() == [0, 1, 2]
+    assert taken.grant == 160 and taken.channel.worked_off == 3
+    assert read(g) == (B, ["x"]) and not g.has_input and g.queued_bytes() == 0
+
+
+def test_no_more_is_read_together_than_a_step_may_take_and_nothing_past_a_marker() -> None:
+    g = gate()
+    for seq in range(0, 6, 2):
+        g.arrive(A, seq, Rows([seq, seq + 1]), 1)
+    g.arrive(A, 6, Watermark(5), 0)
+    g.arrive(A, 6, Rows([6]), 1)
+    g.arrive(A, 7, Columns(pa.record_batch({"n": [7]})), 1)
+    g.arrive(A, 8, Columns(pa.record_batch({"m": [8]})), 1)
+    found = [read(g, 5)[1] for _ in range(3)]
+    assert found == [[0, 1, 2, 3], [4, 5], Watermark(5)]
+    assert [len(g.take(5).batch or ()) for _ in range(3)] == [1, 1, 1]  # of another form, or with other columns
+
+
+def test_a_large_batch_is_not_copied_to_be_read_with_another() -> None:
+    g = gate()
+    large = Rows(list(range(JOINED)))
+    g.arrive(A, 0, large, 1)
+    g.arrive(A, JOINED, Rows(["x"]), 1)
+    assert g.take(10_000).batch is large
 
 
 def test_a_batch_is_read_in_portions_and_nobody_comes_between() -> None:
@@ -92,12 +129,27 @@ def test_what_must_not_come_is_told(what: str) -> None:
         send(gate())
 
 
-def test_records_that_cannot_be_read_back_are_told_with_their_channel() -> None:
+class Demanding(Exception):
+    """Cannot be made again from its arguments."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(one)
+
+
+def test_records_that_cannot_be_made_again_are_told_with_their_channel() -> None:
+    frame = encode_batch(A, 1, 0, 0, Rows([Demanding(1, 2)]))
+    g = gate()
+    g.arrive(A, 0, decode(frame), len(frame))
+    with pytest.raises(UserCodeError, match="records of channel e0:0->0 cannot be unpickled"):
+        g.take(10)
+
+
+def test_a_damaged_frame_is_the_fault_of_no_class_of_the_user() -> None:
     good = encode_batch(A, 1, 0, 0, Rows([1, 2]))
     broken = good[:-3] + b"\xff\xff\xff"
     g = gate()
     g.arrive(A, 0, decode(broken), len(broken))
-    with pytest.raises(UserCodeError, match="records of channel e0:0->0 cannot be unpickled"):
+    with pytest.raises(ProtocolViolation, match="e0:0->0: records that cannot be read"):
         g.take(10)
 
 

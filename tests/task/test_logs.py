@@ -149,7 +149,9 @@ def test_what_nothing_can_take_is_refused_and_not_left_out() -> None:
     frame = log_frame(Rows([1, 2]), 0, "it", 0)
     for uid, name in (("b", "plain"), ("loop", "loop")):
         channel = AB._replace(target=uid)
-        with pytest.raises(IncompatibleState, match=f"holds 2 records in flight to '{name}'.*nothing can take them"):
+        with pytest.raises(
+            IncompatibleState, match=f"holds 2 records in flight to '{name}'.*nothing in this dataflow can take them"
+        ):
             operators[uid].restore_log(channel, 2, frame)
     operators["loop"].restore_log(AB._replace(target="loop", port=1, target_subtask=0), 1, frame)
 

@@ -138,12 +138,21 @@ def passed_on(env: tr.Environment, sink: tr.Sink) -> None:
     middle.rebalance().map(lambda x: x).sink_to(sink)
 
 
+def test_what_a_task_wants_is_asked_when_it_is_opened() -> None:
+    """The worker had asked before, while the task's state was read. A source that deals its splits out anew says so when it
+    is opened: nobody would have asked it until it was stepped."""
+    one = One(passed_on, vertex=0)
+    one.services.stirred.clear()
+    one.task.open()
+    assert list(one.services.stirred) == [0]
+
+
 # The order.
 
 
 def test_every_reason_to_do_nothing_has_its_place_in_the_order() -> None:
     """A task takes the lines that are for its kind, and the last one applies to all: it never has no answer."""
-    assert {turn.reason for turn in ORDER if turn.act is None or turn.act is Task._end} == set(Reason)
+    assert {turn.reason for turn in ORDER if turn.act is None or turn.reason is Reason.QUIET} == set(Reason)
     task = One(passed_on).task
     assert [turn[:3] for turn in ORDER if turn.whose(task)] == task._order
     assert len(task._order) == 9, "what loops, sources and timers of the clock do is not asked of a task without them"
@@ -230,6 +239,20 @@ def test_a_barrier_is_announced_when_it_arrives_before_it_is_its_turn() -> None:
     assert aligner.announced == {} and one.task.cuts._announced_at == {}
 
 
+def test_a_barrier_that_arrives_takes_nothing_from_the_cuts_that_were_made() -> None:
+    """The driver looks at how many were made before a step and behind it, to know which step made one and how long that
+    took. A step that only notes that the barrier of the next cut has arrived makes none."""
+    one = One(summed).barrier(0, 1).barrier(1, 1)
+    one.run(encode=True)
+    assert one.task.cuts.made == 1
+    one.arrive(0, 1).barrier(0, 2)
+    one.run()
+    assert one.task.cuts.made == 1
+    one.barrier(1, 2)
+    one.run(encode=True)
+    assert one.task.cuts.made == 2
+
+
 def test_what_is_announced_of_a_cut_that_is_given_up_is_forgotten() -> None:
     one = One(summed).arrive(0, 1).barrier(0, 1).barrier(1, 2)
     assert list(one.task.cuts.aligner.announced) == [1, 2]
@@ -293,7 +316,7 @@ def test_the_barrier_goes_behind_what_was_gathered_on_every_channel() -> None:
 
 def test_a_source_cuts_when_it_is_triggered_behind_what_it_has_read() -> None:
     one = One(passed_on, vertex=0)
-    while not one.task.records_in:
+    while not one.task.work.records_in:
         assert one.step(budget=3) is None
     one.task.trigger(CutRequest(1))
     assert one.step() is None

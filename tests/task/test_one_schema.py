@@ -47,7 +47,7 @@ def test_numbers_that_fit_the_first_batchs_type_are_taken_as_they_are() -> None:
             [{"k": "a", "x": 1.5}],
             r"column 'x' is declared int64, and 1\.5 does not fit: it has a fraction; double would",
         ),
-        ([{"k": "a", "x": "1"}], "column 'x' is declared int64, and this one is of string"),
+        ([{"k": "a", "x": "1"}], "column 'x' is declared int64, and its values are of string"),
         ([{"k": "a"}], "it has no 'x'"),
         ([{"k": "a", "x": 1, "y": 2}], "there is no column for 'y'"),
     ],

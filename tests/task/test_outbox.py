@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.frames import ChannelId, decode
-from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark
-from tailrace.elements.timestamps import MAX_TIME
+from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark, WaveMark
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
+from tailrace.errors import InternalError
 from tailrace.protocol.flow import Consumer
 from tailrace.task.outbox import FRAME_RECORDS, MAX_AGE, Outbox, Output, OutputChannel
 from tailrace.task.partition import RoundRobin, ToAll, ToOne
@@ -151,6 +152,74 @@ def test_idleness_is_said_at_once_and_taken_back_by_a_watermark() -> None:
     assert s.sent() == [(LOCAL, Watermark(6))]
 
 
+def test_idleness_is_said_again_behind_records_and_not_behind_other_markers() -> None:
+    s = Sending()
+    s.box.idle(s.output)
+    s.box.mark(WaveMark(1))
+    s.box.still_idle(s.output)
+    assert not s.box.flush()
+    s.emit("a")
+    s.box.mark(WaveMark(2))
+    s.box.still_idle(s.output)
+    s.box.flush()
+    said = [(LOCAL, IdleChannel()), (LOCAL, WaveMark(1)), (LOCAL, ["a"]), (LOCAL, WaveMark(2)), (LOCAL, IdleChannel())]
+    assert s.sent() == said
+
+
+def test_idleness_is_said_again_behind_a_watermark_that_was_not_yet_sent() -> None:
+    """The watermark ends idleness for who reads it, and nobody would have said anything after it."""
+    s = Sending()
+    s.watermark(50)
+    s.box.idle(s.output)
+    s.watermark(60)
+    s.box.idle(s.output)
+    assert s.sent() == [(LOCAL, Watermark(50)), (LOCAL, IdleChannel()), (LOCAL, Watermark(60)), (LOCAL, IdleChannel())]
+
+
+def test_waking_is_said_once_by_whatever_goes_first() -> None:
+    s = Sending()
+    s.box.idle(s.output)  # before any watermark
+    s.box.awake(s.output)
+    s.box.flush()
+    s.box.awake(s.output)
+    s.box.flush()
+    assert s.sent() == [(LOCAL, IdleChannel()), (LOCAL, Watermark(MIN_TIME))]
+    s.box.idle(s.output)
+    s.box.awake(s.output)
+    s.emit("a")
+    s.box.flush()
+    assert s.sent() == [(LOCAL, IdleChannel()), (LOCAL, ["a"])]
+    s.box.idle(s.output)
+    s.box.awake(s.output)
+    s.box.idle(s.output)
+    assert s.sent() == [(LOCAL, IdleChannel())], "it woke and fell silent before anybody heard of it"
+
+
+def test_word_of_idleness_does_not_wait_longer_than_records_do() -> None:
+    s = Sending()
+    s.box.still_idle(s.output)
+    s.box.now = MAX_AGE - 1
+    assert not s.box.flush_if_old()
+    s.box.now = MAX_AGE
+    assert s.box.flush_if_old()
+    s.box.awake(s.output)
+    s.box.now = 2 * MAX_AGE - 1
+    assert not s.box.flush_if_old()
+    s.box.now = 2 * MAX_AGE
+    assert s.box.flush_if_old()
+    assert s.sent() == [(LOCAL, IdleChannel()), (LOCAL, Watermark(MIN_TIME))]
+
+
+def test_behind_what_came_of_records_of_the_input_a_task_is_not_idle() -> None:
+    s = Sending()
+    s.emit("of a timer")
+    s.box.still_idle(s.output)
+    s.box.not_idle()
+    s.emit("of a record")
+    s.box.flush()
+    assert s.sent() == [(LOCAL, ["of a timer", "of a record"])]
+
+
 def test_the_end_comes_behind_everything() -> None:
     s = Sending(LOCAL, REMOTE, partitioner=ToAll(2))
     s.emit(1)
@@ -179,6 +248,35 @@ def test_without_credit_frames_wait_in_order_and_markers_behind_them(channel: Ch
     s.box.granted(channel, grant)
     assert [what for _, what in s.sent()] == [[b"y" * 300], Watermark(5), EndOfInput()]
     assert s.box.blocked == 0
+
+
+def test_a_record_that_waits_and_that_nobody_would_look_for_is_an_error() -> None:
+    s = Sending()
+    s.emit(1)
+    s.box.oldest = None
+    with pytest.raises(InternalError, match="O3"):
+        s.box.check()
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_records_by_turns_go_where_their_numbers_say_in_rows_and_in_columns(first: int) -> None:
+    rows, columns = RoundRobin(3, first), RoundRobin(3, first)
+    at = first
+    for size in (1, 2, 7, 3, 100):
+        numbers = np.arange(at, at + size)
+        times, groups = numbers * 10, (numbers % 7).astype(np.uint16)
+        for parts in (
+            rows.split(Rows(numbers.tolist(), times, groups)),
+            columns.split(Columns(pa.record_batch({"n": numbers}), times, groups)),
+        ):
+            assert [target for target, _ in parts] == [target for target in range(3) if (numbers % 3 == target).any()]
+            for target, part in parts:
+                mine = numbers[numbers % 3 == target].tolist()
+                values = part.values if isinstance(part, Rows) else part.data["n"].to_pylist()
+                assert values == mine and part.times is not None and part.groups is not None
+                assert part.times.tolist() == [10 * n for n in mine]
+                assert part.groups.tolist() == [n % 7 for n in mine]
+        at += size
 
 
 def test_a_channel_that_waits_does_not_keep_others_from_sending() -> None:

@@ -164,7 +164,7 @@ def _moved(old: Any, new: Any) -> Any:
 )
 def test_state_of_other_aggregates_and_windows_is_refused(old: Any, new: Any) -> None:
     """Windows of another size never came out and never went; a sum went on from a count."""
-    with pytest.raises(IncompatibleState, match=r"'op' \(uid 'u'\): the checkpoint holds state of .* now; give it"):
+    with pytest.raises(IncompatibleState, match=r"'op' \(uid 'u'\): the checkpoint holds the state of .* now; give it"):
         _moved(_fed(old), new)
 
 

@@ -47,7 +47,7 @@ def test_seconds_datetimes_and_dates_are_microseconds(value: Any, expected: int)
 
 @pytest.mark.parametrize("value", ["5", b"5", "2020-01-01", [1], object(), 1j])
 def test_what_is_no_time_is_told(value: Any) -> None:
-    with pytest.raises(TypeError, match=r"a time is seconds \(a number\), a timedelta or a datetime, not"):
+    with pytest.raises(TypeError, match=r"a time must be a number of seconds, a timedelta or a datetime, not"):
         micros(value)
 
 

@@ -243,6 +243,83 @@ def test_idleness_is_passed_on_when_the_last_input_that_was_not_idle_ends(how: A
 
 
 @pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_task_that_wakes_and_passes_nothing_on_wakes_those_behind_it(how: Any, apart: bool) -> None:
+    """The first record after the silence is no newer than what was there before, and a filter keeps it, in a task of its own
+    or in that of the clock. Event time behind the filter went on without its input, so that the record after it came too
+    late."""
+
+    def program(env: tr.Environment) -> tr.DataStream:
+        quiet = env.from_source(Script([5, ("wait", 100), 3, ("wait", 8), 5.5]))
+        timed = quiet.assign_timestamps(time_of, idle_after=10)
+        kept = (timed.rebalance() if apart else timed).filter(lambda record: record[1] >= 5)
+        loud = env.from_source(Script([1, ("wait", 104), 2000])).assign_timestamps(time_of)
+        return loud.union(kept).process(Seen())
+
+    assert dict(records(program, how))[(0, 5.5)] == 4.999999
+
+
+class SeenByKey(tr.KeyedProcessFunction):
+    """What the watermark was at each record."""
+
+    def process(self, value: Any, ctx: tr.Context) -> Iterator[Any]:
+        yield value, ctx.watermark
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("waking", "abcd")
+def test_a_record_after_a_silence_wakes_every_channel_and_not_only_its_own(how: Any, waking: str) -> None:
+    keys = {3: waking, 5.5: "e"}
+
+    def program(env: tr.Environment) -> tr.DataStream:
+        quiet = env.from_source(Script([5, ("wait", 100), 3, ("wait", 8), 5.5]), parallelism=1)
+        loud = env.from_source(Script([1, ("wait", 104), 2000]), parallelism=1).assign_timestamps(time_of)
+        both = loud.union(quiet.assign_timestamps(time_of, idle_after=10))
+        return both.key_by(lambda record: keys.get(record[1], "e")).process(SeenByKey())
+
+    assert dict(records(program, how, 2))[(0, 5.5)] == 4.999999
+
+
+class Found(tr.Enumerator):
+    """Finds a split after 50 seconds."""
+
+    position = None
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.due = 0.0
+
+    def discover(self, now: float) -> Any:
+        self.looks += 1
+        if self.looks == 1:
+            self.due = now + 50
+        return [] if now < self.due else [0] if self.looks == 2 else None
+
+    def next_at(self, now: float) -> float:
+        return self.due
+
+
+class FoundLater(Script):
+    def splits(self, parallelism: int) -> list[int]:
+        return []
+
+    def enumerator(self, parallelism: int, position: Any = None) -> tr.Enumerator:
+        return Found()
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_split_that_is_found_holds_the_watermark_before_its_first_record(how: Any) -> None:
+    """The subtask had none before, and was idle. It was waited for again only once the split had a record."""
+
+    def program(env: tr.Environment) -> tr.DataStream:
+        quiet = env.from_source(FoundLater([("wait", 5), 10])).assign_timestamps(time_of)
+        loud = env.from_source(Script([1, ("wait", 51), 5, ("wait", 2), 2000, ("wait", 1)])).assign_timestamps(time_of)
+        return loud.map(lambda record: ("loud", record[1])).union(quiet.map(lambda r: ("quiet", r[1]))).process(Seen())
+
+    assert dict(records(program, how))[("quiet", 10)] < 10
+
+
+@pytest.mark.parametrize("how", HOW)
 def test_a_clock_behind_an_idle_input_still_speaks_for_itself(how: Any) -> None:
     # The second clock was not told to be idle after anything, so it holds its watermark.
     def program(env: tr.Environment) -> tr.DataStream:

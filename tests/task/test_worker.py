@@ -1,5 +1,6 @@
 """A worker as a machine: it joins, deploys its slice, steps it, reports, publishes and leaves; driven by hand."""
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,7 @@ from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.frames import ChannelId, encode_batch, encode_grant, encode_marker
 from tailrace.elements.markers import Barrier, EndOfInput
-from tailrace.errors import ProtocolViolation
+from tailrace.errors import InternalError, ProtocolViolation
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
@@ -30,6 +31,7 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
+from tailrace.protocol.termination import Moved, Quiet
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.actions import ClosePeers, ConnectPeers, Exit, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
@@ -53,12 +55,31 @@ from tailrace.task.events import (
 from tailrace.task.faults import internal
 from tailrace.task.idle import Idle, Reason
 from tailrace.task.jobspec import JobSpec
+from tailrace.task.outbox import MAX_AGE
 from tailrace.task.publishing import in_parts
 from tailrace.task.slice import ToPeer
 from tailrace.task.tuning import Tuning
+from tailrace.task.turns import PATIENCE
 from tailrace.task.worker import Worker
 
 Build = Callable[[tr.Environment], Any]
+
+
+class Silent(tr.Source):
+    """A split that never has a record."""
+
+    def splits(self, parallelism: int) -> list[int]:
+        return [0]
+
+    def reader(self, split: int, position: Any = None) -> tr.Reader:
+        return NoRecords()
+
+
+class NoRecords(tr.Reader):
+    position = None
+
+    def read(self, limit: int, now: float) -> list[Any]:
+        return []
 
 
 class Driven:
@@ -291,6 +312,157 @@ def test_a_task_that_awaits_a_timer_is_quiet_and_says_until_when() -> None:
     assert d.machine.handle(Step(d.machine.tasks()[0].id.vertex, 5_000_000, 100)) is None
 
 
+# Who is asked.
+
+
+def awake(d: Driven, now: int = 0) -> list[str]:
+    """The tasks that are asked what they have to do, by the names of their first operators."""
+    return [task.chain.root.node.name for task in d.machine.awake(now)]
+
+
+def test_a_task_with_nothing_to_do_is_not_asked_until_something_happens_to_it() -> None:
+    d = Driven(shuffled, slot=1, parallelism=2, debug=True).start()
+    count = awake(d)[0]
+    d.steps()
+    assert count not in awake(d)
+    d.machine.handle(FrameArrived(encode_batch(ChannelId(0, 0, 1), 1, 0, 0, Rows([5])), 0))
+    assert count in awake(d)
+    d.steps()
+    assert count not in awake(d)
+
+
+def test_many_operators_cost_no_more_than_those_that_have_something_to_do() -> None:
+    """All of them were asked before each step: a thousand records through five hundred operators took minutes."""
+
+    def program(env: tr.Environment) -> None:
+        stream = env.from_source(tr.sources.Sequence(0, 10))
+        for _ in range(60):
+            stream = stream.rebalance().map(lambda x: x)
+        stream.sink_to(tr.sinks.Callback(seen.append))
+
+    seen: list[int] = []
+    d = Driven(program).start()
+    done = idle = 0
+    while d.machine.phase is not Phase.FINISHED:
+        for task in d.machine.awake(0):
+            if d.machine.handle(Step(task.id.vertex, 0, 1)) is None:
+                done += 1
+                break
+            idle += 1
+        else:
+            d.machine.handle(Flush())
+    assert seen == list(range(10))
+    assert done > 100 and idle < 3 * done
+
+
+def test_a_source_is_always_asked() -> None:
+    """Nobody tells it that there are records."""
+    d = Driven(lambda env: env.from_source(Silent()).sink_to(tr.sinks.Callback(lambda record: None))).start()
+    d.steps()
+    assert len(awake(d)) == 1
+
+
+def test_a_task_with_a_timer_sleeps_until_it_is_due() -> None:
+    class Waits(tr.KeyedProcessFunction):
+        def process(self, value: int, ctx: tr.Context) -> None:
+            ctx.set_timer(processing_time=5.0)
+
+    def timed(env: tr.Environment) -> None:
+        env.from_source(tr.sources.Sequence(0, 1)).union(env.from_source(Silent())).key_by(abs).process(
+            Waits(), name="waits"
+        ).sink_to(tr.sinks.Callback(lambda record: None))
+
+    d = Driven(timed).start()
+    d.steps()
+    assert "waits" not in awake(d, 4_999_999) and "waits" in awake(d, 5_000_000)
+
+
+def busy(d: Driven, batches: int) -> None:
+    """The other worker has records for the last task here, always."""
+    for number in range(batches):
+        d.machine.handle(FrameArrived(encode_batch(ChannelId(0, 1, 0), 1, 0, number, Rows([number])), 1))
+
+
+def first_step(d: Driven) -> Any:
+    """A step of the first task that has something to do, as the worker's process makes it."""
+    for task in d.machine.awake(0):
+        if d.machine.handle(Step(task.id.vertex, 0, 1)) is None:
+            return task
+    raise AssertionError("the worker has nothing to do")
+
+
+def endless(env: tr.Environment) -> None:
+    env.from_source(tr.sources.Sequence(0, None)).rebalance().map(abs).sink_to(tr.sinks.Callback(lambda record: None))
+
+
+def test_a_source_is_read_though_other_workers_always_have_records_for_the_tasks_behind_it() -> None:
+    d = Driven(endless, parallelism=2, debug=True).start()
+    busy(d, 200)
+    stepped = [first_step(d) for _ in range(100)]
+    reads = [at for at, task in enumerate(stepped) if task.chain.source is not None]
+    assert len(reads) >= 5 and max(b - a for a, b in itertools.pairwise(reads)) <= 2 * PATIENCE
+
+
+def test_a_cut_is_made_at_once_though_a_task_behind_it_always_has_records() -> None:
+    """Else a job whose slowest task is never without records would not complete a checkpoint."""
+    d = Driven(endless, parallelism=2, debug=True, checkpointing=True).start()
+    busy(d, 200)
+    first_step(d)
+    d.machine.handle(CoordinatorSaid(Trigger(CutRequest(1))))
+    assert first_step(d).cuts.made == 1
+
+
+def test_what_waits_to_be_sent_wakes_a_task_when_it_is_old() -> None:
+    def program(env: tr.Environment) -> None:
+        numbers = env.from_source(tr.sources.Sequence(0, 10)).rebalance().map(abs, name="passes").rebalance()
+        numbers.map(abs).sink_to(tr.sinks.Callback(lambda record: None))
+
+    d = Driven(program, slot=1, parallelism=2, debug=True).start()
+    d.steps()
+    [passes] = [task for task in d.machine.tasks() if task.chain.root.node.name == "passes"]
+    d.machine.handle(FrameArrived(encode_batch(ChannelId(0, 0, 1), 1, 0, 0, Rows([5, 6])), 0))
+    for _ in range(2):
+        d.machine.handle(Step(passes.id.vertex, 0, 100))
+    assert "passes" not in awake(d, MAX_AGE - 1) and "passes" in awake(d, MAX_AGE)
+    assert d.machine.handle(Step(passes.id.vertex, MAX_AGE, 100)) is None
+    assert [action for action in d.actions() if isinstance(action, ToPeer)]
+
+
+def test_a_task_that_sleeps_and_has_something_to_do_is_an_error_in_debug_runs() -> None:
+    d = Driven(shuffled, slot=1, parallelism=2, debug=True).start()
+    d.steps()
+    d.machine.handle(FrameArrived(encode_batch(ChannelId(0, 0, 1), 1, 0, 0, Rows([5])), 0))
+    [count, _] = d.machine.tasks()
+    count._sleeps_until = 1
+    with pytest.raises(InternalError, match="C3"):
+        awake(d)
+
+
+def test_a_task_that_wants_something_though_nothing_happened_to_it_is_an_error_in_debug_runs() -> None:
+    d = Driven(shuffled, slot=1, parallelism=2, debug=True).start()
+    d.steps()
+    [count, source] = d.machine.tasks()
+    count.cuts.declined.append(7)
+    d.machine.handle(Step(source.id.vertex, 0, 100))
+    [failed] = d.said()
+    assert "K5" in failed.message
+
+
+def test_what_a_silent_source_says_to_a_task_of_the_same_worker_is_read_before_the_worker_rests() -> None:
+    """The task was asked before the source was: it is to be asked again, and not when the next message happens to come."""
+
+    def program(env: tr.Environment) -> None:
+        silent = env.from_source(Silent()).assign_timestamps(float, idle_after=1.0)
+        silent.rebalance().map(abs).sink_to(tr.sinks.Callback(lambda record: None))
+
+    d = Driven(program, parallelism=1).start()
+    [_, source] = d.machine.tasks()
+    assert d.steps()
+    asked = [d.machine.handle(Step(source.id.vertex, now, 100)) for now in (0, 2_000_000)]
+    assert asked[0] is not None and asked[1] is None
+    assert len(awake(d, 2_000_000)) == 2
+
+
 # Failures.
 
 
@@ -359,7 +531,7 @@ def test_a_plan_that_cannot_be_read_is_told() -> None:
     d.deploy()
     [failed] = d.said()
     assert failed.kind == "import"
-    assert failed.message.startswith("worker 0 cannot import theirs: install it there, or ship it with the job")
+    assert failed.message.startswith("worker 0 cannot import theirs: install it there, or ship it: tailrace run --ship")
 
     def wrong(data: bytes) -> JobSpec:
         raise AttributeError("Can't get attribute 'Mine' on <module '__main__'>")
@@ -432,6 +604,27 @@ def test_a_checkpoint_of_a_worker_from_its_trigger_to_its_ack() -> None:
     assert 33 in [subtask.freeze_micros for subtask in ack.subtasks]
     d.machine.handle(StateWritten(1, 200))
     assert d.said() == [], "once"
+
+
+def test_a_loop_that_rests_is_told_of_though_checkpoints_never_let_its_worker_rest() -> None:
+    """Waves begin when all workers say that nothing is on its way. Barriers are, while checkpoints come quickly; they are no
+    work, and each worker says what has come to rest when its file is durable."""
+
+    def program(env: tr.Environment) -> None:
+        numbers = env.from_source(tr.sources.Sequence(0, 3))
+        numbers.iterate(lambda s: (s.filter(lambda x: False), s)).sink_to(tr.sinks.Callback(lambda r: None))
+
+    d = Driven(program, checkpointing=True).start()
+    for _ in range(20):  # nobody says `Flush`: there is always something else to do
+        for task in d.machine.tasks():
+            d.machine.handle(Step(task.id.vertex, 0, 100))
+    d.machine.handle(CoordinatorSaid(Trigger(CutRequest(1))))
+    for _ in range(20):
+        for task in d.machine.tasks():
+            d.machine.handle(Step(task.id.vertex, 0, 100))
+            encoded(d)
+    d.machine.handle(StateWritten(1, 100))
+    assert [type(said) for said in d.said()] == [Ack, Moved, Quiet]
 
 
 def test_a_file_is_written_in_pieces_and_sealed_when_every_task_is_in_it() -> None:
@@ -688,7 +881,7 @@ def test_what_no_sink_of_the_dataflow_can_publish_is_an_error_and_not_passed_ove
     d.machine.handle(CoordinatorSaid(Publish([("gone", [b"b"])], 7)))
     [failed] = [message for message in d.said() if isinstance(message, Failed | Published)]
     assert isinstance(failed, Failed) and failed.kind == "state"
-    assert "a sink with the uid 'gone' has prepared output" in failed.message
+    assert "the sink with uid 'gone' prepared output" in failed.message
 
 
 @pytest.mark.parametrize(
@@ -720,7 +913,7 @@ def test_what_is_too_large_to_be_said_is_told_as_a_failure() -> None:
     d = Driven(simple).start()
     d.machine.handle(MessageTooLarge("OperatorEvent", "a message has at most 64 MiB"))
     [failed] = d.said()
-    assert failed.message == "worker 0 cannot say OperatorEvent: a message has at most 64 MiB"
+    assert failed.message == "worker 0 cannot send OperatorEvent: a message has at most 64 MiB"
 
 
 def test_what_sinks_prepared_without_checkpoints_is_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ import pytest
 from tailrace.testing.outages import Store, carry_out, look
 from tailrace.testing.search import main
 
+pytestmark = pytest.mark.search
+
 
 def test_each_record_is_seen_once_whenever_the_store_does_not_answer() -> None:
     covered, failed = look(range(12))

@@ -23,6 +23,8 @@ from tailrace.testing.random_flows.running import carry_out, other_size, story
 from tailrace.testing.random_flows.shrinking import shrunk, smaller
 from tailrace.testing.scenarios import Scenario
 
+pytestmark = pytest.mark.search
+
 TABLE = Events(5, 5, first=50)
 
 
@@ -97,7 +99,7 @@ def test_of_a_job_that_was_refused_only_what_is_too_much_counts() -> None:
 
 
 def test_a_refusal_that_names_another_parallelism_is_followed() -> None:
-    said = "loop 'x' cannot go on: start it at parallelism 3, as the checkpoint was taken, or from another"
+    said = "loop 'x' cannot go on: start it at parallelism 3, at which the checkpoint was taken, or from another"
     assert other_size(said, 2) == 3
     assert other_size(said, 3) is None and other_size("it failed", 2) is None
 

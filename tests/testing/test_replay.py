@@ -13,6 +13,8 @@ from tailrace.testing.programs import PROGRAMS
 from tailrace.testing.replay import Player, Replay, replay_golden, replay_random
 from tailrace.testing.scenarios import scenario
 
+pytestmark = pytest.mark.search
+
 SEEDS = {name: seed for seed, name in enumerate(sorted(PROGRAMS))}
 
 

@@ -11,6 +11,8 @@ from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.state.blocks import Blocks
 from tailrace.testing.scenarios import Scenario, Verdict, run_scenario
 
+pytestmark = pytest.mark.search
+
 MS = 1_000
 
 

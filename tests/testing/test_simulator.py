@@ -16,6 +16,8 @@ from tailrace.task.functions import with_own_functions
 from tailrace.task.jobspec import JobSpec
 from tailrace.testing.simulator import Simulation
 
+pytestmark = pytest.mark.search
+
 PROGRAM = textwrap.dedent(
     """
     import tailrace as tr

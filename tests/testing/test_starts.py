@@ -18,6 +18,8 @@ from tailrace.testing.planted import BUGS
 from tailrace.testing.scenarios import Scenario, Verdict, run_scenario, scenario
 from tailrace.testing.starts import KEPT, Moments
 
+pytestmark = pytest.mark.search
+
 MS = 1_000
 
 

@@ -104,7 +104,20 @@ class Sum(BuiltinAggregate):
         return plus(a, b)
 
 
-class Min(BuiltinAggregate):
+class _Extreme(BuiltinAggregate):
+    """What the smallest and the largest value share."""
+
+    def from_arrow(self, *results: Any) -> Any:
+        return held(results[0])
+
+    def partials(self, answers: list[list[Any]], types: list[Any], nulls: bool) -> list[Any]:
+        return super().partials(answers, types, nulls) if pa.types.is_timestamp(types[0]) else answers[0]
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return self.add(b, a)
+
+
+class Min(_Extreme):
     """The smallest value."""
 
     # A NaN gives way, as in Arrow.
@@ -116,17 +129,8 @@ class Min(BuiltinAggregate):
         a, x = accumulator, value
         return held(x) if a is None or (x is not None and (x < a or a != a)) else a
 
-    def from_arrow(self, *results: Any) -> Any:
-        return held(results[0])
 
-    def partials(self, answers: list[list[Any]], types: list[Any], nulls: bool) -> list[Any]:
-        return super().partials(answers, types, nulls) if pa.types.is_timestamp(types[0]) else answers[0]
-
-    def merge(self, a: Any, b: Any) -> Any:
-        return self.add(b, a)
-
-
-class Max(BuiltinAggregate):
+class Max(_Extreme):
     """The largest value."""
 
     step = "((x if x.__class__ is not datetime else held(x)) if a is None or x > a or a != a else a)"
@@ -136,15 +140,6 @@ class Max(BuiltinAggregate):
     def add(self, value: Any, accumulator: Any) -> Any:
         a, x = accumulator, value
         return held(x) if a is None or (x is not None and (x > a or a != a)) else a
-
-    def from_arrow(self, *results: Any) -> Any:
-        return held(results[0])
-
-    def partials(self, answers: list[list[Any]], types: list[Any], nulls: bool) -> list[Any]:
-        return super().partials(answers, types, nulls) if pa.types.is_timestamp(types[0]) else answers[0]
-
-    def merge(self, a: Any, b: Any) -> Any:
-        return self.add(b, a)
 
 
 class Mean(BuiltinAggregate):

@@ -27,20 +27,20 @@ MAX_NAME = 200
 def check_job_name(name: Any) -> None:
     """Raises `ConfigError` for what cannot be the name of a job, which is part of paths, messages and texts."""
     if not isinstance(name, str) or not name:
-        raise ConfigError(f"a job's name is a text, not {shortened(name)}")
+        raise ConfigError(f"the name of a job must be a non-empty string, not {shortened(name)}")
     if len(name) > MAX_NAME:
-        what = f"has {len(name)} characters, and may have {MAX_NAME}"
+        what = f"has {len(name)} characters, more than {MAX_NAME}"
     elif name.strip() in ("", ".", ".."):
-        what = "says nothing"
+        what = "consists of blanks or dots"
     elif "Cs" in (kinds := {unicodedata.category(one) for one in name}):
-        what = "is no valid text: there is half a surrogate pair in it (bytes that were decoded as what they are not?)"
+        what = "is not valid Unicode: it contains half a surrogate pair (bytes decoded with the wrong encoding?)"
     elif kinds & {"Cc", "Zl", "Zp"}:
-        what = "has control characters or line breaks in it"
+        what = "contains control characters or line breaks"
     elif "/" in name or "\\" in name:
-        what = "has a path separator in it: checkpoints of a job are in a folder of its name"
+        what = "contains a path separator, and the job's folder of checkpoints is named after it"
     else:
         return
-    raise ConfigError(f"the name of the job, {shortened(name, 80)}, {what}; give it another one: execute(name)")
+    raise ConfigError(f"the name of the job, {shortened(name, 80)}, {what}; choose another: execute(name)")
 
 
 def check_callable(fn: Any, arguments: int, verb: str, kind: type[Function] | None = None) -> None:
@@ -48,13 +48,13 @@ def check_callable(fn: Any, arguments: int, verb: str, kind: type[Function] | No
     if inspect.isclass(fn) and issubclass(fn, Function):
         raise GraphError(f"{verb}: pass an object, not the class: {fn.__name__}()")
     if kind is not None and isinstance(fn, Function) and not isinstance(fn, kind):
-        raise GraphError(f"{verb}: a {type(fn).__name__} is no {kind.__name__}; use the verb that fits it")
+        raise GraphError(f"{verb}: a {type(fn).__name__} is not a tr.{kind.__name__}; use the verb that takes it")
     if kind is not None and isinstance(fn, kind):
         ends = {"on_round_end": 1, "finish": 0} if kind is MapBatchesFunction else {}
         check_methods(fn, kind, {METHODS[kind]: arguments, **ends}, verb)
         return
     if isinstance(fn, Function):
-        raise GraphError(f"{verb}: expected a function, got a {type(fn).__name__} object; use the verb that fits it")
+        raise GraphError(f"{verb}: expected a function, got a {type(fn).__name__} object; use the verb that takes it")
     if not callable(fn):
         hint = f"; to take field {fn} of a tuple use lambda r: r[{fn}]" if isinstance(fn, int) else ""
         raise GraphError(f"{verb}: expected a function, got {type(fn).__name__} {fn!r}{hint}")
@@ -70,7 +70,8 @@ def _check_arity(work: Any, arguments: int, verb: str, name: str) -> None:
         signature.bind(*([None] * arguments))
     except TypeError:
         raise GraphError(
-            f"{verb}: {name}{signature} is called with {arguments} argument(s) and cannot take that; change its parameters"
+            f"{verb}: {name}{signature} is called with {arguments} argument(s), which it does not accept; change its "
+            f"parameters"
         ) from None
 
 
@@ -114,7 +115,7 @@ def check_names(names: tuple[str, ...], verb: str) -> None:
     for name in names:
         if names.count(name) > 1:
             raise GraphError(
-                f"{verb}: the result would have two columns {name!r}; name it otherwise: aggregate(other=...)"
+                f"{verb}: the result would have two columns {name!r}; give one another name: aggregate(other=...)"
             )
 
 
@@ -125,7 +126,7 @@ def check_process(fn: Any, verb: str, keyed: bool) -> None:
     if isinstance(fn, ProcessFunction):
         if not keyed and (isinstance(fn, KeyedProcessFunction) or declared(fn)):
             raise GraphError(
-                f"{verb}: {type(fn).__name__} uses keyed state or timers, and the stream has no key; call key_by before it"
+                f"{verb}: {type(fn).__name__} uses keyed state or timers, and the stream has no key; call key_by first"
             )
         check_methods(fn, ProcessFunction, {"process": 2, **ENDS}, verb)
         if isinstance(fn, KeyedProcessFunction):
@@ -144,7 +145,7 @@ def check_selector(selector: Any, columns: tuple[str, ...] | None, verb: str) ->
         _check_column(selector, columns, verb)
     elif isinstance(selector, tuple):
         if not selector or not all(isinstance(name, str) for name in selector):
-            raise GraphError(f"{verb}: a tuple of columns holds column names only, not {selector!r}")
+            raise GraphError(f"{verb}: a tuple of columns must hold column names only, not {selector!r}")
         for name in selector:
             _check_column(name, columns, verb)
     else:
@@ -160,7 +161,7 @@ def _check_column(name: str, columns: tuple[str, ...] | None, verb: str) -> None
 def check_name(value: Any, verb: str, what: str) -> str:
     """A name or tag. Raises `GraphError` unless it is a text of at least one character."""
     if not isinstance(value, str) or not value:
-        raise GraphError(f"{verb}: {what} must be a text, not {value!r}")
+        raise GraphError(f"{verb}: {what} must be a non-empty string, not {value!r}")
     return value
 
 
@@ -202,7 +203,7 @@ def check_time_column(name: Any, verb: str) -> str | None:
 def check_at_end(value: Any) -> AtEnd:
     """What becomes of timers at the end of input."""
     if value not in ("wait", "drop"):
-        raise GraphError(f"process: at_end is 'wait' or 'drop', not {value!r}")
+        raise GraphError(f"process: at_end must be 'wait' or 'drop', not {value!r}")
     return value  # type: ignore[no-any-return]
 
 
@@ -213,5 +214,5 @@ def check_span(value: Any, verb: str) -> int:
     except (TypeError, OverflowError) as error:
         raise GraphError(f"{verb}: {error}") from None
     if span < 0:
-        raise GraphError(f"{verb}: a span of time must not be negative, not {value!r}")
+        raise GraphError(f"{verb}: a duration must not be negative, as {value!r} is")
     return span

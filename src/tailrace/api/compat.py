@@ -137,7 +137,8 @@ def _misfits(record: OperatorRecord, node: Node | None) -> list[str]:
         held = ", ".join(f"{table.name} ({table.kind})" for table in record.tables if table.kind not in _OURS)
         what = f"; it held {held}" if held else ""
         gone = (
-            f"{who} had state and is not in the dataflow any more{what}; give an operator uid={record.uid!r}, {leave}"
+            f"{who} had state and is not in the dataflow any more{what}; give the operator that continues it "
+            f"uid={record.uid!r}, {leave}"
         )
         return [gone] if record.stateful else []
     found = {table.name: table for table in declared_tables(node)}

@@ -17,18 +17,18 @@ def span(value: Any, what: str) -> int:
     """A duration in seconds or as a `timedelta`, as int microseconds. Raises `ConfigError`."""
     try:
         if isinstance(value, bool | datetime | date):
-            raise TypeError(f"a {type(value).__name__} is no duration")
+            raise TypeError(f"a {type(value).__name__} is not a duration")
         found = micros(value)
     except (TypeError, OverflowError) as error:
-        raise ConfigError(f"{what} is seconds or a timedelta, not {value!r}") from error
+        raise ConfigError(f"{what} must be seconds or a timedelta, not {value!r}") from error
     if found < 0:
-        raise ConfigError(f"{what} is not negative, as {value!r} is")
+        raise ConfigError(f"{what} must not be negative, as {value!r} is")
     return found
 
 
 def _whole(value: Any, what: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ConfigError(f"{what} is a whole number, not {value!r}")
+        raise ConfigError(f"{what} must be a whole number of at least 0, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -64,24 +64,26 @@ class CheckpointConfig:
         if hasattr(self.dir, "__fspath__"):
             object.__setattr__(self, "dir", self.dir.__fspath__())
         if not isinstance(self.dir, str) or not self.dir:
-            raise ConfigError(f"CheckpointConfig: dir is a folder or a URL, not {self.dir!r}")
+            raise ConfigError(f"CheckpointConfig: dir must be a folder or a URL, not {self.dir!r}")
         if self.interval is not None and span(self.interval, "CheckpointConfig: interval") <= 0:
-            raise ConfigError(f"CheckpointConfig: interval is more than zero seconds, or None, not {self.interval!r}")
+            raise ConfigError(
+                f"CheckpointConfig: interval must be more than zero seconds, or None, not {self.interval!r}"
+            )
         if span(self.timeout, "CheckpointConfig: timeout") <= 0:
-            raise ConfigError(f"CheckpointConfig: timeout is more than zero seconds, not {self.timeout!r}")
+            raise ConfigError(f"CheckpointConfig: timeout must be more than zero seconds, not {self.timeout!r}")
         span(self.min_pause, "CheckpointConfig: min_pause")
         for name, least in (("max_concurrent", 1), ("keep", 1), ("tolerated_failures", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigError(f"CheckpointConfig: {name} is a whole number of at least {least}, not {value!r}")
+                raise ConfigError(f"CheckpointConfig: {name} must be a whole number of at least {least}, not {value!r}")
         if self.retain not in ("never", "on-cancellation", "always"):
             raise ConfigError(
-                f"CheckpointConfig: retain is 'never', 'on-cancellation' or 'always', not {self.retain!r}"
+                f"CheckpointConfig: retain must be 'never', 'on-cancellation' or 'always', not {self.retain!r}"
             )
         if self.mode != "aligned":
             known = ("unaligned", "unaligned-max-inflight")
-            what = "is not in this version of tailrace; use" if self.mode in known else "is unknown; there is"
-            raise ConfigError(f"CheckpointConfig: mode {self.mode!r} {what} 'aligned'")
+            what = "is not in this version of tailrace" if self.mode in known else "is unknown"
+            raise ConfigError(f"CheckpointConfig: mode {self.mode!r} {what}; use 'aligned'")
         if self.alignment_timeout is not None:
             raise ConfigError("CheckpointConfig: alignment_timeout is not in this version of tailrace; leave it None")
         if self.persist_inflight != "ad-hoc":
@@ -123,7 +125,7 @@ class ExponentialDelay:
         for name in ("initial", "maximum", "reset_after"):
             span(getattr(self, name), f"ExponentialDelay: {name}")
         if not isinstance(self.multiplier, int | float) or self.multiplier < 1:
-            raise ConfigError(f"ExponentialDelay: multiplier is a number of at least 1, not {self.multiplier!r}")
+            raise ConfigError(f"ExponentialDelay: multiplier must be a number of at least 1, not {self.multiplier!r}")
         if self.attempts is not None:
             _whole(self.attempts, "ExponentialDelay: attempts")
 
@@ -142,6 +144,7 @@ class FailureRate:
         span(self.delay, "FailureRate: delay")
 
 
+Restart = NoRestart | FixedDelay | ExponentialDelay | FailureRate
 RESTARTS = (NoRestart, FixedDelay, ExponentialDelay, FailureRate)
 DEFAULT_RESTART = FailureRate(failures=3, interval=300.0, delay=0.1)
 """For a job with checkpoints and no restart strategy: it survives losses now and then, and a repeated error fails it
@@ -170,23 +173,23 @@ def memory_bytes(value: int | str) -> int:
     else:
         found = re.fullmatch(r"\s*(\d+)\s*([a-zA-Z]*)\s*", value) if isinstance(value, str) else None
         if found is None or found[2].lower() not in _UNITS:
-            raise ConfigError(f"memory must be a number of bytes or a text such as '512m' or '1g', not {value!r}")
+            raise ConfigError(f"memory must be a number of bytes or a string such as '512m' or '1g', not {value!r}")
         size = int(found[1]) * _UNITS[found[2].lower()]
     if size < 1 << 20:
         raise ConfigError(f"memory must be at least 1m, not {value!r}")
     return size
 
 
-def checked_settings(checkpoint: Any, restart: Any, standby: Any) -> tuple[CheckpointConfig | None, Any]:
+def checked_settings(checkpoint: Any, restart: Any, standby: Any) -> tuple[CheckpointConfig | None, Restart]:
     """The checkpoint settings and the restart strategy of an environment. Raises `ConfigError` for wrong ones, and for
     those of a part that this version does not have."""
     if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
-        raise ConfigError(f'checkpoint is a tr.CheckpointConfig(dir="…"), not {checkpoint!r}')
+        raise ConfigError(f'checkpoint must be a tr.CheckpointConfig(dir="…"), not {checkpoint!r}')
     if standby is not None:
         raise ConfigError("standby: this version of tailrace has no standbys yet; leave it None")
     if restart is not None and not isinstance(restart, RESTARTS):
         names = ", ".join(f"tr.{one.__name__}" for one in RESTARTS)
-        raise ConfigError(f"restart is one of {names}, not {restart!r}")
+        raise ConfigError(f"restart must be one of {names}, not {restart!r}")
     if restart is None:
         restart = NoRestart() if checkpoint is None else DEFAULT_RESTART
     return checkpoint, restart

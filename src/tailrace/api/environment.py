@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from tailrace.api.checks import check_job_name, check_object
 from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.launch import JobHandle, launcher
-from tailrace.api.nodes import add_node
+from tailrace.api.nodes import Upstream, add_node
 from tailrace.api.streams import DataStream
 from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError, GraphError
@@ -32,9 +32,10 @@ class Environment:
     checkpoints are taken, and a restart begins anew. `restart` is a `tr.FixedDelay`, `tr.ExponentialDelay`,
     `tr.FailureRate` or `tr.NoRestart`. `state_backend` is "memory", or "disk" for keyed state that is larger than memory
     (needs `tailrace[disk]`). `debug` checks invariants and that no operator changes
-    a record it was handed; it is slow. `work_dir` is a folder that driver and executors share, for DataFrames and
-    results on their way in and out; local Spark needs none. `slot_timeout` is how many seconds the job waits for Spark
-    to give it its task slots. `progress` prints a line on standard error each second while a job runs.
+    a record it was handed; it is slow. `work_dir` is a folder or URL that driver and executors reach, through which
+    DataFrames and results travel; none is needed. `slot_timeout` is how many seconds the job waits for Spark
+    to give it its task slots, and `task_cpus` which share of a core each of them takes, on a cluster; None is Spark's own
+    setting, a core by default. `progress` prints a line on standard error each second while a job runs.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -54,6 +55,7 @@ class Environment:
         debug: bool = False,
         work_dir: str | None = None,
         slot_timeout: float = 60.0,
+        task_cpus: float | None = None,
         progress: bool | None = None,
     ) -> None:
         self.checkpoint, self.restart = checked_settings(checkpoint, restart, standby)
@@ -62,16 +64,18 @@ class Environment:
             if self.checkpoint is not None and restart is None:
                 self.restart = DEFAULT_RESTART
         if state_backend not in ("memory", "disk"):
-            raise ConfigError(f"state_backend is 'memory' or 'disk', not {state_backend!r}")
+            raise ConfigError(f"state_backend must be 'memory' or 'disk', not {state_backend!r}")
         self.state_backend = state_backend
         if not isinstance(max_parallelism, int) or not 1 <= max_parallelism <= MAX_SUBTASKS:
             raise ConfigError(f"max_parallelism must be from 1 to {MAX_SUBTASKS}, not {max_parallelism!r}")
         if not isinstance(slot_timeout, int | float) or slot_timeout <= 0:
-            raise ConfigError(f"slot_timeout is a number of seconds above zero, not {slot_timeout!r}")
+            raise ConfigError(f"slot_timeout must be a number of seconds above zero, not {slot_timeout!r}")
+        if task_cpus is not None and (not isinstance(task_cpus, int | float) or not 0 < task_cpus < math.inf):
+            raise ConfigError(f"task_cpus must be a number of cores above zero, not {task_cpus!r}")
         chosen = parallelism if parallelism is not None else launcher_default(max_parallelism)
         if not isinstance(chosen, int) or isinstance(chosen, bool) or not 1 <= chosen <= max_parallelism:
             raise ConfigError(
-                f"parallelism is a whole number from 1 to max_parallelism ({max_parallelism}), not {chosen!r}"
+                f"parallelism must be a whole number from 1 to max_parallelism ({max_parallelism}), not {chosen!r}"
             )
         self._spark = spark
         self.parallelism = chosen
@@ -79,8 +83,9 @@ class Environment:
         self.memory = memory_bytes(memory)
         self.copy_records = bool(copy_records)
         self.debug = bool(debug)
-        self.work_dir = checked_folder(work_dir)
+        self.work_dir = launcher().work_dir(work_dir)
         self.slot_timeout = float(slot_timeout)
+        self.task_cpus = None if task_cpus is None else float(task_cpus)
         self.progress = progress
         self._graph = GraphBuilder(max_parallelism)
         self._graph.ended = self._ended
@@ -92,8 +97,12 @@ class Environment:
     def spark(self) -> Any:
         """The Spark session: the one given, else the active one, else a local one that is made now, with a slot to spare
         over the environment's parallelism."""
+        return self._session(self.parallelism)
+
+    def _session(self, slots: int) -> Any:
+        """The same; a local one that is made now has these slots, and one to spare."""
         if self._spark is None:
-            self._spark = launcher().session(self.parallelism)
+            self._spark = launcher().session(slots)
         return self._spark
 
     # Sources.
@@ -106,7 +115,7 @@ class Environment:
         """A bounded stream of a Spark DataFrame's rows: named tuples, or record batches with `form="columns"`. The
         DataFrame is materialised once, before the workers start."""
         if form not in ("rows", "columns"):
-            raise GraphError(f"from_dataframe: form is 'rows' or 'columns', not {form!r}")
+            raise GraphError(f"from_dataframe: form must be 'rows' or 'columns', not {form!r}")
         if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
             raise GraphError(f"from_dataframe: expected a Spark DataFrame, got {type(df).__name__}")
         return self._source(launcher().dataframe_source(df, form), "from_dataframe", options)
@@ -146,12 +155,12 @@ class Environment:
         """
         from_checkpoint = getattr(from_checkpoint, "__fspath__", lambda: from_checkpoint)()
         if from_checkpoint is not None and (not isinstance(from_checkpoint, str) or not from_checkpoint):
-            raise ConfigError(f"from_checkpoint is a path, a URL or 'latest', not {from_checkpoint!r}")
+            raise ConfigError(f"from_checkpoint must be a path, a URL or 'latest', not {from_checkpoint!r}")
         if not isinstance(allow_dropped_state, bool):
             allow_dropped_state = tuple(allow_dropped_state)
         check_job_name(name)
         if if_program_fails not in ("cancel", "wait"):
-            raise ConfigError(f"if_program_fails is 'cancel' or 'wait', not {if_program_fails!r}")
+            raise ConfigError(f"if_program_fails must be 'cancel' or 'wait', not {if_program_fails!r}")
         sinks = self._pending()
         plan = self._plan(sinks)
         job = launcher().submit(self, plan, name, from_checkpoint, allow_dropped_state, if_program_fails)
@@ -161,7 +170,7 @@ class Environment:
     def explain(self, format: str = "text") -> str:
         """The plan of everything written so far, as `"text"` or as a `"mermaid"` flowchart. Nothing runs."""
         if format not in ("text", "mermaid"):
-            raise ConfigError(f"explain: format is 'text' or 'mermaid', not {format!r}")
+            raise ConfigError(f"explain: format must be 'text' or 'mermaid', not {format!r}")
         written = {node.id for node in self._graph.valid()}
         last = set(self._runs[-1][1]) if self._runs else written
         plan = self._plan(written - self._ended() or last)
@@ -200,44 +209,29 @@ class Environment:
             other = self._graph.nodes[ident]
             if isinstance(other.operator, ops.Sink) and other.operator.sink.place == sink.place:
                 raise GraphError(
-                    f"{verb}: sink {other.name!r}, which has not run yet, writes to {sink.place!r} as well, so its records "
-                    f"would be there twice where both get the same ones (a cell that was run twice?); choose another "
-                    f"place, or union the streams; tr.Environment() begins with nothing written"
+                    f"{verb}: sink {other.name!r} has not run yet and writes to {sink.place!r} as well; a record that "
+                    f"reaches both sinks would be there twice (a cell that was run twice?); choose another place, union "
+                    f"the streams, or begin anew with tr.Environment()"
                 )
 
     def _plan(self, wanted: set[int]) -> Plan:
         return make_plan(self._graph.subgraph(wanted))
 
-    def _run_and_collect(self, stream: DataStream) -> list[Any]:
-        self._check_bounded(stream, "collect")
-        sink = launcher().collect_sink()
-        self._run_with(stream, sink, "collect")
-        return list(sink.result())
-
-    def _run_to_dataframe(self, stream: DataStream, schema: Any) -> Any:
-        self._check_bounded(stream, "to_dataframe")
-        if schema is None and stream.form != "columns":
-            raise GraphError(
-                'to_dataframe: a stream of rows needs a schema: to_dataframe(schema="vertex string, miles double")'
-            )
-        sink = launcher().dataframe_sink(schema)
-        self._run_with(stream, sink, "to_dataframe")
-        return sink.dataframe()
-
-    def _run_with(self, stream: DataStream, sink: Sink, name: str) -> None:
+    def _run_at_once(self, end: Callable[[], object], name: str) -> None:
+        """Runs everything that is pending and what `end` ends in a sink, as one job, and waits for its end."""
         written = self._graph.sinks()
-        stream.sink_to(sink, name=name)
+        end()
         try:
             job = self.execute(name)
         except BaseException:
-            self._executed |= (
-                self._graph.sinks() - written
-            )  # nobody holds this sink: it must not run with the next ones
+            # Nobody holds this sink: it must not run with the next ones.
+            self._executed |= self._graph.sinks() - written
             raise
         job.await_termination()
 
-    def _check_bounded(self, stream: DataStream, verb: str) -> None:
-        for node in self._graph.subgraph({node for node, _ in stream._upstreams}).nodes:
+    def _check_bounded(self, upstreams: tuple[Upstream, ...], verb: str) -> None:
+        """Raises `GraphError` where what feeds a stream never ends."""
+        for node in self._graph.subgraph({node for node, _ in upstreams}).nodes:
             if isinstance(node.operator, ops.Source) and not node.operator.source.bounded:
                 raise GraphError(
                     f"{verb}: source {node.name!r} is unbounded, so the result would never be complete; use sink_to and "
@@ -248,16 +242,6 @@ class Environment:
         if schema is None:
             raise GraphError(f'{verb}: give a schema: DDL text such as "id long, name string", or a pyarrow.Schema')
         return schema if isinstance(schema, pa.Schema) else launcher().arrow_schema(schema)
-
-
-def checked_folder(work_dir: Any) -> str | None:
-    """A `work_dir` as it is. Raises `ConfigError` for a URL, which would become a local folder of that name."""
-    if work_dir is not None and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", str(work_dir)):
-        raise ConfigError(
-            f"work_dir is a folder that driver and executors share, by its path, and not a URL: {work_dir!r}; DataFrames "
-            f"and results travel through it as local files"
-        )
-    return None if work_dir is None else str(work_dir)
 
 
 def launcher_default(max_parallelism: int) -> int:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from random import Random
 
 T = TypeVar("T")
 Instant = float | int | datetime
@@ -68,7 +71,7 @@ class Context(Protocol):
         ...
 
     @property
-    def random(self) -> Any:
+    def random(self) -> Random:
         """A seeded `random.Random` of this subtask."""
         ...
 

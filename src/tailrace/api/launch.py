@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
+from tailrace.api.config import Checkpoint, CheckpointConfig, Restart
 from tailrace.graph.plan import Plan
-
-if TYPE_CHECKING:
-    from tailrace.api.config import Checkpoint, CheckpointConfig
-    from tailrace.api.environment import Environment
 
 LAUNCHER = "tailrace.spark.launcher"
 
@@ -47,12 +44,30 @@ class JobHandle(Protocol):
     def explain(self) -> str: ...
 
 
+class Settings(Protocol):
+    """An environment, as far as a launcher knows it: what a job runs with."""
+
+    memory: int
+    copy_records: bool
+    debug: bool
+    checkpoint: CheckpointConfig | None
+    restart: Restart
+    state_backend: str
+    work_dir: str | None
+    slot_timeout: float
+    task_cpus: float | None
+    progress: bool | None
+
+    def _session(self, slots: int) -> Any:
+        """The Spark session that it was given, else the active one, else a local one with these slots and one to spare."""
+
+
 class Launcher(Protocol):
     """What `tailrace.spark.launcher` offers. All names are module-level functions."""
 
     def submit(
         self,
-        env: Environment,
+        env: Settings,
         plan: Plan,
         name: str,
         from_checkpoint: str | None,
@@ -96,6 +111,10 @@ class Launcher(Protocol):
 
     def default_checkpoint(self) -> CheckpointConfig | None:
         """The checkpoint settings of an environment that was given none."""
+        ...
+
+    def work_dir(self, given: Any) -> str | None:
+        """The `work_dir` of an environment that was given this one, maybe None. Raises `ConfigError`."""
         ...
 
     def default_parallelism(self) -> int:

@@ -48,7 +48,7 @@ class Rounds:
 
     def __post_init__(self) -> None:
         if self.max is not None and (not isinstance(self.max, int) or isinstance(self.max, bool) or self.max < 1):
-            raise ConfigError(f"Rounds: max is a whole number of at least 1 or None, not {self.max!r}")
+            raise ConfigError(f"Rounds: max must be a whole number of at least 1 or None, not {self.max!r}")
         if self.until is not None:
             _callable(self.until, 1, "Rounds: until")
 
@@ -67,7 +67,7 @@ class Combine:
         if callable(names):
             _callable(names, 1, "Combine: key")
         elif not isinstance(names, tuple | list) or not names or not all(isinstance(n, str) and n for n in names):
-            raise ConfigError(f"Combine: key is a function, a column name or several of them, not {self.key!r}")
+            raise ConfigError(f"Combine: key must be a function, a column name or several of them, not {self.key!r}")
         _callable(self.merge, 2, "Combine: merge")
 
 
@@ -82,11 +82,11 @@ class Spill:
     def __post_init__(self) -> None:
         size = self.memory_bytes
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise ConfigError(f"Spill: memory_bytes is a number of bytes, not {size!r}")
+            raise ConfigError(f"Spill: memory_bytes must be a number of bytes, not {size!r}")
         if self.dir is not None:
             folder = self.dir.__fspath__() if hasattr(self.dir, "__fspath__") else self.dir
             if not isinstance(folder, str) or not folder:
-                raise ConfigError(f"Spill: dir is the path of a folder or None, not {self.dir!r}")
+                raise ConfigError(f"Spill: dir must be the path of a folder or None, not {self.dir!r}")
             object.__setattr__(self, "dir", folder)
 
 

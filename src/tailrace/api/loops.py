@@ -45,7 +45,7 @@ def _body(f: Any, said: Said, separate: bool) -> Callable[[Any], Any]:
         raise GraphError(f"{said}: pass an object, not the class: {f.__name__}()")
     if isinstance(f, other):
         verb = "iterate" if separate else "iterate_with_feedback"
-        raise GraphError(f"{said}: a {type(f).__name__} is no {kind.__name__}; use {verb}")
+        raise GraphError(f"{said}: a {type(f).__name__} is not a tr.{kind.__name__}; use {verb}")
     if not isinstance(f, kind):
         check_callable(f, 1, str(said))
         return f  # type: ignore[no-any-return]
@@ -56,11 +56,11 @@ def _body(f: Any, said: Said, separate: bool) -> Callable[[Any], Any]:
 def _check(stream: DataStream, said: Said, separate: bool) -> None:
     """Raises for wrong options, and for those that do not fit the stream or the place."""
     if said.priority not in ("adaptive", "feedback-first"):
-        raise ConfigError(f"{said}: priority is 'adaptive' or 'feedback-first', not {said.priority!r}")
+        raise ConfigError(f"{said}: priority must be 'adaptive' or 'feedback-first', not {said.priority!r}")
     for option, kind in (("rounds", Rounds), ("combine", Combine), ("spill", Spill)):
         value = getattr(said, option)
         if value is not None and not isinstance(value, kind):
-            raise ConfigError(f"{said}: {option} is a tr.{kind.__name__}(...), not {value!r}")
+            raise ConfigError(f"{said}: {option} must be a tr.{kind.__name__}(...), not {value!r}")
     if said.combine is not None:
         if stream.form == "columns" and not separate:
             raise TypeMismatch(f"{said}: combine merges rows, and the loop is in columns; call to_rows() before it")
@@ -168,10 +168,10 @@ class _Closing:
         where = described_scope(stream)
         if self.loop.scope.is_inner_of(stream.scope):
             raise ScopeError(
-                f"{said}: {what} is {where}, and not in the loop {self.loop.name!r}; bring it in with enter(stream.scope)"
+                f"{said}: {what} is {where}, not in loop {self.loop.name!r}; bring it in with enter(stream.scope)"
             )
         raise ScopeError(
-            f"{said}: {what} is {where}, and not in the loop {self.loop.name!r}; return it as an output of the loop it is in"
+            f"{said}: {what} is {where}, not in loop {self.loop.name!r}; return it as an output of the loop it is in"
         )
 
     def _fed_back(self, stream: DataStream) -> DataStream:
@@ -267,7 +267,9 @@ def entered(stream: DataStream, scope: Any) -> DataStream:
         raise ScopeError(f"enter: expected the scope of a stream, stream.scope, not {_kind(scope)}")
     graph = stream.env._graph
     if scope.at_level(0) is not graph.root or (scope.level and scope not in graph.heads):
-        raise ScopeError(f"enter: {scope!r} is of no loop of this environment; take it from a stream: stream.scope")
+        raise ScopeError(
+            f"enter: no loop of this environment has the scope {scope!r}; take it from a stream: stream.scope"
+        )
     if scope == stream.scope:
         return stream
     if not scope.is_inner_of(stream.scope):
@@ -281,8 +283,8 @@ def _no_way_in(stream: DataStream, scope: StreamScope) -> str:
     head = stream.env._graph.heads.get(scope)
     wanted = "the outside of loops" if head is None else f"loop {head.name!r}"
     return (
-        f"enter: the stream is {described_scope(stream)}, and {wanted} is not inside of that; return the stream as an "
-        f"output of its loop"
+        f"enter: the stream is {described_scope(stream)}, and {wanted} is not inside it; return the stream as an output "
+        f"of its loop"
     )
 
 

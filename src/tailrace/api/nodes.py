@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from tailrace.api.checks import check_name
+from tailrace.api.connectors import Sink
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, ScopeError, TypeMismatch
 from tailrace.graph import operators as ops
-from tailrace.graph.graph import Edge, Node
+from tailrace.graph.graph import Edge, GraphBuilder, Node
 from tailrace.graph.operators import Operator, Partitioning, describe_selector
 from tailrace.graph.scope import StreamScope
 
-if TYPE_CHECKING:
-    from tailrace.api.environment import Environment
-
 Upstream = tuple[int, str | None]
 """A node and the tag of the side output, None for the main one."""
+
+
+class Dataflow(Protocol):
+    """An environment, as far as its streams know it."""
+
+    parallelism: int
+    _graph: GraphBuilder
+
+    def _check_place(self, sink: Sink, verb: str) -> None:
+        """Raises `GraphError` where a sink that has not run yet writes to the place of this one."""
+
+    def _check_bounded(self, upstreams: tuple[Upstream, ...], verb: str) -> None:
+        """Raises `GraphError` where what feeds a stream never ends."""
+
+    def _run_at_once(self, end: Callable[[], object], name: str) -> None:
+        """Runs everything that is pending and what `end` ends in a sink, as one job, and waits for its end."""
+
+    def _arrow_schema(self, schema: Any, verb: str) -> Any:
+        """A schema as the user gives it as a `pyarrow.Schema`. Raises `GraphError` where there is none."""
 
 
 class Stream:
     """What streams of all kinds share."""
 
     def __init__(
-        self, env: Environment, upstreams: tuple[Upstream, ...], form: Form, columns: tuple[str, ...] | None = None
+        self, env: Dataflow, upstreams: tuple[Upstream, ...], form: Form, columns: tuple[str, ...] | None = None
     ) -> None:
         self.env = env
         self.form: Form = form
@@ -104,7 +121,9 @@ def add_node(
     the given one."""
     unknown = set(options) - {"uid", "name", "parallelism"}
     if unknown:
-        raise GraphError(f"{verb}: unknown option {', '.join(sorted(unknown))}; there are uid, name and parallelism")
+        raise GraphError(
+            f"{verb}: unknown option {', '.join(sorted(unknown))}; the options are uid, name and parallelism"
+        )
     name, uid, parallelism = options.get("name"), options.get("uid"), options.get("parallelism")
     return stream.env._graph.add(
         operator,

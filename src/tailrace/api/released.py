@@ -28,8 +28,8 @@ def check_times(
         return
     raise GraphError(
         f"{verb}: {type(fn).__name__}.process{bare} emits records, and its input has no event time while the other one has: "
-        f"what it emits would have no timestamp; yield ctx.stamped(record, timestamp) with the time that belongs to the "
-        f"record (None for none), or give the {('first', 'second')[bare - 1]} stream timestamps by assign_timestamps"
+        f"what it emits would have no timestamp; yield ctx.stamped(record, timestamp) with the time of the record (None: "
+        f"it has none), or give the {('first', 'second')[bare - 1]} stream timestamps by assign_timestamps"
     )
 
 

@@ -32,9 +32,10 @@ from tailrace.api.functions import (
     ReduceFunction,
     Span,
 )
+from tailrace.api.launch import launcher
 from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Said, Spill
 from tailrace.api.loops import entered, write_loop
-from tailrace.api.nodes import Stream, Upstream, add_node, check_together
+from tailrace.api.nodes import Dataflow, Stream, Upstream, add_node, check_together
 from tailrace.api.sides import warn_of_tag
 from tailrace.api.windowed import WindowedStream
 from tailrace.api.windows import WindowSpec
@@ -44,9 +45,6 @@ from tailrace.graph import operators as ops
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AtEnd, Operator, Partitioning, Priority, Selector
 from tailrace.graph.scope import StreamScope
-
-if TYPE_CHECKING:
-    from tailrace.api.environment import Environment
 
 SinkT = TypeVar("SinkT", bound=Sink)
 
@@ -62,7 +60,7 @@ class DataStream(Stream):
 
     def __init__(
         self,
-        env: Environment,
+        env: Dataflow,
         upstreams: tuple[Upstream, ...],
         form: Form,
         columns: tuple[str, ...] | None = None,
@@ -147,7 +145,7 @@ class DataStream(Stream):
         verb = name or "key_by"
         if len(key) > 1 and not all(isinstance(one, str) for one in key):
             raise GraphError(
-                f"{verb}: several keys are names of columns; for anything else give one function that returns a tuple"
+                f"{verb}: several keys must all be column names; for anything else give one function that returns a tuple"
             )
         if not key:
             raise GraphError(f"{verb}: give a function, a column, or several columns")
@@ -171,7 +169,11 @@ class DataStream(Stream):
         return self._partitioned(ops.Broadcast())
 
     def partition_by(self, f: Callable[[Any], int]) -> DataStream:
-        """Each record to subtask `f(record)` modulo the number of subtasks of the next operator."""
+        """Each record to subtask `f(record)` modulo the number of subtasks of the next operator.
+
+        A start at another parallelism asks `f` anew where feedback that was on its way around a loop goes, in every subtask.
+        There `f` must be deterministic: one that gives two answers for one record is refused (`IncompatibleState`).
+        """
         check_callable(f, 1, "partition_by")
         return self._partitioned(ops.Custom(f))
 
@@ -210,10 +212,12 @@ class DataStream(Stream):
             raise GraphError("side_output: call it on the stream of one operator, before union or another side_output")
         node = self.env._graph.nodes[self._upstreams[0][0]]
         if not isinstance(node.operator, ops.Process | ops.KeyedProcess | ops.CoProcess | ops.Window):
-            raise GraphError(f"side_output: operator {node.name!r} has none; process functions and windows do")
+            raise GraphError(
+                f"side_output: operator {node.name!r} has no side outputs; process functions and windows have"
+            )
         late = isinstance(node.operator, ops.Window)
         if late and tag != "late":
-            raise GraphError(f"side_output: window {node.name!r} has one side output, 'late', and none {tag!r}")
+            raise GraphError(f"side_output: window {node.name!r} has the side output 'late' only, not {tag!r}")
         if isinstance(node.operator, ops.Process | ops.KeyedProcess | ops.CoProcess):
             warn_of_tag(node.operator.fn, tag, node.name)
         return DataStream(self.env, ((node.id, tag),), self._input_form(node) if late else "rows")
@@ -290,12 +294,22 @@ class DataStream(Stream):
     def collect(self) -> list[Any]:
         """Runs the job and returns the records of this stream. Raises `GraphError` on an unbounded stream and
         `JobFailed` with the cause when the job fails."""
-        return self.env._run_and_collect(self)
+        self.env._check_bounded(self._upstreams, "collect")
+        sink = launcher().collect_sink()
+        self.env._run_at_once(lambda: self.sink_to(sink, name="collect"), "collect")
+        return list(sink.result())
 
     def to_dataframe(self, schema: Any = None) -> Any:
         """Runs the job and returns the records of this stream as a Spark DataFrame. `schema` is DDL text, a
         `StructType` or a `pyarrow.Schema`; a stream in columns may leave it out."""
-        return self.env._run_to_dataframe(self, schema)
+        self.env._check_bounded(self._upstreams, "to_dataframe")
+        if schema is None and self.form != "columns":
+            raise GraphError(
+                'to_dataframe: a stream of rows needs a schema: to_dataframe(schema="vertex string, miles double")'
+            )
+        sink = launcher().dataframe_sink(schema)
+        self.env._run_at_once(lambda: self.sink_to(sink, name="to_dataframe"), "to_dataframe")
+        return sink.dataframe()
 
     # Inside.
 
@@ -331,7 +345,7 @@ class KeyedStream(DataStream):
 
     def __init__(
         self,
-        env: Environment,
+        env: Dataflow,
         upstreams: tuple[Upstream, ...],
         form: Form,
         columns: tuple[str, ...] | None,

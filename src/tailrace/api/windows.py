@@ -40,8 +40,11 @@ def _spec(who: str, size: Span, slide: Span, offset: Span) -> WindowSpec:
         raise GraphError(f"{who}: size and slide must be above zero, not {size!r} and {slide!r}")
     if spec.size > LARGEST:
         raise GraphError(
-            f"{who}: a size of {size!r} is too large, its ends would lie outside of time; numbers are seconds"
+            f"{who}: a size of {size!r} is too large: its ends would lie outside the range of timestamps; numbers are "
+            f"seconds"
         )
     if spec.slide > spec.size:
-        raise GraphError(f"{who}: a slide of {slide!r} above the size of {size!r} would leave records in no window")
+        raise GraphError(
+            f"{who}: a slide of {slide!r} is above the size of {size!r}, which would leave records in no window"
+        )
     return spec

@@ -22,13 +22,13 @@ def take_checkpoint(job: str, timeout: float, as_json: bool) -> int:
     ]
     if len(found) != 1:
         names = ", ".join(f"{who['name']} ({who['id'][:8]})" for _, who in running) or "none"
-        what = "several running jobs are" if found else "there is no running job"
-        typer.echo(f"tailrace checkpoint: {what} {job!r}; running on this machine: {names}", err=True)
+        what = f"several running jobs are called {job!r}; give the id of one" if found else f"no job {job!r} is running"
+        typer.echo(f"tailrace checkpoint: {what}; running on this machine: {names}", err=True)
         return 2
     try:
         answer = ask(found[0][0], {"verb": "checkpoint"}, timeout)
     except TimeoutError:
-        typer.echo(f"tailrace checkpoint: no checkpoint within {timeout:g} s", err=True)
+        typer.echo(f"tailrace checkpoint: the job completed no checkpoint within {timeout:g} s (--timeout)", err=True)
         return 1
     if answer is None or "error" in answer:
         typer.echo(f"tailrace checkpoint: {'the job has ended' if answer is None else answer['error']}", err=True)

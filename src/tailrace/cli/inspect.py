@@ -12,6 +12,7 @@ import typer
 from tailrace.errors import TailraceError
 from tailrace.state.format import ChannelLog, Index
 from tailrace.state.manifest import Manifest
+from tailrace.state.paths import means_state_file
 from tailrace.storage.finding import resolve
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.reading import load_index, own_indexes, verify
@@ -22,12 +23,15 @@ _KINDS = ("name", "kind", "encoding", "type")
 
 def inspect_command(
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A checkpoint, a job's or a checkpoint folder, or a state file.")
+        str,
+        typer.Argument(
+            metavar="PATH", help="A checkpoint, a checkpoint folder, a job's folder in it, or a state file."
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    every_byte: Annotated[bool, typer.Option("--verify", help="Read all state and compare its checksums.")] = False,
+    every_byte: Annotated[bool, typer.Option("--verify", help="Read all state and check its checksums.")] = False,
 ) -> None:
-    """Tell what a checkpoint holds."""
+    """Show what a checkpoint holds."""
     try:
         typer.echo(inspect(path, as_json, every_byte))
     except (TailraceError, OSError) as error:
@@ -38,7 +42,7 @@ def inspect_command(
 def inspect(path: str, as_json: bool = False, every_byte: bool = False) -> str:
     """The output of the command. `every_byte` reads all state and compares its checksums. Raises `CheckpointError`,
     `ConfigError` or `OSError` where it cannot be read."""
-    if path.endswith(".state"):
+    if means_state_file(path):
         folder, _, name = absolute(path).rpartition("/")
         index = load_index(open_folder(folder), name)
         told = {"file": absolute(path), **_of_file(index)}

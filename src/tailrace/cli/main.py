@@ -42,35 +42,47 @@ def root(
 @app.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
 def run(
     file: Annotated[
-        str, typer.Argument(metavar="FILE.py[:function]", help="A script, or a function of it that takes env.")
+        str, typer.Argument(metavar="FILE.py[:function]", help="A script, or a function in it that builds a dataflow.")
     ],
-    args: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments for it.")] = None,
+    args: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script or function.")
+    ] = None,
     master: Annotated[str | None, typer.Option(help="Spark master, such as local[4].")] = None,
     parallelism: Annotated[
-        int | None, typer.Option(min=1, help="Parallelism of operators that are given none.")
+        int | None, typer.Option(min=1, help="Parallelism of operators that do not state theirs.")
     ] = None,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
     ] = None,
+    ship: Annotated[
+        bool,
+        typer.Option("--ship", help="Ship tailrace and your imported modules to the executors, which may lack them."),
+    ] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress line.")] = True,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="PATH", help="A checkpoint to go on from, or latest.")
+        str | None, typer.Option("--from", metavar="PATH", help="The checkpoint to start from: its path, or latest.")
     ] = None,
     allow_dropped_state: Annotated[
-        bool, typer.Option("--allow-dropped-state", help="With --from: leave behind state that does not fit any more.")
+        bool, typer.Option("--allow-dropped-state", help="With --from: drop state that no longer fits.")
     ] = False,
     checkpoint_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Take checkpoints into this folder or URL.")
     ] = None,
     checkpoint_interval: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Between checkpoints; 0: only on request.")
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="Time between checkpoints (default: 1); 0: only on request."),
     ] = None,
-    mode: Annotated[str | None, typer.Option(help="Of checkpoints: aligned.")] = None,
+    mode: Annotated[str | None, typer.Option(help="The mode of checkpoints: aligned.")] = None,
+    work_dir: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Send DataFrames and results through this folder or URL.")
+    ] = None,
 ) -> None:
-    """Run a dataflow to its end."""
+    """Run a script, or a function in it, and wait for its jobs to end."""
     settings = dict(_setting(one) for one in conf or [])
+    DEFAULTS.ship = ship
     DEFAULTS.from_checkpoint, DEFAULTS.allow_dropped_state = start, allow_dropped_state
     DEFAULTS.checkpoint_dir, DEFAULTS.checkpoint_interval, DEFAULTS.mode = checkpoint_dir, checkpoint_interval, mode
+    DEFAULTS.work_dir = work_dir
     outcome = run_file(file, args or [], master=master, parallelism=parallelism, conf=settings, progress=progress)
     if outcome is Outcome.USAGE:
         raise typer.Exit(2)
@@ -81,7 +93,7 @@ def run(
 @app.command()
 def checkpoint(
     job: Annotated[str, typer.Argument(help="The name of a running job, or the beginning of its id.")],
-    timeout: Annotated[float, typer.Option(help="How many seconds to wait for it.")] = 600.0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the checkpoint.")] = 600.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Take a checkpoint of a running job of yours on this machine."""

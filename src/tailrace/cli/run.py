@@ -75,6 +75,10 @@ def _settings(master: str | None, parallelism: int | None, conf: dict[str, str],
     DEFAULTS.master, DEFAULTS.parallelism, DEFAULTS.progress = master, parallelism, progress
     DEFAULTS.conf = conf
     # A script that builds its own session gets the same, unless it says otherwise.
+    remote = master is not None and master.startswith("sc://")
+    if master is not None and remote:
+        os.environ["SPARK_REMOTE"] = master
+        return
     submit = [*(["--master", master] if master else [])]
     for key, value in conf.items():
         submit += ["--conf", f"{key}={value}"]
@@ -91,13 +95,16 @@ def _call(path: str, name: str, args: list[str]) -> Outcome | None:
     env = Environment()
     wanted = [env, *args] if _takes(function, len(args) + 1) else args
     if not _takes(function, len(wanted)):
-        print(f"tailrace run: {name}{inspect.signature(function)} cannot be called with {args}", file=sys.stderr)
+        print(
+            f"tailrace run: {name}{inspect.signature(function)} takes neither env and the arguments {args} nor these alone",
+            file=sys.stderr,
+        )
         return Outcome.USAGE
     function(*wanted)
     if env._graph.sinks() - env._executed:
         env.execute(name)
     elif not JOBS:
-        raise GraphError(f"{name} started no job and ended no stream of the environment in a sink")
+        raise GraphError(f"{name} started no job and ended no stream of env in a sink; call sink_to")
     return None
 
 

@@ -38,19 +38,19 @@ class Agreement:
 
 def _told(one: Columns, where: str, other: Columns, there: str) -> str:
     return (
-        f"its subtasks were given different columns: {_difference(dict(one), dict(other))} ({where}, {there}); nobody has "
-        f"declared the columns, so each subtask took those of its first batch. Nothing of this is visible, nor will be: "
-        f"give the sink a schema, or the stream one with to_columns(schema), and start anew, or from an earlier checkpoint"
+        f"its subtasks received different columns: {_difference(dict(one), dict(other))} ({where}, {there}); no schema is "
+        f"declared, so each subtask took the columns of its first batch. None of these files becomes visible: give the "
+        f"sink a schema, or the stream one with to_columns(schema), and start anew, or from an earlier checkpoint"
     )
 
 
 def _difference(one: dict[str, str], other: dict[str, str]) -> str:
     for name, kind in one.items():
         if name not in other:
-            return f"column {name!r} is in one file and not in another"
+            return f"column {name!r} is in one file and not in the other"
         if kind != other[name]:
-            return f"column {name!r} is {kind} in one file and {other[name]} in another"
+            return f"column {name!r} is {kind} in one file and {other[name]} in the other"
     new = [name for name in other if name not in one]
     if new:
-        return f"column {new[0]!r} is in one file and not in another"
+        return f"column {new[0]!r} is in one file and not in the other"
     return f"({', '.join(one)}) and ({', '.join(other)})"

@@ -97,7 +97,7 @@ class FollowedFile(Reader):
         if copy is not None:
             self._open_copy(copy)
         else:
-            self._end("was cut short or written anew")
+            self._end("was truncated or rewritten")
 
     def _wait(self, now: float) -> None:
         """Looks again for a file that was not there, now and then."""
@@ -112,13 +112,13 @@ class FollowedFile(Reader):
             self.place, self.gone_at = place, since
             if now - since >= PATIENCE:
                 self.missing = None
-                self._end("is not there any more")
+                self._end("is gone")
 
     def _end(self, why: str) -> None:
         """Gives the file up: its unread bytes are lost."""
         count = self.seen - self.splitter.at
         self.ended, self.lost = True, self.lost + max(0, count)
-        known = f"{count} bytes of it had been seen and were not read" if count > 0 else "nothing was seen behind that"
+        known = f"{count} bytes that it had behind that are lost" if count > 0 else "nothing was seen behind that"
         _log.warning("TextFiles: %s, followed up to byte %d, %s; %s", self.path, self.splitter.at, why, known)
 
     def _open(self, path: str) -> None:
@@ -161,7 +161,7 @@ class FollowedFile(Reader):
         if status.st_size >= end and state == self._state and status.st_size == end:
             return False
         chunk = os.pread(self.file, CHUNK, end) if status.st_size >= end else b""
-        if status.st_size < end or not self._is_same(end):  # after the reading: the bytes are its own
+        if status.st_size < end or not self._is_same(end):  # checked after the read, so that the chunk is of this file
             self.seen = max(self.seen, end)
             self._cut()
             return True
@@ -193,9 +193,9 @@ class FollowedFile(Reader):
             self.splitter.rest = b""
             self._open_copy(copy)
         elif max(self.seen, mark.size) > end:
-            self.splitter.rest = b""  # what was read of a line is none
+            self.splitter.rest = b""  # the beginning of a line is no line
             self.seen = max(self.seen, mark.size)
-            self._end("was cut short or written anew")
+            self._end("was truncated or rewritten")
         else:
             self.ended = True
 

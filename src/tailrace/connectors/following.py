@@ -156,7 +156,7 @@ class Following(Enumerator):
             mark, generation = msgspec.convert(split, Mark), split.get("generation", 1)
             known = self.known.get(mark.identity)
         if known is not None and generation == known.generation and known.gone_at is None and not known.was_gone:
-            known.due = True  # nobody else would read what is in it by now
+            known.due = True  # no other reader would read its bytes
 
     def _there(self) -> list[str]:
         try:
@@ -173,8 +173,8 @@ class Following(Enumerator):
         if told:
             self._passed = packed
             _log.warning(
-                "TextFiles: %s: compressed files cannot be followed and are passed over; what a rotation has compressed "
-                "was read before",
+                "TextFiles: %s: compressed files cannot be followed and are skipped; a file that a rotation compressed was "
+                "read before that",
                 ", ".join(told),
             )
         return [path for path in there if path not in packed]
@@ -220,8 +220,8 @@ class Following(Enumerator):
         same = begins_as(path, one.mark)
         if same and gone_at is not None and one.read and now - gone_at > PATIENCE and status.st_size > one.mark.size:
             _log.warning(
-                "TextFiles: %s came back after more than %d seconds out of sight, and is not followed any more: %d bytes "
-                "that were added to it meanwhile are not read",
+                "TextFiles: %s came back after more than %d seconds out of sight, and is not followed any more: the %d "
+                "bytes that were added to it meanwhile are lost",
                 path,
                 PATIENCE,
                 status.st_size - one.mark.size,

@@ -109,7 +109,9 @@ class LineReader(Reader):
         while count:
             passed = len(self._more(min(CHUNK, count)))
             if not passed:
-                raise ValueError(f"{self.path} has become shorter: it has no byte {self.splitter.at} any more")
+                raise ValueError(
+                    f"{self.path} has become shorter since the checkpoint: it was read up to byte {self.splitter.at}"
+                )
             count -= passed
 
     def _more(self, size: int) -> bytes:

@@ -32,5 +32,5 @@ def check_rate(rate: float | None) -> float | None:
     if rate is not None and (
         isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf")
     ):
-        raise ConfigError(f"rate is a number of records per second above zero, not {rate!r}")
+        raise ConfigError(f"rate must be a number of records per second above zero, not {rate!r}")
     return rate

@@ -39,7 +39,7 @@ def files_at(path: str) -> list[str]:
     """The files of an absolute path, in the order of their names. Raises `ConfigError` where there is none."""
     found = _once(_found(path))
     if not found:
-        raise ConfigError(f"there are no files at {path!r}")
+        raise ConfigError(f"there are no files at {path!r} (names that begin with . or _ are passed over)")
     return found
 
 

@@ -105,8 +105,8 @@ def _sync(files: Sequence[Finished]) -> None:
 def _told(lost: list[Finished]) -> str:
     names = ", ".join(one.name for one in lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
     return (
-        f"{names}: prepared, and now neither under cover nor visible, and no trace says that it was published. Somebody has "
-        f"removed it, or a rule of the store has (one that removes old hidden files, or uploads that were not completed), "
-        f"and its records are lost; unless another start of the job has taken over and has published it. If you know that "
-        f"it was visible before, create the empty file {lost[0].trace}, which says so, and start again"
+        f"{names}: prepared by a sink, now neither hidden nor visible, and without a trace that it was published. Somebody "
+        f"has removed it, or a rule of the store has (for old hidden files, or for incomplete uploads), and its records "
+        f"are lost, unless another start of the job has taken over and published it. If you know that it was visible "
+        f"before, create the empty file {lost[0].trace}, which says so, and start again"
     )

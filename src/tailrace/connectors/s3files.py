@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from tailrace.connectors.hidden import Folder, Hidden, Origin, Uploaded, origin_of, trace_of, under_cover
+from tailrace.connectors.pieces import Pieces
 from tailrace.connectors.publishing import Finished
 from tailrace.connectors.remotefiles import filesystem
 from tailrace.storage.remote import open_uploads
@@ -53,43 +53,26 @@ class S3Folder(Folder):
         return open_uploads(self.fs, self.bucket, f"{self.prefix}part-")
 
 
-class Upload(Hidden, io.RawIOBase):
+class Upload(Hidden, Pieces):
     """A multipart upload, written as a file."""
 
     def __init__(self, fs: Any, bucket: str, key: str) -> None:
-        super().__init__()
+        super().__init__(PART_BYTES)
         self.fs, self.bucket, self.key = fs, bucket, key
         self.stream = self
         self.parts: list[tuple[int, str]] = []
-        self._waiting = bytearray()
-        self._size = 0
         self.upload: str = fs.call_s3("create_multipart_upload", Bucket=bucket, Key=key)["UploadId"]
 
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._size
-
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        self._waiting += data
-        self._size += size
-        while len(self._waiting) >= PART_BYTES:
-            self._send(PART_BYTES)
-        return size
-
-    def _send(self, size: int) -> None:
+    def _send(self, piece: bytes) -> None:
         number = len(self.parts) + 1
-        body = bytes(self._waiting[:size])
         where = {"Bucket": self.bucket, "Key": self.key, "UploadId": self.upload}
-        answer = self.fs.call_s3("upload_part", **where, PartNumber=number, Body=body)
+        answer = self.fs.call_s3("upload_part", **where, PartNumber=number, Body=piece)
         self.parts.append((number, answer["ETag"]))
-        del self._waiting[:size]
 
     def finish(self) -> bytes:
-        if self._waiting or not self.parts:
-            self._send(len(self._waiting))
+        self._rest()
+        if not self.parts:
+            self._send(b"")  # an upload has a part at least
         self.close()
         return msgspec.json.encode(Uploaded(f"s3://{self.bucket}/{self.key}", self.upload, self.parts))
 

@@ -18,6 +18,7 @@ from tailrace.connectors.lines import LineReader, PacedLines, check_readable
 from tailrace.connectors.pace import Pace, check_rate
 from tailrace.connectors.parquet import ParquetRows, read_schema
 from tailrace.connectors.paths import files_at, local_path
+from tailrace.connectors.travelling import Reading, folder_of, is_local, split_of
 from tailrace.elements.batches import Form
 from tailrace.elements.convert import rows_of
 from tailrace.errors import ConfigError, GraphError
@@ -124,7 +125,9 @@ class Generator(Source):
         self.fn, self.rate, self.count = fn, check_rate(rate), count
         self.indexed = _takes_one(fn)
         if not self.indexed and not _callable_with(fn):
-            raise ConfigError("Generator takes fn(i), one record for each number, or fn(), an iterator over records")
+            raise ConfigError(
+                "Generator takes fn(i), which returns one record, or fn(), which returns an iterator over records"
+            )
         self.bounded = count is not None or not self.indexed
 
     def splits(self, parallelism: int) -> abc.Sequence[tuple[int, int]]:
@@ -227,7 +230,7 @@ class Parquet(Source):
 
     def __init__(self, path: str, *, form: Form = "rows") -> None:
         if form not in ("rows", "columns"):
-            raise ConfigError(f"Parquet: form is 'rows' or 'columns', not {form!r}")
+            raise ConfigError(f"Parquet: form must be 'rows' or 'columns', not {form!r}")
         self.path, self.form = local_path(path, "Parquet"), form
         self.schema = read_schema(_without_partitions(self.path)[0])
         self.columns = tuple(self.schema.names)
@@ -248,8 +251,8 @@ def _without_partitions(path: str) -> list[str]:
         column = next((part for part in inner if "=" in part), None)
         if column is not None:
             raise ConfigError(
-                f"Parquet: {path} is partitioned: {column!r} is a column that is in no file, and this source reads the "
-                f"files; let Spark read it: env.from_dataframe(spark.read.parquet({path!r}))"
+                f"Parquet: {path} is partitioned: the column of {column!r} is in the names of folders only, and this source "
+                f"reads files; let Spark read it: env.from_dataframe(spark.read.parquet({path!r}))"
             )
     return found
 
@@ -304,18 +307,30 @@ class ArrowFiles(Source):
 
     def __init__(self, paths: list[str], columns: tuple[str, ...], form: Form) -> None:
         self.paths, self.columns, self.form = paths, columns, form
+        self.options: abc.Mapping[str, Any] | None = None
+        """For the filesystem of files that are URLs."""
 
     def splits(self, parallelism: int) -> abc.Sequence[str]:
         return self.paths
 
     def reader(self, split: str, position: int | None = None) -> Reader:
-        if not os.path.exists(split):
+        try:
+            file = _mapped(split) if is_local(split) else _read(split, self.options)
+        except FileNotFoundError:
             raise ConfigError(
                 f"{split} is not there any more: the files of a DataFrame live as long as the job's checkpoint folder, or, "
-                f"where that is no local or shared path, as long as work_dir or the Spark session; start the job anew"
-            )
-        # The batches stay mapped; the file need not stay open, there may be many.
-        with pa.memory_map(split) as mapped:
-            file = pa.ipc.open_file(mapped.read_buffer())
+                f"without checkpoints, as long as work_dir or the Spark session; start the job anew"
+            ) from None
         batches = (file.get_batch(i) for i in range(file.num_record_batches))
         return Batches(batches, position or 0, self.form, lambda: None)
+
+
+def _mapped(path: str) -> Any:
+    """An Arrow file of this machine. Its batches stay mapped; the file need not stay open, there may be many."""
+    with pa.memory_map(path) as mapped:
+        return pa.ipc.open_file(mapped.read_buffer())
+
+
+def _read(url: str, options: abc.Mapping[str, Any] | None) -> Any:
+    folder, name = split_of(url)
+    return pa.ipc.open_file(pa.PythonFile(Reading(folder_of(folder, options), name), "r"))

@@ -122,19 +122,6 @@ class Restarting:
     cause: Cause
 
 
-Action = (
-    Launch
-    | Send
-    | CloseLink
-    | Kill
-    | StatusChanged
-    | Claim
-    | Commit
-    | Delete
-    | Sweep
-    | MarkPublished
-    | MarkSwept
-    | CheckpointEnded
-    | WasPublished
-    | Restarting
-)
+StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept
+"""What is wanted of the storage of checkpoints."""
+Action = Launch | Send | CloseLink | Kill | StatusChanged | CheckpointEnded | WasPublished | Restarting | StoreAction

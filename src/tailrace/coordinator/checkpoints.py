@@ -18,9 +18,8 @@ from tailrace.state.manifest import (
     Prepared,
     StateFile,
     encode_manifest,
-    manifest_name,
-    published_mark,
 )
+from tailrace.state.paths import manifest_name, published_mark
 
 HISTORY = 100
 
@@ -174,13 +173,15 @@ class Checkpoints:
 
     def timeout_at(self) -> int | None:
         """When the oldest pending checkpoint times out."""
-        waiting = [p.triggered_at for p in self.pending.values() if not p.committing]
-        return min(waiting) + self.settings.timeout if waiting else None
+        return min((at for _, at in self._timeouts()), default=None)
 
     def timed_out(self, now: int) -> list[int]:
-        """Pending checkpoints whose time is over. A manifest on its way has no time-out: only its storage knows."""
-        limit = now - self.settings.timeout
-        return [p.id for p in self.pending.values() if p.triggered_at <= limit and not p.committing]
+        """Pending checkpoints whose time is over."""
+        return [number for number, at in self._timeouts() if at <= now]
+
+    def _timeouts(self) -> list[tuple[int, int]]:
+        """Pending checkpoints, with when each of them times out. A manifest on its way does not: only its storage knows."""
+        return [(p.id, p.triggered_at + self.settings.timeout) for p in self.pending.values() if not p.committing]
 
     def trigger_due(self, now: int) -> bool:
         """Whether the next checkpoint is to be triggered now."""
@@ -226,7 +227,7 @@ class Checkpoints:
         """Why an ack counts for nothing: the worker refers to a file that is not there any more. A peer's barrier overtook
         our `Complete`, so it did not know of the newest complete checkpoint when it encoded its state."""
         gone = [name for name in ack.older if name not in self._sizes] if ack.checkpoint in self.pending else []
-        return f"worker {slot} builds on {gone[0]}, which is deleted" if gone else None
+        return f"the file of worker {slot} refers to {gone[0]}, which is deleted" if gone else None
 
     def commit(self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int, now: int) -> Commit:
         """The storage is to be asked for the manifest of a checkpoint that all have acked. `carried`: what complete
@@ -284,7 +285,7 @@ class Checkpoints:
         """The manifest exists: the checkpoint is complete."""
         pending = self.pending.pop(number)
         following = self.last + 1 if self.last else 0
-        if following != number:  # a pointer has that slot, which nobody needs behind a manifest
+        if following != number:  # that slot holds a pointer, which nobody needs behind a manifest
             self._sizes[manifest_name(manifest.incarnation, following)] = 0
         self.last = number
         self.completed += 1

@@ -1,4 +1,4 @@
-"""What bookkeepers decide, for the front to carry out: actions, words for workers, and that something has failed."""
+"""What bookkeepers decide: actions, words for workers, and that something has failed. `course` carries it out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Tell:
 
 
 Decision = Action | Tell | Cause
-"""A cause: that has failed, and the front decides what follows from it."""
+"""A cause: that has failed, and the course of the job says what follows from it."""
 Decisions = list[Decision]
 
 

@@ -63,8 +63,8 @@ class Durability:
         if self.checkpoints is None:
             self.claims.count_on()
             return []
-        # Who waits for a pause, or for workers to drop what they run, need not wait for this as well. But where the storage
-        # is what failed, it gets the pause.
+        # The claim is made during the pause, and while workers drop what they run. Where the storage itself failed, the
+        # claim waits for the end of the pause.
         self.claims.want(now + pause if cause.kind is FailureKind.STORE else now)
         return self.claim_due(now)
 
@@ -144,7 +144,9 @@ class Durability:
             return []
         decided: Decisions = [aborted.ended, Tell(Abort(number))]
         if aborted.too_many:
-            what = f"checkpoint {number} failed, as did those before it: {reason}"
+            assert self.checkpoints is not None
+            tolerated = self.checkpoints.settings.tolerated_failures
+            what = f"checkpoint {number} failed, more than {tolerated} in a row (tolerated_failures): {reason}"
             return [*decided, Cause(what, FailureKind.CHECKPOINT)]
         return [*decided, *self.trigger(now, CutKind.FINAL)] if aborted.final and running else decided
 
@@ -152,7 +154,7 @@ class Durability:
         """Checkpoints that took too long, and what is said of them."""
         if self.checkpoints is None:
             return []
-        what = f"it took longer than {self.checkpoints.settings.timeout / 1e6:g} s"
+        what = f"it took longer than its timeout of {self.checkpoints.settings.timeout / 1e6:g} s"
         return [(number, what) for number in self.checkpoints.timed_out(now)]
 
     def _commit_next(self, now: int, running: bool) -> Decisions:
@@ -172,7 +174,7 @@ class Durability:
             return [], False
         decided: Decisions = []
         for older in checkpoints.overtaken(number):
-            reason = f"checkpoint {number}, which is newer, is complete"
+            reason = f"the newer checkpoint {number} is complete"
             decided += self.abort(older, reason, now, running, failure=False)
         complete = checkpoints.committed(number, manifest, path, url, now)
         decided += [complete.ended, Tell(Complete(number))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from tailrace.errors import CheckpointCorrupt, CheckpointsRemoved, Fenced
+from tailrace.errors import CheckpointCorrupt, CheckpointsRemoved, Fenced, JobFailed
 from tailrace.protocol.deployment import FailureKind
 
 
@@ -25,12 +25,24 @@ class Cause:
         """The same cause with a text that says more."""
         return replace(self, message=f"{self.message}; {more}")
 
+    def as_error(self, job: str) -> JobFailed:
+        """What those who wait for the job are told."""
+        return JobFailed(
+            f"job {job!r} failed: {self.message}",
+            job=job,
+            operator=self.operator,
+            subtask=self.subtask,
+            record=self.record,
+        )
+
 
 class Reaction(Enum):
     """What the coordinator does about a failure."""
 
     RESTART = "a restart"
     """The job starts again from its newest checkpoint, where its restart strategy allows it; else it fails."""
+    MOVE = "a restart that does not count"
+    """The same, whatever the restart strategy says: nothing has failed."""
     FAIL = "the job fails"
     """No restart would mend it."""
 
@@ -39,6 +51,7 @@ REACTIONS: dict[FailureKind, Reaction] = {
     FailureKind.USER: Reaction.RESTART,
     FailureKind.PROGRAM: Reaction.FAIL,
     FailureKind.WORKER: Reaction.RESTART,
+    FailureKind.MOVED: Reaction.MOVE,
     FailureKind.PEER: Reaction.RESTART,
     FailureKind.STORE: Reaction.RESTART,
     FailureKind.CHECKPOINT: Reaction.RESTART,

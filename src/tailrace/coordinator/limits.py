@@ -14,6 +14,9 @@ class Limits:
 
     slots: int = 60_000_000
     """For all slots to fill."""
+    notice: int = 0
+    """How much longer at a restart: an executor that hangs, or whose machine is gone, may be given a worker's task until
+    Spark takes it for lost, and its place is filled after that."""
     lease: int = 10_000_000
     """For a sign of life of a worker that holds a slot."""
     leave: int = 3_000_000
@@ -25,14 +28,23 @@ class Limits:
     gone: int = 9_000_000
     """For cancelled Spark tasks to be gone, before the job ends without them."""
 
-    def slots_late(self, here: int, wanted: int) -> Cause:
+    def filled_within(self, *, again: bool) -> int:
+        """How long all slots may take to fill, `again` at a restart."""
+        return self.slots + self.notice if again else self.slots
+
+    def slots_late(self, here: int, wanted: int, *, again: bool = False) -> Cause:
         """Not all slots are filled."""
+        seconds = self.filled_within(again=again) // 1_000_000
         what = (
-            f"the job needs {wanted} task slots, {here} came within {self.slots // 1_000_000} s; give Spark more free "
-            f"cores, or lower the parallelism"
+            f"the job needs {wanted} task slots, and Spark gave it {here} within {seconds} s; give Spark more free cores, "
+            f"lower the parallelism, or raise slot_timeout"
         )
         return Cause(what, FailureKind.SLOTS)
 
     def store_silent(self) -> Cause:
         """The storage of checkpoints does not answer."""
-        return Cause(f"the storage of checkpoints has not answered for {self.store / 1e6:.0f} s", FailureKind.SILENT)
+        what = (
+            f"the storage of checkpoints has not answered for {self.store / 1e6:.0f} s; once it does, start the job again "
+            f"from its newest checkpoint"
+        )
+        return Cause(what, FailureKind.SILENT)

@@ -74,7 +74,7 @@ def decide(facts: Sequence[Facts]) -> Decision:
     if not all(one.ended for one in facts) or any(one.recorded or one.obliged for one in facts):
         return Decision(Step.NOT_YET)
     if any(one.moving for one in facts) or _held_back(facts):
-        return Decision(Step.NOT_YET)  # what event time fires on its way may still go around
+        return Decision(Step.NOT_YET)  # timers that event time has yet to fire may feed records back
     if min(one.watermark for one in facts) < LAST_TIME:
         return Decision(Step.ADVANCE)
     if min(one.reached for one in facts) < LAST_TIME:
@@ -104,7 +104,7 @@ def _held_back(facts: Sequence[Facts]) -> bool:
 
 
 def _holds(leaves: ScopeFacts, behind: int) -> bool:
-    if behind == MAX_TIME:  # they are all to be idle
+    if behind == MAX_TIME:  # all leaves are to be idle
         return leaves.released is not None
     return leaves.idle or (leaves.released is not None and leaves.released < behind)
 
@@ -180,7 +180,9 @@ class _Nest:
         said: Sent = []
         if isinstance(message, Quiet):
             if message.actions > self.actions:
-                raise ProtocolViolation(f"worker {slot} has followed {message.actions} of {self.actions} commands")
+                raise ProtocolViolation(
+                    f"worker {slot} has followed {message.actions} commands, and was sent {self.actions}"
+                )
             self.quiet[slot] = message
             self.news, self.pause = True, self.pace.pause
         elif isinstance(message, Moved):
@@ -233,7 +235,9 @@ class _Nest:
     def _report(self, slot: int, report: WaveReport, now: int) -> Sent:
         reports = self.reports
         if reports is None or report.wave != self.wave or slot in reports:
-            raise ProtocolViolation(f"worker {slot} reports wave {report.wave} of nest {self.number}, not asked for")
+            raise ProtocolViolation(
+                f"worker {slot} reports wave {report.wave} of nest {self.number}, which awaits none of it"
+            )
         reports[slot] = report.facts
         if len(reports) < self.spec.slots:
             return []
@@ -241,9 +245,7 @@ class _Nest:
         return self._decided(list(reports.values()), now)
 
     def _decided(self, facts: list[Facts], now: int) -> Sent:
-        decision = decide(facts)
-        if min((one.live for one in facts if one.live is not None), default=None) != self.followed:
-            decision = Decision(Step.NOT_YET)
+        decision = decide(facts) if self._have_gone(facts) else Decision(Step.NOT_YET)
         if decision.step is Step.END:
             self.ended = True
             return self._all(EndLoop(self.number))
@@ -261,6 +263,15 @@ class _Nest:
             return self._all(Advance(self.number))
         return self._all(CallFinish(self.number, decision.number))
 
+    def _have_gone(self, facts: list[Facts]) -> bool:
+        """Whether the heads whose input has ended had gone with event time, as far as it has come, when they cut for a wave.
+        They go with it before they cut, but a marker that comes around the loop may be faster than the word of the wave:
+        what their timers make then is in no cut of it."""
+        come = min((one.live for one in facts if one.live is not None), default=None)
+        if come != self.followed:
+            return False
+        return come is None or come == MAX_TIME or min(one.watermark for one in facts) >= come
+
     def _release(self, facts: list[Facts]) -> Sent:
         """Says how far event time may go on behind the leaves, where that has grown. At the end of event time only loops
         inside this nest get theirs: what leaves the nest itself gets it from the end of its inputs."""
@@ -275,7 +286,7 @@ class _Nest:
                     times.append((scope, time))
             else:
                 before = self.released.get(scope, MIN_TIME)
-                if time > before or scope in self.idle:  # it wakes up, perhaps at the time at which it fell asleep
+                if time > before or scope in self.idle:  # active again, perhaps at the time at which it went idle
                     self.released[scope] = max(time, before)
                     times.append((scope, self.released[scope]))
                 self.idle.discard(scope)
@@ -313,7 +324,8 @@ class _Nest:
         rounds = self.rounds
         known = rounds.reports.get(slot)
         if not self.spec.rounds or (known is not None and report.round < known.round):
-            raise ProtocolViolation(f"worker {slot} reports round {report.round} of nest {self.number}")
+            why = "which has no rounds" if known is None or not self.spec.rounds else f"after round {known.round}"
+            raise ProtocolViolation(f"worker {slot} reports round {report.round} of nest {self.number}, {why}")
         rounds.reports[slot] = report
         said = {slot: one for slot, one in sorted(rounds.reports.items()) if one.round != NO_ROUNDS}
         if rounds.stopped or len(rounds.reports) < self.spec.slots or not said:
@@ -323,7 +335,7 @@ class _Nest:
         if behind:
             if newest <= rounds.started:
                 return []  # already started
-            rounds.started = newest  # before the checkpoint it was started, and not all have heard
+            rounds.started = newest  # started before the checkpoint that was restored; some slots have not heard
             return [(one, StartRound(self.number, newest)) for one in behind]
         if newest < rounds.started or not any(one.waiting for one in said.values()):
             return []

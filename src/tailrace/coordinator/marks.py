@@ -51,7 +51,7 @@ class Marks:
                 entry.marked = entry.marked or not manifest.prepared
                 return
         made, first = self._made
-        first = first if made == manifest.checkpoint else 1  # nobody knows how far back another one goes
+        first = first if made == manifest.checkpoint else 1  # how far back another manifest reaches is not known
         self._entries.append(_Entry(manifest.checkpoint, path, bool(manifest.prepared), first))
 
     def published(self, number: int) -> list[str]:

@@ -89,7 +89,7 @@ class Origin:
 
     def published(self) -> None:
         """It is marked, by us or by another start from it: all that it had prepared is visible, and is not published
-        again. Who has marked it may have forgotten what it has published."""
+        again. The run that has marked it may have removed the traces of it."""
         if self.manifest is None:
             return
         self._unmarked.discard(self.path)

@@ -117,7 +117,7 @@ class Output:
         """The worker has made all of a number visible; None where nobody waits for that."""
         if not self._publications.answered(said.number):
             return None
-        # What was given up is not visible: who starts from the origin with the sink publishes it.
+        # Skipped output is not visible: a run that starts from the origin with its sink publishes it.
         if said.number == 0 and not said.skipped:
             self.origin.visible = self.origin.visible or self.origin.restores_itself
         return self._mark_visible()

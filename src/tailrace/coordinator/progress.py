@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, TypeGuard
+from collections.abc import Sequence, Sized
+from typing import Any, Protocol, TypeGuard
 
-from tailrace.coordinator.checkpoints import Checkpoints
-from tailrace.coordinator.roster import Slot
+from tailrace.coordinator.stats import CheckpointStats
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, isoformat
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
@@ -14,6 +14,29 @@ from tailrace.protocol.deployment import SubtaskReport
 
 LATE = ".late_records"
 """How the counter of a window's late records ends; the operator's name is before it."""
+
+
+class Reporting(Protocol):
+    """A slot of a job: what its worker has reported last."""
+
+    @property
+    def reports(self) -> Sequence[SubtaskReport]: ...
+
+
+class Books(Protocol):
+    """How the checkpoints of a job go."""
+
+    @property
+    def history(self) -> Sequence[CheckpointStats]: ...
+
+    @property
+    def completed(self) -> int: ...
+
+    @property
+    def aborted(self) -> int: ...
+
+    @property
+    def pending(self) -> Sized: ...
 
 
 class ProgressMaker:
@@ -38,7 +61,7 @@ class ProgressMaker:
         self._source_vertices = {ident: root for ident, root in roots.items() if isinstance(root, Source)}
 
     def make(
-        self, slots: list[Slot], now: int, checkpoints: Checkpoints | None = None, restarts: int = 0
+        self, slots: Sequence[Reporting], now: int, checkpoints: Books | None = None, restarts: int = 0
     ) -> dict[str, Any]:
         """A report at `now` (int64 microseconds since 1970). Counts begin anew with each restart."""
         reports = [report for slot in slots for report in slot.reports]
@@ -130,7 +153,7 @@ class ProgressMaker:
         return found
 
 
-def checkpoint_figures(checkpoints: Checkpoints) -> dict[str, Any]:
+def checkpoint_figures(checkpoints: Books) -> dict[str, Any]:
     """How checkpoints go: counts, and the last complete one with its parts in milliseconds."""
     last = checkpoints.history[-1] if checkpoints.history else None
     return {

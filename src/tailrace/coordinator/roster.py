@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tailrace.coordinator.actions import CloseLink, Kill, Launch
@@ -57,6 +58,14 @@ class Slot:
     def abandoned(self) -> bool:
         """Whether no Spark job is left that would bring the worker that is wanted."""
         return self.launches not in self.running or self.launches in self.unwanted
+
+    def silent_at(self, lease: int) -> int:
+        """When its worker has been silent for `lease`, if it is not heard until then."""
+        return self.heard_at + lease
+
+    def reset_late_at(self, limit: int) -> int:
+        """When its worker has taken too long to drop what it runs."""
+        return self.reset_at + limit
 
     def launch(self) -> Launch:
         """A Spark job is to be started for the slot."""
@@ -132,6 +141,32 @@ class Roster:
         self.lose(index)
         return [*slot.relaunch()] if known else [Cause(what, FailureKind.WORKER, slot=index)]
 
+    def job_ended(self, index: int, error: str | None, *, wanted: bool, over: bool, unfit: bool) -> Decisions:
+        """A Spark job of a slot has ended, and our job goes on; `wanted`: so was its worker to. `over`: Spark itself has
+        ended, and there will be no other job for the slot. `unfit`: its executor lacks what a worker needs. So will the
+        others, where the job has not run yet; later it may be one machine, and the worker may get another one."""
+        how = "before the job, and without an error" if error is None else f"with an error: {error}"
+        if over:
+            return [Cause(f"the Spark task of worker {index} ended {how}", FailureKind.SLOTS, slot=index)]
+        if unfit and self.slots[index].attempt == 0:
+            return [Cause(f"worker {index} cannot be started: {error}", FailureKind.IMPORT, slot=index)]
+        return self.lost(index, f"the Spark task of worker {index} ended {how}") if wanted else []
+
+    def move(self, launches: Collection[tuple[int, int]]) -> Decisions:
+        """These starts of slots are ended, and others begun, where they are the newest: Spark starts them elsewhere."""
+        moved = [slot for slot in self.slots if slot.connected and (slot.index, slot.launches) in launches]
+        decided: Decisions = []
+        for slot in moved:
+            decided.append(CloseLink(slot.index, slot.epoch))
+            self.lose(slot.index)
+            decided += slot.relaunch()
+        if moved:
+            whose = ", ".join(f"worker {slot.index}" for slot in moved)
+            decided.append(
+                Cause(f"{whose}: the executor is about to go, and the job moves elsewhere", FailureKind.MOVED)
+            )
+        return decided
+
     def heard(self, index: int, pid: int, now: int) -> None:
         """A worker's process has given a sign of life."""
         hello = self.slots[index].hello if 0 <= index < len(self.slots) else None
@@ -140,7 +175,7 @@ class Roster:
 
     def replace_silent(self, now: int, lease: int) -> Decisions:
         """A worker has not been heard for `lease`: it is lost."""
-        slot = next((slot for slot in self.connected if now - slot.heard_at >= lease), None)
+        slot = next((slot for slot in self.connected if slot.silent_at(lease) <= now), None)
         if slot is None:
             return []
         what = f"worker {slot.index} has given no sign of life for {(now - slot.heard_at) / 1e6:.0f} s"
@@ -148,7 +183,7 @@ class Roster:
 
     def silent_at(self, lease: int) -> int | None:
         """When a worker has been silent for `lease`, if nobody is heard until then."""
-        return min((slot.heard_at + lease for slot in self.connected), default=None)
+        return min((slot.silent_at(lease) for slot in self.connected), default=None)
 
     # Everybody begins anew.
 
@@ -167,13 +202,13 @@ class Roster:
 
     def reset_late_at(self, limit: int) -> int | None:
         """When a worker has taken too long to drop what it runs."""
-        return min((slot.reset_at + limit for slot in self._holding_up()), default=None)
+        return min((slot.reset_late_at(limit) for slot in self._holding_up()), default=None)
 
     def replace_late(self, now: int, limit: int) -> Decisions:
         """User code holds workers up: their processes are ended, and others started."""
         decided: Decisions = []
         for slot in self._holding_up():
-            if now >= slot.reset_at + limit:
+            if slot.reset_late_at(limit) <= now:
                 decided.append(CloseLink(slot.index, slot.epoch))
                 self.lose(slot.index)
                 decided += slot.relaunch()

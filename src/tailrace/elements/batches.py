@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress, pairwise
-from typing import Any, ClassVar, Literal, Protocol, Self, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import pyarrow as pa
+
+from tailrace.elements.convert import rows_of
+from tailrace.elements.timestamps import NO_TIME
 
 Times = np.ndarray[Any, np.dtype[np.int64]]
 Groups = np.ndarray[Any, np.dtype[np.uint16]]
@@ -20,21 +23,6 @@ Form = Literal["rows", "columns"]
 
 _FEW_TARGETS = 4
 """Up to here one pass per target beats sorting the records by target."""
-
-
-class Batch(Protocol):
-    """What the runtime may ask of a batch, whatever its form."""
-
-    form: ClassVar[Form]
-    times: Times | None
-    groups: Groups | None
-    split: int
-    """The source split the records came from, inside the chain of a source; -1 elsewhere."""
-
-    def __len__(self) -> int: ...
-    def slice(self, start: int, stop: int) -> Self: ...
-    def partition(self, targets: np.ndarray[Any, Any], count: int) -> list[tuple[int, Self]]: ...
-    def to_rows(self) -> Rows: ...
 
 
 class Rows:
@@ -50,6 +38,7 @@ class Rows:
         self.times = times
         self.groups = groups
         self.split = split
+        """The source split the records came from, inside the chain of a source; -1 elsewhere."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -60,6 +49,11 @@ class Rows:
     def slice(self, start: int, stop: int) -> Rows:
         """Records `start` to `stop`, sharing timestamps and key groups with this batch."""
         return Rows(self.values[start:stop], _cut(self.times, start, stop), _cut(self.groups, start, stop), self.split)
+
+    def each(self, first: int, step: int) -> Rows:
+        """Record `first` and every one that comes a multiple of `step` behind it."""
+        every = slice(first, None, step)
+        return Rows(self.values[every], _pick(self.times, every), _pick(self.groups, every))
 
     def partition(self, targets: np.ndarray[Any, Any], count: int) -> list[tuple[int, Rows]]:
         """The records by target (one int per record, below `count`), in order; targets without records left out."""
@@ -118,16 +112,18 @@ class Columns:
 
     def to_rows(self) -> Rows:
         """The same records as named tuples (see `elements.convert`)."""
-        from tailrace.elements.convert import rows_of
-
         return Rows(rows_of(self.data), self.times, self.groups, self.split)
+
+
+Batch = Rows | Columns
+"""A batch, whatever its form."""
 
 
 def _cut(array: Any, start: int, stop: int) -> Any:
     return None if array is None else array[start:stop]
 
 
-def _pick(array: Any, where: np.ndarray[Any, Any]) -> Any:
+def _pick(array: Any, where: np.ndarray[Any, Any] | slice) -> Any:
     return None if array is None else array[where]
 
 
@@ -147,14 +143,14 @@ def _runs(targets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray[Any, Any]
     return [(int(ordered[a]), order[a:b]) for a, b in pairwise(bounds)]
 
 
-def joinable(a: Rows | Columns, b: Rows | Columns) -> bool:
+def joinable(a: Batch, b: Batch) -> bool:
     """Whether `concat` can make one batch of two: rows and rows, or columns of one schema."""
     if isinstance(a, Rows) or isinstance(b, Rows):
         return type(a) is type(b)
     return isinstance(b, Columns) and bool(a.data.schema == b.data.schema)
 
 
-def concat(batches: Sequence[Rows | Columns]) -> Rows | Columns:
+def concat(batches: Sequence[Batch]) -> Batch:
     """Several batches of one form as one. Timestamps and groups survive where every part has them.
 
     A part without timestamps among parts with them gets `NO_TIME`. The batches are `joinable`.
@@ -172,10 +168,8 @@ def concat(batches: Sequence[Rows | Columns]) -> Rows | Columns:
     return Columns(data, times, groups)
 
 
-def _join_times(batches: Sequence[Rows | Columns]) -> Times | None:
+def _join_times(batches: Sequence[Batch]) -> Times | None:
     if all(b.times is None for b in batches):
         return None
-    from tailrace.elements.timestamps import NO_TIME
-
     parts = [np.full(len(b), NO_TIME, np.int64) if b.times is None else b.times for b in batches]
     return np.concatenate(parts)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.convert import row_type
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Rest, RoundEnd, Watermark, WaveMark
@@ -79,12 +79,13 @@ class Frame:
     size: int
     sections: dict[int, memoryview]
 
-    def batch(self) -> Rows | Columns:
-        """The records of a ROWS or COLUMNS frame. Raises `ProtocolViolation` where the bytes do not hold them."""
+    def batch(self) -> Batch:
+        """The records of a ROWS or COLUMNS frame. Raises `ProtocolViolation` where the bytes hold none. What the class
+        of a record raises when it is made again passes through, and so does that it is not there."""
         times = self._array(_TIMES, np.int64)
         groups = self._array(_GROUPS, np.uint16)
         if self.kind == COLUMNS:
-            batch: Rows | Columns = Columns(self._record_batch(), times, groups)
+            batch: Batch = Columns(self._record_batch(), times, groups)
         else:
             batch = Rows(self._values(), times, groups)
         if len(batch) != self.count:
@@ -107,7 +108,7 @@ class Frame:
             return Rest(self.number)
         if self.kind == ROUND_END:
             return RoundEnd(self.number)
-        raise ProtocolViolation(f"channel {self.channel}: frame kind {self.kind} is no marker")
+        raise ProtocolViolation(f"channel {self.channel}: frame kind {self.kind} is not a marker")
 
     def _cut(self) -> CutRequest:
         data = self.sections.get(_CUT)
@@ -125,31 +126,55 @@ class Frame:
         except KeyError:
             raise ProtocolViolation(f"channel {self.channel}: section {ident} is missing") from None
 
-    def _array(self, ident: int, dtype: Any) -> Any:
+    def _array(self, ident: int, dtype: type[np.generic]) -> np.ndarray[Any, Any] | None:
         data = self.sections.get(ident)
         if data is None:
             return None
         if len(data) != self.count * np.dtype(dtype).itemsize:
-            raise ProtocolViolation(f"channel {self.channel}: section {ident} has {len(data)} bytes")
+            raise ProtocolViolation(
+                f"channel {self.channel}: section {ident} has {len(data)} bytes for {self.count} records"
+            )
         return np.frombuffer(data, dtype)
 
     def _values(self) -> list[Any]:
-        values: list[Any] = pickle.loads(self._section(_VALUES))
-        names = self.sections.get(_ROW_NAMES)
-        if names is not None:
-            values = list(map(row_type(tuple(pickle.loads(names)))._make, values))
-        return values
+        values = self._unpickled(_VALUES)
+        if type(values) is not list:
+            raise self._damaged(f"{type(values).__name__} where a list of records is due")
+        if _ROW_NAMES not in self.sections:
+            return values
+        names = self._unpickled(_ROW_NAMES)
+        try:
+            return list(map(row_type(tuple(names))._make, values))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise self._damaged(error) from error
+
+    def _unpickled(self, ident: int) -> Any:
+        try:
+            return pickle.loads(self._section(ident))
+        except (pickle.UnpicklingError, EOFError, IndexError, KeyError, ValueError, OverflowError) as error:
+            of_a_class = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+            if of_a_class:  # code in Python raised it, and the unpickler has none
+                raise
+            raise self._damaged(error) from error
 
     def _record_batch(self) -> pa.RecordBatch:
-        with pa.ipc.open_stream(pa.py_buffer(self._section(_VALUES))) as reader:
-            return reader.read_next_batch()
+        data = self._section(_VALUES)
+        try:
+            with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+                return reader.read_next_batch()
+        except (pa.ArrowException, OSError, ValueError, StopIteration) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, why: object) -> ProtocolViolation:
+        what = f"{type(why).__name__}: {why}" if isinstance(why, BaseException) else why
+        return ProtocolViolation(f"channel {self.channel}: records that cannot be read: {what}")
 
 
-Element = Frame | Rows | Columns | Marker
+Element = Frame | Batch | Marker
 """An unread element of a channel: a frame from another worker, a batch from this one, or a marker."""
 
 
-def encode_batch(channel: ChannelId, incarnation: int, attempt: int, seq: int, batch: Rows | Columns) -> bytes:
+def encode_batch(channel: ChannelId, incarnation: int, attempt: int, seq: int, batch: Batch) -> bytes:
     """A batch as one frame. Errors of pickle for a record that cannot be pickled pass through."""
     sections: list[tuple[int, bytes | memoryview]]
     if isinstance(batch, Columns):
@@ -194,7 +219,7 @@ def decode(data: bytes) -> Frame:
         _HEADER.unpack_from(data)
     )
     if magic != _MAGIC:
-        raise ProtocolViolation(f"no frame: starts with {magic!r}")
+        raise ProtocolViolation(f"not a frame: it starts with {magic!r}")
     if version != VERSION:
         raise ProtocolViolation(f"a frame of version {version}; this side reads version {VERSION}")
     if not ROWS <= kind <= ROUND_END:
@@ -259,7 +284,7 @@ def _frame(
     return b"".join(parts)
 
 
-def encoded_size(batch: Rows | Columns, sample: int = 32) -> int:
+def encoded_size(batch: Batch, sample: int = 32) -> int:
     """About how many bytes `batch` has on the wire: exact for columns, from a few sampled records for rows.
 
     Rows in memory are charged by this against their channel's window. A record that cannot be pickled counts as 256.

@@ -148,7 +148,7 @@ def _enum(kind: type[Enum]) -> MemberClass | ValueClass | Refusal:
     if kind.__eq__ is not object.__eq__:
         return ValueClass(kind, name)
     if kind.__hash__ is not Enum.__hash__:
-        return Refusal("its class has a hash of its own", "leave out __hash__, or use key.name")
+        return Refusal("its class defines its own hash", "leave out __hash__, or use key.name")
     return _not_found(kind) or MemberClass(kind, name, prefix_of(name))
 
 
@@ -173,23 +173,23 @@ def _record(kind: type) -> RecordClass | Refusal:
     params: Any = kind.__dataclass_params__  # type: ignore[attr-defined]
     fields = dataclasses.fields(kind)
     if not params.frozen:
-        return Refusal("it may be changed", "declare its class with @dataclass(frozen=True)")
+        return Refusal("it is mutable", "declare its class with @dataclass(frozen=True)")
     left_out = [field.name for field in fields if not field.compare]
     if left_out:
         return Refusal(
-            f"its field {left_out[0]!r} has no part in its == (compare=False)",
+            f"its == does not compare its field {left_out[0]!r} (compare=False)",
             f"leave {left_out[0]!r} out of the key, or let it be compared",
         )
     if not params.eq:
         return Refusal(
-            "its class has no == by its fields (eq=False)", "leave out eq=False, or use a tuple of its fields"
+            "its == does not compare its fields (eq=False)", "leave out eq=False, or use a tuple of its fields"
         )
     made = _as_dataclasses_make_it(tuple((field.name, field.hash) for field in fields))
     for method in ("__eq__", "__hash__"):
         if not _same_code(getattr(kind, method), getattr(made, method)):
             what = "==" if method == "__eq__" else "hash"
             return Refusal(
-                f"its class has a {what} of its own", f"leave out {method}, or use a tuple of what makes it equal"
+                f"its class defines its own {what}", f"leave out {method}, or use a tuple of what makes it equal"
             )
     names = tuple(field.name for field in fields)
     return _odd_layout(kind, names) or _not_found(kind) or _described(kind, names)
@@ -235,11 +235,11 @@ def _odd_layout(kind: type, fields: tuple[str, ...]) -> Refusal | None:
     """A class whose objects hold more than their fields and attributes: they could not be made anew from these."""
     slots = [name for name in _slots(kind) if name not in fields and name not in ("__dict__", "__weakref__")]
     if slots:
-        return Refusal(f"its class has a slot {slots[0]!r} that is no field", "make it a field, or leave it out")
+        return Refusal(f"its class has a slot {slots[0]!r} that is not a field", "make it a field, or leave it out")
     try:
         object.__new__(kind)
     except TypeError:  # a dict or a list with fields
-        return Refusal("its class is more than a dataclass: it holds what is no field", "use a tuple of what it holds")
+        return Refusal("its class holds more than its fields (a dict or list?)", "use a tuple of what it holds")
     return None
 
 
@@ -259,5 +259,5 @@ def _not_found(kind: type) -> Refusal | None:
     try:
         pickle.dumps(kind, 5)
     except Exception as error:
-        return Refusal(f"its class is not found by its name ({error})", advice(error))
+        return Refusal(f"pickle does not find its class by name ({error})", advice(error))
     return None

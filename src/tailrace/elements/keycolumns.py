@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tailrace.elements.keygroups import Groups, KeyGroups
+from tailrace.elements.batches import Groups
+from tailrace.elements.keygroups import KeyGroups
 from tailrace.elements.keys import UnsupportedKey
 
 _Codes = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def groups_of_arrow(array: Any, cache: KeyGroups) -> Groups:
+def groups_of_arrow(array: pa.Array | pa.ChunkedArray | Sequence[pa.Array], cache: KeyGroups) -> Groups:
     """The key groups of an Arrow array or chunked array, or of a list of them: a composite key, which is a tuple.
 
     The groups are those that the same records would get as rows: each distinct value is taken as the Python object
@@ -30,7 +31,7 @@ def groups_of_arrow(array: Any, cache: KeyGroups) -> Groups:
     return cache.groups_of(keys)[codes]
 
 
-def _codes_of(column: Any) -> tuple[_Codes, list[Any]]:
+def _codes_of(column: pa.Array | pa.ChunkedArray) -> tuple[_Codes, list[Any]]:
     """A column as Python values, and for each record the place of its value. A value may occur more than once."""
     if isinstance(column, pa.Array):
         return _chunk_codes(column)
@@ -42,7 +43,7 @@ def _codes_of(column: Any) -> tuple[_Codes, list[Any]]:
     return np.concatenate(all_codes), all_values
 
 
-def _chunk_codes(chunk: Any) -> tuple[_Codes, list[Any]]:
+def _chunk_codes(chunk: pa.Array) -> tuple[_Codes, list[Any]]:
     if isinstance(chunk, pa.DictionaryArray):
         codes, dictionary = _only_used(_indices(chunk), chunk.dictionary)
     else:
@@ -56,14 +57,14 @@ def _chunk_codes(chunk: Any) -> tuple[_Codes, list[Any]]:
     return codes, values
 
 
-def _indices(encoded: Any) -> _Codes:
+def _indices(encoded: pa.DictionaryArray) -> _Codes:
     """The indices of a dictionary array; a null points behind the end of the dictionary."""
     indices = encoded.indices.cast(pa.int64()).fill_null(len(encoded.dictionary))
     codes: _Codes = indices.to_numpy(zero_copy_only=False)
     return codes
 
 
-def _only_used(codes: _Codes, dictionary: Any) -> tuple[_Codes, Any]:
+def _only_used(codes: _Codes, dictionary: pa.Array) -> tuple[_Codes, pa.Array]:
     """The same values from a dictionary without the unused ones, which rows would never see (and may not be keys)."""
     used = np.zeros(len(dictionary) + 1, np.bool_)
     used[codes] = True
@@ -78,7 +79,7 @@ def _only_used(codes: _Codes, dictionary: Any) -> tuple[_Codes, Any]:
     return places[codes], values
 
 
-def _python_values(array: Any) -> list[Any]:
+def _python_values(array: pa.Array) -> list[Any]:
     """The values as rows hold them."""
     kind = array.type
     if array.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)):

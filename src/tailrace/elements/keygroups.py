@@ -13,6 +13,7 @@ from uuid import UUID
 
 import numpy as np
 
+from tailrace.elements.batches import Groups
 from tailrace.elements.intkeys import hashes
 from tailrace.elements.keyclasses import RecordClass, key_class
 from tailrace.elements.keys import key_group
@@ -21,8 +22,6 @@ from tailrace.elements.timestamps import steady
 
 MAX_GROUPS = 1 << 16
 """The largest `max_parallelism`: a batch holds its key groups as uint16."""
-
-Groups = np.ndarray[Any, np.dtype[np.uint16]]
 
 
 def owner(group: int, parallelism: int, max_parallelism: int) -> int:

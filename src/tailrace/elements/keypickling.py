@@ -88,7 +88,7 @@ _LETTERS: dict[type, str] = {RecordClass: "record", MemberClass: "member", Value
 _CALLED = {
     "record": "a frozen dataclass",
     "member": "an Enum",
-    "value": "an Enum that is its value",
+    "value": "an Enum that equals its value",
     "tuple": "a named tuple",
 }
 
@@ -171,9 +171,9 @@ def _named(name: str) -> type:
 
 def _now(known: KeyClass | Refusal | None, name: str) -> str:
     if isinstance(known, Refusal):
-        return f"no key now: {known.why}; {known.advice}"
+        return f"now not a key: {known.why}; {known.advice}"
     if known is None:
-        return "neither a dataclass nor an Enum nor a named tuple now"
+        return "now neither a dataclass nor an Enum nor a named tuple"
     return f"now {_CALLED[_LETTERS[type(known)]]}" if known.name == name else f"now the class {_dotted(known.name)}"
 
 

@@ -179,7 +179,7 @@ def _encode_member(key: Enum) -> bytes:
     known = key_class(type(key))
     assert isinstance(known, MemberClass)
     if not known.known(key):
-        raise _unsupported(key, "it is no member with a name of its own", "use key.value")
+        raise _unsupported(key, "it is not a member with a name of its own", "use key.value")
     return b"o" + known.prefix + str.encode(key._name_, "utf-8", "surrogatepass")
 
 

@@ -51,10 +51,10 @@ def _micros_of_number(value: Any) -> int:
         number = float(value)
     except (TypeError, ValueError):
         raise TypeError(
-            f"a time is seconds (a number), a timedelta or a datetime, not {type(value).__name__} {value!r}"
+            f"a time must be a number of seconds, a timedelta or a datetime, not {type(value).__name__} {value!r}"
         ) from None
     if not isfinite(number):
-        raise OverflowError(f"a time is a finite number of seconds, not {value!r}")
+        raise OverflowError(f"a time must be a finite number of seconds, not {value!r}")
     if not isfinite(number * 1_000_000):
         raise OverflowError(f"{value!r} lies outside the range of int64 microseconds")
     return round(number * 1_000_000)

@@ -143,7 +143,7 @@ class GraphBuilder:
             if node.scope in self._unclosed:
                 raise GraphError(
                     f"loop {self._unclosed[node.scope].name!r} cannot run while its body is being written; run it, or "
-                    f"collect what it puts out, once iterate has returned"
+                    f"collect its output, after iterate has returned"
                 )
 
     def subgraph(self, sinks: set[int]) -> Graph:
@@ -182,12 +182,12 @@ class GraphBuilder:
             if edge.source in self._void:
                 raise GraphError(
                     f"operator {name!r}: its input {self.nodes[edge.source].name!r} was written in the body of a loop that "
-                    f"raised, and went with it; write the loop again"
+                    f"raised, and was dropped with it; write the loop again"
                 )
 
     def _check_uid(self, uid: str, name: str) -> None:
         if not isinstance(uid, str) or not uid or len(uid) > 200:
-            raise UidError(f"operator {name!r}: a uid is a text of 1 to 200 characters, not {uid!r}")
+            raise UidError(f"operator {name!r}: a uid must be a string of 1 to 200 characters, not {uid!r}")
         for node in self._taken():
             if node.uid == uid:
                 raise UidError(f"operator {name!r}: the uid {uid!r} is taken by operator {node.name!r}; choose another")

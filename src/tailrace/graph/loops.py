@@ -152,8 +152,8 @@ def rounds_inside(inner: str, outer: str) -> str:
     """The text for two loops, one in the other, of which one runs in rounds."""
     where = f" {outer!r}" if outer else " another"
     return (
-        f"loop {inner!r} is inside of loop{where}, and rounds are for a loop that is in no other and has none inside; "
-        f"leave rounds= out, or write the loops one after the other"
+        f"loop {inner!r} is inside loop{where}, and a loop with rounds can neither be in a loop nor contain one; leave "
+        f"rounds= out, or write the loops one after the other"
     )
 
 

@@ -35,10 +35,10 @@ class StreamScope:
         object.__setattr__(self, "_nested", [nested])
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a StreamScope does not change")
+        raise AttributeError("a StreamScope is immutable")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError("a StreamScope does not change")
+        raise AttributeError("a StreamScope is immutable")
 
     @property
     def level(self) -> int:
@@ -54,7 +54,7 @@ class StreamScope:
     def unnest(self) -> StreamScope:
         """The scope around this one. Raises `ScopeError` for the outermost."""
         if self._outer is None:
-            raise ScopeError("the outermost scope is in no other")
+            raise ScopeError("no scope is around the outermost one")
         return self._outer
 
     def at_level(self, level: int) -> StreamScope:

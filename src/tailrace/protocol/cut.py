@@ -16,11 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Generic, TypeVar
+
+Channel = TypeVar("Channel")
+"""How a task calls its channels."""
 
 
 @dataclass(slots=True)
-class Outcome:
+class Outcome(Generic[Channel]):
     """What follows from an event, in this order: give up, release, cut."""
 
     given_up: list[int] = field(default_factory=list)
@@ -29,11 +32,11 @@ class Outcome:
     """Cuts to make now."""
     block: bool = False
     """Whether the channel of the event must not be read before the cut."""
-    release: list[Any] = field(default_factory=list)
+    release: list[Channel] = field(default_factory=list)
     """Channels that may be read again."""
 
 
-class Aligner:
+class Aligner(Generic[Channel]):
     """One task's aligned cuts, by number. Numbers grow on each channel; some may be missing.
 
     Invariant A1: `blocked` holds exactly the live channels that have delivered the marker of `current`.
@@ -43,19 +46,19 @@ class Aligner:
     arrived, whether it was read or not.
     """
 
-    def __init__(self, channels: Iterable[Any]) -> None:
+    def __init__(self, channels: Iterable[Channel]) -> None:
         self.live = set(channels)
         """Channels that have not ended."""
         self.current: int | None = None
-        self.blocked: dict[Any, None] = {}
-        self.announced: dict[int, dict[Any, None]] = {}
+        self.blocked: dict[Channel, None] = {}
+        self.announced: dict[int, dict[Channel, None]] = {}
         self.done = 0
         """The newest cut that was made or given up here. Older ones are over."""
         self._aborted: set[int] = set()
         self._triggered: set[int] = set()
         """Cuts the coordinator wants that no marker has announced yet."""
 
-    def announce(self, channel: Any, cut: int) -> bool:
+    def announce(self, channel: Channel, cut: int) -> bool:
         """The marker of a cut has arrived on a channel, behind what is unread there. True where it is the first one of a cut
         that is still to be made here."""
         if self._over(cut):
@@ -64,9 +67,9 @@ class Aligner:
         self.announced.setdefault(cut, {})[channel] = None
         return first
 
-    def marker(self, channel: Any, cut: int) -> Outcome:
+    def marker(self, channel: Channel, cut: int) -> Outcome[Channel]:
         """The marker of a cut is read on a channel."""
-        outcome = Outcome()
+        outcome: Outcome[Channel] = Outcome()
         if self._over(cut) or (self.current is not None and cut < self.current):
             return outcome  # aborted, or overtaken: another channel will never deliver it
         if self.current is not None and cut > self.current:
@@ -79,9 +82,9 @@ class Aligner:
         self._complete(outcome)
         return outcome
 
-    def ended(self, channel: Any) -> Outcome:
+    def ended(self, channel: Channel) -> Outcome[Channel]:
         """A channel ended."""
-        outcome = Outcome()
+        outcome: Outcome[Channel] = Outcome()
         self.live.discard(channel)
         if self.current is not None:
             self._complete(outcome)
@@ -90,9 +93,9 @@ class Aligner:
                 self._make(cut, outcome)
         return outcome
 
-    def trigger(self, cut: int) -> Outcome:
+    def trigger(self, cut: int) -> Outcome[Channel]:
         """The coordinator wants a cut. It is made here, unless markers will bring it."""
-        outcome = Outcome()
+        outcome: Outcome[Channel] = Outcome()
         if self._over(cut):
             return outcome
         if self.live:
@@ -101,9 +104,9 @@ class Aligner:
             self._make(cut, outcome)
         return outcome
 
-    def abort(self, cut: int) -> Outcome:
+    def abort(self, cut: int) -> Outcome[Channel]:
         """A cut will not be completed anywhere."""
-        outcome = Outcome()
+        outcome: Outcome[Channel] = Outcome()
         if cut > self.done:
             self._aborted.add(cut)
             self._triggered.discard(cut)
@@ -143,17 +146,17 @@ class Aligner:
     def _over(self, cut: int) -> bool:
         return cut <= self.done or cut in self._aborted
 
-    def _complete(self, outcome: Outcome) -> None:
+    def _complete(self, outcome: Outcome[Channel]) -> None:
         if self.current is not None and len(self.blocked) == len(self.live):
             self._make(self.current, outcome)
 
-    def _make(self, cut: int, outcome: Outcome) -> None:
+    def _make(self, cut: int, outcome: Outcome[Channel]) -> None:
         self._finish(cut)
         self._release(outcome)
         outcome.block = False
         outcome.cuts.append(cut)
 
-    def _give_up(self, cut: int, outcome: Outcome) -> None:
+    def _give_up(self, cut: int, outcome: Outcome[Channel]) -> None:
         self._finish(cut)
         self._release(outcome)
         outcome.given_up.append(cut)
@@ -165,6 +168,6 @@ class Aligner:
         self._triggered = {one for one in self._triggered if one > cut}
         self.announced = {one: channels for one, channels in self.announced.items() if one > cut}
 
-    def _release(self, outcome: Outcome) -> None:
+    def _release(self, outcome: Outcome[Channel]) -> None:
         outcome.release.extend(self.blocked)
         self.blocked = {}

@@ -212,7 +212,7 @@ class FailureKind(StrEnum):
     PEER = "peer"
     """Another worker: its link was lost, or it broke the protocol."""
     IMPORT = "import"
-    """The worker cannot import something that the plan needs."""
+    """The worker cannot import something that the plan needs, or its executor lacks what any worker needs."""
     STATE = "state"
     """The checkpoint that was to be restored: it is damaged, or does not fit. Trying again does not help."""
     STORE = "store"
@@ -223,6 +223,8 @@ class FailureKind(StrEnum):
     # The coordinator's to find; a worker does not say them.
     WORKER = "worker"
     """A worker was lost."""
+    MOVED = "moved"
+    """A worker's machine is about to go, and the worker moves elsewhere."""
     CHECKPOINT = "checkpoint"
     """Too many checkpoints failed in a row."""
     SLOTS = "slots"

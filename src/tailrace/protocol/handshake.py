@@ -57,6 +57,7 @@ class Refusal(enum.Enum):
     TIMEOUT = "the peer did not finish the handshake in time"
     TOO_MANY = "too many connections were waiting for their handshake"
     HUNG_UP = "the peer left before the end of the handshake"
+    BAD_TLS = "the peer does not speak TLS, or shows no certificate of this job"
 
 
 class HandshakeRefused(ProtocolViolation):

@@ -59,7 +59,7 @@ frames and messages of an older attempt are fenced off, waves begin again at 1, 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -67,6 +67,8 @@ from tailrace.elements.timestamps import MAX_TIME, NO_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.message import Message
 
+Channel = TypeVar("Channel")
+"""How a task calls its channels."""
 NO_ROUNDS = 1 << 62
 """In place of the number of a round."""
 
@@ -223,7 +225,7 @@ class StopRounds(Message, frozen=True):
 # One task's half.
 
 
-class Wave:
+class Wave(Generic[Channel]):
     """One task's half of the waves of its nest. `channels`: its live input channels in the nest, the feedback included.
 
     Invariant V1: a task cuts at most once for a wave, and waves grow.
@@ -233,7 +235,7 @@ class Wave:
     last one is complete.
     """
 
-    def __init__(self, channels: Iterable[Any]) -> None:
+    def __init__(self, channels: Iterable[Channel]) -> None:
         self.live = set(channels)
         """Channels that have not ended."""
         self.current = 0
@@ -244,7 +246,7 @@ class Wave:
         """The smallest of their timestamps."""
         self.moving = False
         """Whether event time was in this task's channels at its cut."""
-        self._awaited: set[Any] = set()
+        self._awaited: set[Channel] = set()
         """Live channels that have not delivered the marker of `current`."""
 
     @property
@@ -264,13 +266,13 @@ class Wave:
         self._awaited = set(self.live)
         return True
 
-    def marker(self, channel: Any, wave: int) -> None:
+    def marker(self, channel: Channel, wave: int) -> None:
         """A channel delivered the marker of a wave, for which `start` was called before."""
         if wave != self.current or channel not in self._awaited:
             raise ProtocolViolation(f"marker of wave {wave} on {channel}, which is not awaited in wave {self.current}")
         self._awaited.discard(channel)
 
-    def read(self, channel: Any, count: int, earliest: int) -> None:
+    def read(self, channel: Channel, count: int, earliest: int) -> None:
         """The task reads `count` records from a channel, the earliest of this time. Records without one hold no time back:
         `MAX_TIME` or `NO_TIME` where none has a timestamp."""
         if channel in self._awaited:
@@ -278,11 +280,11 @@ class Wave:
             if earliest != NO_TIME:
                 self.earliest = min(self.earliest, earliest)
 
-    def time(self, channel: Any) -> None:
+    def time(self, channel: Channel) -> None:
         """The task reads a watermark, or that a channel is idle."""
         self.moving = self.moving or channel in self._awaited
 
-    def ended(self, channel: Any) -> None:
+    def ended(self, channel: Channel) -> None:
         """A channel ended: it has delivered all it ever will, and the watermark waits for it no more."""
         self.time(channel)
         self.live.discard(channel)
@@ -297,7 +299,7 @@ class Wave:
         return None
 
 
-class Gathering:
+class Gathering(Generic[Channel]):
     """Numbered markers (`Rest`, `RoundEnd`) that a task passes on once all its channels in the nest, the feedback not
     among them, have delivered them. A task without such channels (an entry) is told the numbers by a command.
 
@@ -313,13 +315,13 @@ class Gathering:
     Invariant V4: numbers are gathered in growing order, each once in an attempt; the work of one is due at most once.
     """
 
-    def __init__(self, channels: Iterable[Any], done: int = 0) -> None:
+    def __init__(self, channels: Iterable[Channel], done: int = 0) -> None:
         self.done = done
         """The newest number whose work was done, in this attempt or before the checkpoint that it began from. Rests count
         from 1, rounds from 0: the owner of rounds begins with -1."""
         self.gathered: int | None = None
         """The newest number that was gathered in this attempt."""
-        self._newest: dict[Any, int | None] = dict.fromkeys(channels)
+        self._newest: dict[Channel, int | None] = dict.fromkeys(channels)
         """The newest number of each live channel."""
         self._seen: set[int] = set()
         """Numbers that came and are not gathered."""
@@ -329,7 +331,7 @@ class Gathering:
         """Whether some channels have delivered a number that others have not."""
         return bool(self._seen)
 
-    def marker(self, channel: Any, number: int) -> bool:
+    def marker(self, channel: Channel, number: int) -> bool:
         """A channel delivered a number. True when all have delivered it now, and it is to be passed on."""
         newest = self._newest[channel]
         if newest is None or number > newest:
@@ -337,7 +339,7 @@ class Gathering:
             self._seen.add(number)
         return bool(self._gather())
 
-    def ended(self, channel: Any) -> list[int]:
+    def ended(self, channel: Channel) -> list[int]:
         """A channel ended: the numbers that all the others have delivered, and that are to be passed on now."""
         self._newest.pop(channel, None)
         return self._gather()

@@ -89,5 +89,5 @@ def decode(data: bytes) -> AnyMessage:
     try:
         message: AnyMessage = _decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolViolation(f"no control message: {error}") from error
+        raise ProtocolViolation(f"not a control message: {error}") from error
     return message

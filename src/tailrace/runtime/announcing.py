@@ -35,7 +35,7 @@ class Announcer:
             sink.join(max(0.0, deadline - time.monotonic()))
             if timeout and sink.is_alive():
                 _log.warning(
-                    "job %r: published() of sink %r has not come back; the job ends without it", self._job, sink.sink
+                    "job %r: published() of sink %r has not returned; the job ends without it", self._job, sink.sink
                 )
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tailrace.runtime.binding import ANY_PORT
+from tailrace.runtime.tls import Tls
+
 
 @dataclass(frozen=True)
 class WorkerConfig:
@@ -16,6 +19,10 @@ class WorkerConfig:
     token: bytes
     launch: int = 1
     """Which start of the slot this is."""
+    ports: range = ANY_PORT
+    """Those at which it may listen."""
+    tls: Tls | None = None
+    """What it shows, and whom it trusts, on every connection of the job; None: nothing is encrypted."""
 
     def __repr__(self) -> str:  # the token stays out of every log and error
         return f"WorkerConfig(slot={self.slot}, job={self.job!r}, address={self.address})"

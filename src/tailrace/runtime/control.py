@@ -37,7 +37,7 @@ def check_folder(path: str) -> None:
     anybody may make one of this name, or a link. Raises `FileNotFoundError` where there is none."""
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
-        what = "is a link" if stat.S_ISLNK(found.st_mode) else "is no folder"
+        what = "is a link" if stat.S_ISLNK(found.st_mode) else "is not a folder"
     elif found.st_uid != os.getuid():
         what = f"belongs to user {found.st_uid}"
     elif found.st_mode & 0o077:
@@ -45,8 +45,8 @@ def check_folder(path: str) -> None:
     else:
         return
     raise ConfigError(
-        f"{path}, where the sockets of your jobs should be, {what}: jobs have no door in it, and nothing in it is touched; "
-        "remove it, or set XDG_RUNTIME_DIR to a folder of yours"
+        f"{path}, the folder for the sockets of your jobs, {what}, so no job uses it, and nothing in it is touched; remove "
+        "it, or set XDG_RUNTIME_DIR to a folder of yours"
     )
 
 
@@ -67,7 +67,7 @@ class ControlDoor:
             self._door.listen()
             self._door.setblocking(False)
         except ConfigError:
-            return  # a job runs without its door, and the command line will say why; the folder is somebody else's
+            return  # the folder is somebody else's: the job has no door, and the command line says why
         except OSError:  # the path may be too long for a socket
             if self._door is not None:
                 self._door.close()
@@ -147,7 +147,7 @@ def ask(path: str, request: dict[str, Any], timeout: float | None = None) -> dic
                     return None
                 data += more
                 if len(data) > _LONGEST:
-                    raise ValueError(f"{path} says more than an answer")
+                    raise ValueError(f"the answer of the job at {path} is longer than {_LONGEST} bytes")
         except (ConnectionError, FileNotFoundError):
             return None
         answer: dict[str, Any] = json.loads(data)

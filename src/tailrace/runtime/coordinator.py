@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import secrets
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
-from typing import Any, assert_never
+from typing import Any
+
+import msgspec
 
 from tailrace.coordinator.actions import (
     Action,
     CheckpointEnded,
-    Claim,
     CloseLink,
-    Commit,
-    Delete,
     Kill,
     Launch,
-    MarkPublished,
-    MarkSwept,
     Restarting,
     Send,
     StatusChanged,
-    Sweep,
     WasPublished,
 )
+from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.progress import ProgressMaker
@@ -38,16 +34,22 @@ from tailrace.coordinator.stats import CheckpointStats
 from tailrace.errors import CheckpointError
 from tailrace.graph.plan import Plan
 from tailrace.protocol import deployment
+from tailrace.protocol.deployment import SubtaskReport
+from tailrace.protocol.wire import AnyMessage
 from tailrace.runtime.announcing import Announcer
+from tailrace.runtime.answering import CheckpointFuture, answer, told
+from tailrace.runtime.clock import monotonic_micros, unix_micros
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.control import ControlDoor, Reply
 from tailrace.runtime.doors import WorkerDoor
 from tailrace.runtime.jobstore import JobStore
 from tailrace.runtime.link import TooLarge
 from tailrace.runtime.loop import Loop
+from tailrace.runtime.moving import Moving
 from tailrace.runtime.slots import SlotProvider
 from tailrace.storage.endings import Awaited
 from tailrace.storage.scratch import remove_abandoned
+from tailrace.storage.store import Store
 
 PROGRESS_SECONDS = 1.0
 OUTLIVE_SECONDS = 6.0
@@ -55,8 +57,10 @@ OUTLIVE_SECONDS = 6.0
 ANNOUNCE_SECONDS = 60.0
 """How long the end of a job that has finished waits for the `published` of its sinks: its readers
 find all of its output then. After another end nobody waits for it."""
+STOPPED_SECONDS = 2.0
+"""A turn that came so much later than it was due tells that this process was stopped, or had no time. Those who are waited
+for then get as much time to be heard before anybody is taken for late: some of them were stopped with it."""
 RECENT = 100
-CheckpointFuture = Future[CheckpointStats]
 _log = logging.getLogger("tailrace")
 
 
@@ -68,21 +72,22 @@ class JobRunner(threading.Thread):
         name: str,
         job_id: str,
         run_id: str,
-        plan: Plan,
+        plan: Plan | None,
         machine: Coordinator,
         provider: SlotProvider,
-        store: Any = None,
+        store: Store | None = None,
         on_progress: Callable[[dict[str, Any], JobStatus], None] | None = None,
         on_end: Callable[..., None] | None = None,
         on_published: Iterable[tuple[str, Callable[[], object]]] = (),
     ) -> None:
+        """`plan` is for reports: without it nobody is told any, but `on_progress` is called for each."""
         super().__init__(name=f"tailrace-coordinator-{name}")
         self.job_name = name
         self.job_id = job_id
         self.run_id = machine.run_id
         self.machine = machine
         if machine.checkpoints is not None:
-            machine.checkpoints.clock_offset = _micros() - _now()
+            machine.checkpoints.clock_offset = unix_micros() - monotonic_micros()
         self.status = JobStatus.CREATED
         self.ended = threading.Event()
         self.progress: deque[dict[str, Any]] = deque(maxlen=RECENT)
@@ -94,26 +99,33 @@ class JobRunner(threading.Thread):
         self._provider = provider
         self._token = secrets.token_bytes(32)
         self._loop = Loop()
-        self._workers = WorkerDoor(self._token, provider.listen_host(), self._loop, machine)
+        at = provider.listen_at()
+        self._at = at
+        self._workers = WorkerDoor(self._token, at, self._loop, machine, self._placed)
         self.store = None if store is None else JobStore(store, self._loop, name, machine, self._carry_out)
         """Where checkpoints are, or None for a job that takes none."""
         self._door = ControlDoor(self._loop, self._asked)
+        self._moving = Moving(machine, self._carry_out)
         self._waiting: set[CheckpointFuture] = set()
-        self._maker = ProgressMaker(job_id, run_id, name, plan, _micros())
+        self._maker = None if plan is None else ProgressMaker(job_id, run_id, name, plan, unix_micros())
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
+        self._looked: float | None = None
+        """When it last looked for messages."""
+        self._patient_until = 0.0
+        """Nobody is late before; 0 for as long as this process is not stopped."""
 
     # From other threads.
 
     def cancel(self) -> None:
         """Ends the job at once. After its end this does nothing."""
-        self._loop.call_soon_threadsafe(lambda: self.machine.cancel(_now()))
+        self._loop.call_soon_threadsafe(lambda: self.machine.cancel(monotonic_micros()))
 
     def checkpoint(self) -> CheckpointFuture:
         """Asks for a checkpoint now."""
         future: CheckpointFuture = Future()
 
         def ask() -> None:
-            self.machine.checkpoint(future, _now())
+            self.machine.checkpoint(future, monotonic_micros())
             self._carry_out()
 
         if self.ended.is_set() or not self._loop.call_soon_threadsafe(ask):
@@ -126,23 +138,44 @@ class JobRunner(threading.Thread):
 
     def _asked(self, request: dict[str, Any], reply: Reply) -> None:
         """Another process of this user wants something."""
-        verb = request.get("verb")
-        if verb == "who":
-            reply({"name": self.job_name, "id": self.job_id, "status": str(self.status), "pid": os.getpid()})
-        elif verb == "checkpoint":
-            future: CheckpointFuture = Future()
-            future.add_done_callback(lambda done: reply(_told(done)))
-            self._waiting.add(future)
-            self.machine.checkpoint(future, _now())
-            self._carry_out()
-        else:
-            reply({"error": f"unknown verb {verb!r}"})
+        answer(request, reply, self.job_name, self.job_id, self.status, self._asked_for_checkpoint)
+
+    def _asked_for_checkpoint(self, reply: Reply) -> None:
+        future: CheckpointFuture = Future()
+        future.add_done_callback(lambda done: reply(told(done)))
+        self._waiting.add(future)
+        self.machine.checkpoint(future, monotonic_micros())
+        self._carry_out()
+
+    def _leaving(self, launches: Collection[tuple[int, int]]) -> None:
+        """The machines of these starts of slots are about to go."""
+        self._loop.call_soon_threadsafe(lambda: self._moving.leaving(launches))
 
     def _disappoint(self) -> None:
         """Fails the callers that still wait for a checkpoint: nobody else will answer them."""
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(CheckpointError(f"job {self.job_name!r} has ended"))
+
+    @property
+    def cause(self) -> Cause | None:
+        """Why the job failed, where it did."""
+        return self.machine.cause
+
+    @property
+    def restarts(self) -> int:
+        """How many times the job was restarted after a failure."""
+        return self.machine.attempts.restarts
+
+    @property
+    def history(self) -> list[CheckpointStats]:
+        """The last complete checkpoints, the newest last."""
+        return [] if self.machine.checkpoints is None else list(self.machine.checkpoints.history)
+
+    @property
+    def reports(self) -> list[SubtaskReport]:
+        """What the workers have reported of their subtasks last."""
+        return [report for slot in self.machine.roster.slots for report in slot.reports]
 
     def refused(self) -> dict[str, int]:
         """Connections refused at the coordinator's and the workers' ports, by reason."""
@@ -158,8 +191,9 @@ class JobRunner(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.machine.start(_now())
+            self._start_machine()
             self._carry_out()
+            self._provider.watch(self._leaving)
             while not self.machine.status.final:
                 self._turn()
             self._outlive_workers()
@@ -175,14 +209,40 @@ class JobRunner(threading.Thread):
             self.ended.set()  # whatever happened: somebody waits for it
             self._disappoint()
 
+    def _start_machine(self) -> None:
+        self.machine.start(monotonic_micros())
+
     def _turn(self) -> None:
-        self._loop.poll(self._timeout())
+        timeout = self._timeout()
+        self._loop.poll(timeout)
         self._workers.listener.expire(time.monotonic())
-        self.machine.tick(_now())
+        if not self._was_stopped(timeout):
+            self.machine.tick(monotonic_micros())
+        self._moving.turn()
         if time.monotonic() >= self._next_progress:
             self._next_progress = time.monotonic() + PROGRESS_SECONDS
             self._report()
         self._carry_out()
+
+    def _placed(self, slot: int, message: AnyMessage) -> AnyMessage:
+        """A worker that cannot import something is told with its executor: there it is to be installed."""
+        if not isinstance(message, deployment.Failed) or message.kind is not deployment.FailureKind.IMPORT:
+            return message
+        executor = self._provider.executor(slot, self.machine.roster.slots[slot].launches)
+        if executor is None:
+            return message
+        return msgspec.structs.replace(message, message=f"{message.message}, in executor {executor}")
+
+    def _was_stopped(self, timeout: float) -> bool:
+        """Whether this process was stopped a moment ago, by when it last looked for messages, and how long it waited now."""
+        now = time.monotonic()
+        before, self._looked = self._looked, now
+        if self._patient_until:
+            if now >= self._patient_until:  # also on a machine where each turn is late
+                self._patient_until = 0.0
+        elif before is not None and now > before + timeout + STOPPED_SECONDS:
+            self._patient_until = now + STOPPED_SECONDS
+        return now < self._patient_until
 
     def _outlive_workers(self) -> None:
         """A Spark job that was cancelled ends at once, its Python process up to four seconds later, and until then it may
@@ -198,9 +258,11 @@ class JobRunner(threading.Thread):
 
     def _timeout(self) -> float:
         waits = [self._next_progress - time.monotonic()]
-        tick = self.machine.next_tick(_now())
+        tick = self.machine.next_tick(monotonic_micros())
         if tick is not None:
-            waits.append((tick - _now()) / 1e6)
+            waits.append(max((tick - monotonic_micros()) / 1e6, self._patient_until - time.monotonic()))
+        if (moving := self._moving.wait()) is not None:
+            waits.append(moving)
         if self._workers.listener.next_deadline is not None:
             waits.append(self._workers.listener.next_deadline - time.monotonic())
         return max(0.0, min(waits))
@@ -214,8 +276,10 @@ class JobRunner(threading.Thread):
                     self._on_progress(made, self.machine.status)
 
     def _make_report(self) -> dict[str, Any]:
+        if self._maker is None:
+            return {}
         machine = self.machine
-        return self._maker.make(machine.roster.slots, _micros(), machine.checkpoints, machine.attempts.restarts)
+        return self._maker.make(machine.roster.slots, unix_micros(), machine.checkpoints, machine.attempts.restarts)
 
     def _finish(self) -> None:
         if self.machine.roster.slots[0].reports:
@@ -227,7 +291,7 @@ class JobRunner(threading.Thread):
         kept = self._end_storage()
         self._announcer.close(ANNOUNCE_SECONDS if self.machine.status is JobStatus.FINISHED else 0.0)
         self._loop.close()
-        self.machine.plan = b""  # it may be large, and the handle of the job may be kept
+        self.machine.course.plan = b""  # it may be large, and the handle of the job may be kept
         status = JobStatus.FAILED if self.crash is not None else self.machine.status
         if self._on_end is not None and kept is not None:
             with contextlib.suppress(Exception):  # tidying up changes nothing about how the job ended
@@ -268,11 +332,9 @@ class JobRunner(threading.Thread):
                 self._announcer.announce()
             case Restarting():
                 self._restarting(action)
-            case Claim() | Commit() | Delete() | Sweep() | MarkPublished() | MarkSwept():
+            case _:  # a `StoreAction`: mypy names one that is not
                 assert self.store is not None
                 self.store.act(action)
-            case _:
-                assert_never(action)
 
     def _status(self, status: JobStatus) -> None:
         if not status.final:  # a final status is told once everything is cleaned up
@@ -281,12 +343,15 @@ class JobRunner(threading.Thread):
     def _launch(self, action: Launch) -> None:
         slot, launch = action.slot, action.launch
         address = self._workers.listener.address
-        config = WorkerConfig(slot, self.job_name, self.machine.incarnation, address, self._token, launch)
+        ports, tls = self._at.ports, self._at.tls
+        config = WorkerConfig(slot, self.job_name, self.machine.incarnation, address, self._token, launch, ports, tls)
         loop, machine, provider = self._loop, self.machine, self._provider
 
-        def ended(index: int, error: str | None, cancelled: bool) -> None:
+        def ended(slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:
             over = not provider.lives()
-            loop.call_soon_threadsafe(lambda: machine.slot_ended(index, error, _now(), cancelled, launch, over))
+            loop.call_soon_threadsafe(
+                lambda: machine.slot_ended(slot, error, monotonic_micros(), cancelled, launch, over, unfit)
+            )
 
         self._provider.launch(config, ended)
 
@@ -302,31 +367,21 @@ class JobRunner(threading.Thread):
                 future.set_exception(CheckpointError(f"{what} job {self.job_name!r}: {action.reason}"))
 
     def _restarting(self, action: Restarting) -> None:
-        cause = action.cause
-        where = f" in operator {cause.operator!r}" if cause.operator is not None else ""
-        _log.warning("job %r restarts (restart %d)%s: %s", self.job_name, action.attempt, where, cause.message)
+        warn_of_restart(self.job_name, action)
 
     def _send(self, action: Send) -> None:
         try:
             self._workers.send(action.slot, action.epoch, action.message)
         except TooLarge as error:
-            self.machine.fail(f"{type(action.message).__name__} for worker {action.slot} is too large: {error}", _now())
+            self.machine.fail(
+                f"{type(action.message).__name__} for worker {action.slot} is too large: {error}", monotonic_micros()
+            )
         if isinstance(action.message, deployment.Leave) and self.machine.status is not JobStatus.FINISHING:
             self._workers.stop_hearts(action.slot)  # after a good end users' `close` may take its time
 
 
-def _told(future: CheckpointFuture) -> dict[str, Any]:
-    error = future.exception()
-    if error is not None:
-        return {"error": str(error)}
-    stats = future.result()
-    return {"id": stats.id, "path": stats.path, "bytes": stats.size, "duration": stats.duration / 1e6}
-
-
-def _now() -> int:
-    """The coordinator's clock: int64 microseconds that never go back."""
-    return time.monotonic_ns() // 1000
-
-
-def _micros() -> int:
-    return time.time_ns() // 1000
+def warn_of_restart(job: str, action: Restarting) -> None:
+    """Tells the user that a job starts again, and why."""
+    cause = action.cause
+    where = f" in operator {cause.operator!r}" if cause.operator is not None else ""
+    _log.warning("job %r restarts (restart %d)%s: %s", job, action.attempt, where, cause.message)

@@ -18,6 +18,6 @@ def reach(config: WorkerConfig, address: tuple[str, int], peer: str, patience: f
     """A link to somebody, also where strangers in great numbers are at the door. Raises `DialFailed`."""
     for attempt in range(1, DIAL_TRIES):
         with contextlib.suppress(HungUp):
-            return dial(address, config.token, DIAL_SECONDS, peer=peer, patience=patience)
+            return dial(address, config.token, DIAL_SECONDS, peer=peer, patience=patience, tls=config.tls)
         time.sleep(DIAL_PAUSE * attempt)
-    return dial(address, config.token, DIAL_SECONDS, peer=peer, patience=patience)
+    return dial(address, config.token, DIAL_SECONDS, peer=peer, patience=patience, tls=config.tls)

@@ -5,37 +5,39 @@ from __future__ import annotations
 import contextlib
 import functools
 import selectors
-import time
 from collections.abc import Callable
 
 from tailrace.coordinator.machine import Coordinator
-from tailrace.errors import ConfigError, ProtocolViolation
+from tailrace.errors import ProtocolViolation
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello
 from tailrace.protocol.wire import AnyMessage
+from tailrace.runtime.binding import Binding
+from tailrace.runtime.clock import monotonic_micros
 from tailrace.runtime.link import CONTROL, Link, LinkError
 from tailrace.runtime.listener import Listener
 from tailrace.runtime.loop import Loop
 
 
-def _at(host: str, listen: Callable[[], Listener]) -> Listener:
-    """Raises `ConfigError` where nobody can listen at this address."""
-    try:
-        return listen()
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"workers cannot reach this process at {host!r}: {error}. It must be one address of this machine which "
-            f"they reach: TAILRACE_DRIVER_HOST, or else Spark's spark.driver.bindAddress or spark.driver.host"
-        ) from error
-
-
 class WorkerDoor:
     """Links of one job's workers. Their messages go to the coordinator's machine."""
 
-    def __init__(self, token: bytes, host: str, loop: Loop, machine: Coordinator) -> None:
+    def __init__(
+        self,
+        token: bytes,
+        at: Binding,
+        loop: Loop,
+        machine: Coordinator,
+        placed: Callable[[int, AnyMessage], AnyMessage] = lambda slot, message: message,
+    ) -> None:
         self._loop = loop
         self._machine = machine
-        self.listener = _at(host, lambda: Listener(token, host, loop, self._incoming))
+        self._placed = placed
+        """What a worker says, maybe with where it is."""
+        try:
+            self.listener = Listener(token, at, loop, self._incoming)
+        except (OSError, ValueError) as error:
+            raise at.refused("workers", error) from error
         self.links: dict[tuple[int, int], Link] = {}
         """By slot and epoch."""
         self.pids: dict[tuple[int, int], int] = {}
@@ -98,7 +100,7 @@ class WorkerDoor:
             self._refuse(link)
 
     def _hello(self, link: Link, hello: Hello) -> None:
-        epoch = self._machine.hello(hello, _now())
+        epoch = self._machine.hello(hello, monotonic_micros())
         if epoch is None:
             self._refuse(link)
             return
@@ -121,7 +123,8 @@ class WorkerDoor:
                 self._watch(link)
             if mask & selectors.EVENT_READ:
                 for _, payload in link.readable():
-                    self._machine.message(slot, epoch, wire.decode(payload), _now())
+                    message = self._placed(slot, wire.decode(payload))
+                    self._machine.message(slot, epoch, message, monotonic_micros())
         except LinkError as error:
             self._lost(slot, epoch, error.reason)
         except ProtocolViolation as error:
@@ -132,7 +135,7 @@ class WorkerDoor:
             for _, payload in link.readable():
                 beat = wire.decode(payload)
                 if isinstance(beat, Heartbeat):
-                    self._machine.heartbeat(beat.slot, beat.pid, _now())
+                    self._machine.heartbeat(beat.slot, beat.pid, monotonic_micros())
         except (LinkError, ProtocolViolation):
             self._close(link)
 
@@ -140,12 +143,13 @@ class WorkerDoor:
         """Asks for writability exactly while something is queued."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_write else 0)
         if link.watched != wanted:
+            assert link.ready is not None
             self._loop.modify(link, wanted, link.ready)
             link.watched = wanted
 
     def _lost(self, slot: int, epoch: int, reason: str) -> None:
         self.close_link(slot, epoch)
-        self._machine.link_lost(slot, epoch, reason, _now())
+        self._machine.link_lost(slot, epoch, reason, monotonic_micros())
 
     def _close(self, link: Link) -> None:
         self._strangers.discard(link)
@@ -154,8 +158,3 @@ class WorkerDoor:
             with contextlib.suppress(KeyError):
                 self._loop.unregister(link)
             link.close()
-
-
-def _now() -> int:
-    """The coordinator's clock: int64 microseconds that never go back."""
-    return time.monotonic_ns() // 1000

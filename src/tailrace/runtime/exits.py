@@ -27,7 +27,7 @@ from typing import Literal, Protocol
 from tailrace.coordinator.lifecycle import JobStatus
 
 PATIENCE = 25.0
-"""How long the exit waits for cancelled jobs. Who sends SIGTERM often sends SIGKILL half a minute later."""
+"""How long the exit waits for cancelled jobs. A SIGKILL often follows a SIGTERM half a minute later."""
 CANCELLED_FROM_OUTSIDE = 130
 """The exit code when somebody else has cancelled a job that the exit waited for, as that of `tailrace run`."""
 
@@ -79,7 +79,8 @@ _signal: list[int] = []
 
 def watch(job: Leaving) -> None:
     """From now on the end of this process minds the job."""
-    _watched[:] = [one for one in _watched if one.is_active or one.unseen is not None]  # the others have told all
+    # The others have nothing left to tell.
+    _watched[:] = [one for one in _watched if one.is_active or one.unseen is not None]
     _watched.append(job)
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)
@@ -124,7 +125,9 @@ def _after_program(failed: BaseException | None) -> None:
         staying = [] if interrupted else [job for job in _running() if job.if_program_fails == "wait"]
         for job in _running():
             if job in staying:
-                _say(f"the program {why}; job {job.name!r} goes on, as it was told to, and the exit waits for it")
+                _say(
+                    f"the program {why}; job {job.name!r} goes on (if_program_fails='wait'), and the exit waits for it"
+                )
             else:
                 _say(f"job {job.name!r} is cancelled, because the program {why}")
         _cancel_all(staying)
@@ -144,7 +147,10 @@ def _cancel_all(but: Sequence[Leaving] = ()) -> None:
     with contextlib.suppress(KeyboardInterrupt, SystemExit):  # a second signal is not waited for
         late = [job.name for job in ending if not job.runner.ended.wait(max(0.0, deadline - time.monotonic()))]
     if late:
-        _say(f"{', '.join(map(repr, late))} did not end within {PATIENCE:.0f} s of being cancelled")
+        _say(
+            f"{', '.join(map(repr, late))} did not end within {PATIENCE:.0f} s of being cancelled; the exit does not wait "
+            f"longer"
+        )
         number = _signal[0] if _signal else 0
         _leave(lambda: _die_of(number) if number else os._exit(1))
 

@@ -39,13 +39,15 @@ class Heart(threading.Thread):
         sock.settimeout(HEARTBEAT_SECONDS)
         payload = wire.encode(Heartbeat(self._config.slot, os.getpid()))
         message = len(payload).to_bytes(4, "little") + bytes([CONTROL]) + payload
+        rest = b""
         try:
             while not self._done.is_set():
-                sock.sendall(message)
+                rest = rest or message
                 try:
+                    rest = rest[sock.send(rest) :]
                     if not sock.recv(1):
                         break
-                except TimeoutError:
+                except TimeoutError:  # nothing to read, or no room: one that is stopped is not one that is gone
                     continue
         except OSError:
             pass  # the coordinator is gone: the same as if it had closed
@@ -62,5 +64,7 @@ class Heart(threading.Thread):
         """Waits for the thread's end, for a while."""
         if self._sock is not None:
             with contextlib.suppress(OSError):
-                self._sock.shutdown(socket.SHUT_RDWR)  # it need not wait for its next beat
+                socket.socket.shutdown(
+                    self._sock, socket.SHUT_RDWR
+                )  # it need not wait for its next beat; TLS is not ended
         self.join(timeout=GRACE_SECONDS)

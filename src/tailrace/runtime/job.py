@@ -14,6 +14,7 @@ from tailrace.graph.explain import as_text
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.exits import Leaving
+from tailrace.runtime.following import Follower
 
 JOBS: deque[Job] = deque(maxlen=100)
 """The last jobs that this process started, the newest last."""
@@ -24,7 +25,7 @@ class Job:
 
     def __init__(
         self,
-        runner: JobRunner,
+        runner: JobRunner | Follower,
         job_id: str,
         run_id: str,
         name: str,
@@ -78,13 +79,12 @@ class Job:
     @property
     def checkpoints(self) -> list[Checkpoint]:
         """The last complete checkpoints, the newest last. Older ones than `keep` may be gone from the storage."""
-        bookkeeping = self._runner.machine.checkpoints
-        return [] if bookkeeping is None else [_as_checkpoint(stats) for stats in list(bookkeeping.history)]
+        return [_as_checkpoint(stats) for stats in self._runner.history]
 
     @property
     def restarts(self) -> int:
         """How many times the job was restarted after a failure."""
-        return self._runner.machine.attempts.restarts
+        return self._runner.restarts
 
     def cancel(self) -> None:
         """Ends the job at once: files in progress are removed, nothing is published. Legal at any moment; returns at
@@ -98,16 +98,8 @@ class Job:
         self._leaving.seen = True
         if self._runner.crash is not None:
             return JobFailed(f"job {self.name!r} failed inside tailrace:\n{self._runner.crash}", job=self.name)
-        cause = self._runner.machine.cause
-        if cause is None:
-            return None
-        return JobFailed(
-            f"job {self.name!r} failed: {cause.message}",
-            job=self.name,
-            operator=cause.operator,
-            subtask=cause.subtask,
-            record=cause.record,
-        )
+        cause = self._runner.cause
+        return None if cause is None else cause.as_error(self.name)
 
     @property
     def last_progress(self) -> dict[str, Any] | None:
@@ -122,8 +114,7 @@ class Job:
 
     def metrics(self) -> dict[str, Any]:
         """Figures of the whole job and of every subtask: records, busy time, queued bytes, users' own counters."""
-        reports = [report for slot in self._runner.machine.roster.slots for report in slot.reports]
-        figures = job_metrics(self._plan, reports, self.restarts)
+        figures = job_metrics(self._plan, self._runner.reports, self.restarts)
         figures["busy_share"] = (self.last_progress or {}).get("tailrace", {}).get("busyShare", 0.0)
         figures["refused_connections"] = self._runner.refused()
         return figures

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
-from collections.abc import Callable
-from typing import Any, assert_never
+from collections.abc import Callable, Iterator
+from typing import assert_never
 
-from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, MarkSwept, Sweep
+from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, MarkSwept, StoreAction, Sweep
 from tailrace.coordinator.failures import storage_failure
 from tailrace.coordinator.machine import Coordinator
+from tailrace.runtime.clock import monotonic_micros
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.storing import StorageThread
 from tailrace.storage.endings import Awaited, awaited, still_ours
 from tailrace.storage.origins import claim_again
+from tailrace.storage.store import Store
 
-StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept
 _log = logging.getLogger("tailrace")
 
 
 class JobStore:
     """The storage of one job's checkpoints, as its coordinator's driver uses it."""
 
-    def __init__(self, store: Any, loop: Loop, name: str, machine: Coordinator, carry_out: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, loop: Loop, name: str, machine: Coordinator, carry_out: Callable[[], None]
+    ) -> None:
         self._store = store
         self._name = name
         self._machine = machine
@@ -79,11 +81,11 @@ class JobStore:
             found = claim_again(self._store, machine.run_id, self.origin_marked)
         except Exception as error:
             reason, kind = f"{type(error).__name__}: {error}", storage_failure(error)
-            self._tell(lambda: machine.claim_failed(reason, _now(), kind))
+            self._tell(lambda: machine.claim_failed(reason, monotonic_micros(), kind))
             return
         if found.origin_published:
             self._tell(machine.origin_published)
-        self._tell(lambda: machine.claimed(found.incarnation, found.manifest, found.path, _now()))
+        self._tell(lambda: machine.claimed(found.incarnation, found.manifest, found.path, monotonic_micros()))
 
     def _commit(self, action: Commit) -> None:
         machine, number = self._machine, action.checkpoint
@@ -92,12 +94,12 @@ class JobStore:
             url = self._store.url_of(path)
         except Exception as error:
             reason, kind = f"{type(error).__name__}: {error}", storage_failure(error)
-            self._tell(lambda: machine.not_committed(number, reason, kind, _now()))
+            self._tell(lambda: machine.not_committed(number, reason, kind, monotonic_micros()))
             return
-        self._tell(lambda: machine.committed(number, path, url, _now()))
+        self._tell(lambda: machine.committed(number, path, url, monotonic_micros()))
 
     def _remove(self, names: list[str]) -> None:
-        with self._warning(f"could not delete {len(names)} old files of checkpoints"):
+        with self._warning(f"could not delete {len(names)} files of old checkpoints"):
             self._store.delete(names)
 
     def _mark(self, path: str) -> None:
@@ -105,17 +107,17 @@ class JobStore:
         try:
             self._store.mark_published(path)
         except Exception:
-            _log.warning("job %r: could not mark what was published", self._name, exc_info=True)
-            self._tell(lambda: machine.not_marked(path, _now()))
+            _log.warning("job %r: could not mark a checkpoint as published", self._name, exc_info=True)
+            self._tell(lambda: machine.not_marked(path, monotonic_micros()))
             return
-        self._tell(lambda: machine.marked(path, _now()))
+        self._tell(lambda: machine.marked(path, monotonic_micros()))
 
     def _sweep(self, action: Sweep) -> None:
-        with self._warning("could not remove what an attempt left behind"):
+        with self._warning("could not remove files that an earlier attempt left behind"):
             self._store.sweep(action.incarnation, action.needed)
 
     def _mark_swept(self) -> None:
-        with self._warning("could not mark what was removed"):
+        with self._warning("could not note that output left behind was removed"):
             self._store.mark_swept()
 
     def _remove_all(self, names: list[str]) -> bool:
@@ -139,7 +141,11 @@ class JobStore:
         try:
             return awaited(self._store, self._machine.run_id, checkpoints.kept_paths)
         except Exception:
-            _log.warning("job %r: its last checkpoint cannot be read; nothing is removed", self._name, exc_info=True)
+            _log.warning(
+                "job %r: its last checkpoint cannot be read, so no prepared output is removed",
+                self._name,
+                exc_info=True,
+            )
             return None
 
     def _release(self) -> None:
@@ -147,14 +153,9 @@ class JobStore:
             self._store.release(self._machine.incarnation)
 
     @contextlib.contextmanager
-    def _warning(self, what: str) -> Any:
+    def _warning(self, what: str) -> Iterator[None]:
         """For work that the next start repeats if it fails here: a failure only goes into the log."""
         try:
             yield
         except Exception:
             _log.warning("job %r: %s", self._name, what, exc_info=True)
-
-
-def _now() -> int:
-    """The coordinator's clock: int64 microseconds that never go back."""
-    return time.monotonic_ns() // 1000

@@ -23,6 +23,7 @@ import socket
 import struct
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from tailrace.errors import TailraceError
@@ -72,13 +73,16 @@ class LinkBroken(LinkError):
 class Link:
     """One connection, after its handshake. Takes over `sock` and makes it non-blocking."""
 
+    _in_parts = False
+    """Whether the socket hands out less at a time than has arrived."""
+
     def __init__(self, sock: socket.socket, peer: str | None = None) -> None:
         self.peer = endpoint(sock.getpeername()) if peer is None else peer  # may be renamed by the owner
         self.bytes_in = 0
         self.bytes_out = 0
         self.queued_bytes = 0  # == sum of len over _out
         self.watched = selectors.EVENT_READ  # what its owner's loop waits for
-        self.ready: Any = None  # the callback its owner registered, for changing what is waited for
+        self.ready: Callable[[int], object] | None = None  # what its owner has registered, to register it again
         sock.setblocking(False)
         _tune(sock)
         self._sock = sock
@@ -129,15 +133,8 @@ class Link:
         out = self._out
         budget = WRITE_BYTES
         while out and budget > 0:
-            batch = []
-            size = 0
-            for buffer in out:
-                batch.append(buffer)
-                size += len(buffer)
-                if size >= _GATHER_BYTES or len(batch) == _GATHER_MAX:
-                    break
             try:
-                sent = self._sock.sendmsg(batch)
+                sent, given = self._give()
             except BlockingIOError:
                 break
             except OSError as error:
@@ -147,16 +144,25 @@ class Link:
             self.bytes_out += sent
             self.queued_bytes -= sent
             budget -= sent
-            if sent == size:
-                for _ in batch:
-                    out.popleft()
-                continue
-            while sent >= len(out[0]):
+            full = sent < given
+            while out and sent >= len(out[0]):
                 sent -= len(out.popleft())
             if sent:
                 out[0] = memoryview(out[0])[sent:]
-            break  # the kernel's buffer is full
+            if full:
+                break  # the kernel's buffer is
         return not out
+
+    def _give(self) -> tuple[int, int]:
+        """Gives the kernel some of what is queued: how much it has taken, and how much it was given."""
+        batch = []
+        size = 0
+        for buffer in self._out:
+            batch.append(buffer)
+            size += len(buffer)
+            if size >= _GATHER_BYTES or len(batch) == _GATHER_MAX:
+                break
+        return self._sock.sendmsg(batch), size
 
     # receiving
 
@@ -168,15 +174,15 @@ class Link:
         scratch = _scratch()
         budget = READ_BYTES
         try:
-            while budget > 0:
-                count = self._sock.recv_into(scratch)
+            while budget > 0 or self._held_back():
+                count = self._take(scratch)
                 if not count:
                     torn = " in the middle of a message" if self._head or self._body is not None else ""
                     raise LinkClosed(self.peer, f"closed the connection{torn}")
                 self.bytes_in += count
                 budget -= count
                 self._parse(scratch[:count], messages)
-                if count < len(scratch):
+                if count < len(scratch) and not self._in_parts:
                     break  # most likely that was all; if not, the loop will say so
         except BlockingIOError:
             pass
@@ -185,6 +191,14 @@ class Link:
         except OSError as error:
             self._drop_input(LinkBroken(self.peer, f"receiving failed: {error}"), messages)
         return messages
+
+    def _take(self, scratch: memoryview) -> int:
+        """Reads some of what has arrived. Raises `BlockingIOError` where nothing has."""
+        return self._sock.recv_into(scratch)
+
+    def _held_back(self) -> bool:
+        """Whether something has arrived that the loop will not tell of."""
+        return False
 
     def _parse(self, data: memoryview, messages: list[tuple[int, bytes]]) -> None:
         """Append the messages that `data` completes; keep what it leaves open."""
@@ -238,7 +252,8 @@ class Link:
         if self._sock.fileno() < 0:
             return
         with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)  # a child that user code has forked would hold the connection open
+            # A child that user code has forked would hold the connection open.
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -270,7 +285,7 @@ class Link:
             raise error
         # The next call raises. Make sure that there is one: a socket shut for reading is readable.
         with contextlib.suppress(OSError):  # not connected any more, which is reported as readable too
-            self._sock.shutdown(socket.SHUT_RD)
+            socket.socket.shutdown(self._sock, socket.SHUT_RD)  # a socket of TLS would go on without TLS
 
 
 def endpoint(address: Any) -> str:

@@ -1,27 +1,33 @@
 """How links come to be: a `Listener` lets peers in, `dial` gets in at a peer.
 
-A listener is bound to exactly one address, one that peers can dial. A peer must finish the handshake before a
-deadline, and only so many may be at it at a time; the oldest has to go first. Nothing a stranger sends is stored beyond
+A listener is bound to one address, as a rule the one that peers dial (`Binding`). A peer must finish the handshake before a
+deadline, and only so many may be at it at a time; the oldest has to go first, and not before it has had a moment, however
+many wait behind it: a peer among thousands of strangers gets in. Nothing a stranger sends is stored beyond
 one message of the handshake or interpreted in any other way, and refusals are counted by reason.
 """
 
 import errno
 import functools
-import ipaddress
 import os
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tailrace.protocol.handshake import NONCE_SIZE, Acceptor, Dialer, HandshakeRefused, Refusal
+from tailrace.runtime.binding import Binding
 from tailrace.runtime.link import Link, LinkError, endpoint
 from tailrace.runtime.loop import Registry
+from tailrace.runtime.securelink import hung_up, link_of
+from tailrace.runtime.tls import Tls, accepting, dialing
 
 _ACCEPTS_PER_CALL = 64
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _PAUSE_SECONDS = 0.1
+_LEAST_SECONDS = 0.25
+"""What everybody has for the handshake. A peer of this job takes milliseconds, on a busy machine some more."""
 
 
 @dataclass(slots=True)
@@ -32,6 +38,8 @@ class _Pending:
     acceptor: Acceptor
     deadline: float
     peer: str
+    secured: bool = True
+    """Whether TLS is agreed upon, or there is none."""
 
 
 class Listener:
@@ -45,12 +53,12 @@ class Listener:
     def __init__(
         self,
         token: bytes,
-        host: str,
+        at: Binding,
         registry: Registry,
         on_link: Callable[[Link], object],
         *,
         handshake_seconds: float = 5.0,
-        max_pending: int = 64,
+        max_pending: int = 128,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         Acceptor(token, bytes(NONCE_SIZE))  # raises now if the token is unfit
@@ -63,9 +71,13 @@ class Listener:
         self._max_pending = max_pending
         self._clock = clock
         self._pending: dict[int, _Pending] = {}  # by fd; oldest first, so deadlines never decrease
-        self._paused_until: float | None = None  # not accepting, for want of file descriptors or memory
-        self._sock = _listen(host)
-        self.address: tuple[str, int] = self._sock.getsockname()[:2]
+        self._paused_until: float | None = None  # not accepting, for want of file descriptors or memory, or of room
+        self._crowded = False  # of room
+        self._tls = None if at.tls is None else accepting(at.tls)
+        self._sock = at.listen()
+        bound = self._sock.getsockname()
+        self.address: tuple[str, int] = (at.dialed or bound[0], bound[1])
+        """What peers dial."""
         self._registry.register(self._sock, selectors.EVENT_READ, self._accept_event)
 
     @property
@@ -83,8 +95,13 @@ class Listener:
 
     def accept_ready(self) -> None:
         """Accept who is waiting, within bounds."""
-        for _ in range(_ACCEPTS_PER_CALL):
+        for turn in range(_ACCEPTS_PER_CALL):
             if self._sock.fileno() < 0 or self._paused_until is not None:
+                return
+            if (room_at := self._room_at()) is not None:
+                if turn == 0:  # somebody does wait
+                    self._crowded = True
+                    self._pause(room_at)
                 return
             try:
                 sock, address = self._sock.accept()
@@ -92,15 +109,22 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in _OUT_OF_RESOURCES:
-                    self._pause()
+                    self._pause(self._clock() + _PAUSE_SECONDS)
                 continue  # any other error is that of one connection, which is gone
             while len(self._pending) >= self._max_pending:
                 self._refuse(next(iter(self._pending)), Refusal.TOO_MANY)
             sock.setblocking(False)
+            if self._tls is not None:
+                try:
+                    sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+                except OSError:  # it has left already
+                    sock.close()
+                    self.refused[Refusal.HUNG_UP] += 1
+                    continue
             acceptor = Acceptor(self._token, os.urandom(NONCE_SIZE))
             deadline = self._clock() + self._handshake_seconds
             fd = sock.fileno()
-            self._pending[fd] = _Pending(sock, acceptor, deadline, endpoint(address))
+            self._pending[fd] = _Pending(sock, acceptor, deadline, endpoint(address), self._tls is None)
             self._registry.register(sock, selectors.EVENT_READ, functools.partial(self._socket_event, fd))
 
     def socket_ready(self, fd: int) -> None:
@@ -112,12 +136,11 @@ class Listener:
             link = _advance(pending)
         except HandshakeRefused as refused:
             self._refuse(fd, refused.reason)
-        except OSError:
-            self._refuse(fd, Refusal.HUNG_UP)
+        except OSError as error:
+            self._refuse(fd, Refusal.HUNG_UP if pending.secured or hung_up(error) else Refusal.BAD_TLS)
         else:
             if link is not None:
-                del self._pending[fd]
-                self._registry.unregister(pending.sock)
+                self._forget(fd)
                 self.accepted += 1
                 self._on_link(link)
 
@@ -128,8 +151,7 @@ class Listener:
                 break
             self._refuse(fd, Refusal.TIMEOUT)
         if self._paused_until is not None and self._paused_until <= now:
-            self._paused_until = None
-            self._registry.register(self._sock, selectors.EVENT_READ, self._accept_event)
+            self._go_on()
 
     def excuse(self, seconds: float) -> None:
         """The loop was held up this long, which is not the peers' fault: they get as much more time."""
@@ -156,24 +178,47 @@ class Listener:
         self.socket_ready(fd)
 
     def _refuse(self, fd: int, reason: Refusal) -> None:
+        pending = self._forget(fd)
+        self.refused[reason] += 1  # before it learns so: it may ask for the count
+        pending.sock.close()
+
+    def _forget(self, fd: int) -> _Pending:
+        """It has finished its handshake, one way or the other: there is room for somebody else."""
         pending = self._pending.pop(fd)
         self._registry.unregister(pending.sock)
-        pending.sock.close()
-        self.refused[reason] += 1
+        if self._crowded:
+            self._go_on()
+        return pending
 
-    def _pause(self) -> None:
+    def _room_at(self) -> float | None:
+        """When the oldest may go for somebody else, where nobody may go now and there is no room."""
+        if len(self._pending) < self._max_pending:
+            return None
+        oldest = next(iter(self._pending.values()))
+        room_at = oldest.deadline - self._handshake_seconds + _LEAST_SECONDS
+        return room_at if room_at > self._clock() else None
+
+    def _pause(self, until: float) -> None:
         """Stop asking for connections that cannot be accepted, or the loop would do nothing else."""
         self._registry.unregister(self._sock)
-        self._paused_until = self._clock() + _PAUSE_SECONDS
+        self._paused_until = until
+
+    def _go_on(self) -> None:
+        self._paused_until, self._crowded = None, False
+        self._registry.register(self._sock, selectors.EVENT_READ, self._accept_event)
 
 
 def _advance(pending: _Pending) -> Link | None:
     """One step of a handshake; the link, if that was the last."""
     sock, acceptor = pending.sock, pending.acceptor
     try:
+        if not pending.secured:
+            assert isinstance(sock, ssl.SSLSocket)
+            sock.do_handshake()  # of what it has to say itself, a fresh socket takes all
+            pending.secured = True
         # One byte more than is due: it shows who talks out of turn, and what follows the handshake stays unread.
         data = sock.recv(acceptor.wants + 1)
-    except BlockingIOError:
+    except (BlockingIOError, ssl.SSLWantReadError):
         return None
     if not data:
         raise HandshakeRefused(Refusal.HUNG_UP)
@@ -181,29 +226,15 @@ def _advance(pending: _Pending) -> Link | None:
     out = acceptor.outgoing()
     if out and sock.send(out) < len(out):
         raise HandshakeRefused(Refusal.HUNG_UP)  # a fresh socket has room for this; one that has not is no peer of ours
-    return Link(sock, pending.peer) if acceptor.done else None
-
-
-def _listen(host: str) -> socket.socket:
-    """A socket listening at this address and no other, on a free port."""
-    if not host:
-        raise ValueError("a listener needs the one address that its peers dial")
-    family, kind, proto, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-    if ipaddress.ip_address(str(address[0]).partition("%")[0]).is_unspecified:
-        raise ValueError(f"a listener is bound to one address that its peers dial, not to all of them ({host})")
-    sock = socket.socket(family, kind, proto)
-    try:
-        sock.bind(address)
-        sock.listen(512)
-        sock.setblocking(False)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+    return link_of(sock, pending.peer) if acceptor.done else None
 
 
 class DialFailed(LinkError):
     """No link could be made. `peer` is the address, `reason` says what happened and what to check."""
+
+
+class Unreachable(DialFailed):
+    """Nobody is there, or no network leads there."""
 
 
 class HungUp(DialFailed):
@@ -212,7 +243,13 @@ class HungUp(DialFailed):
 
 
 def dial(
-    address: tuple[str, int], token: bytes, timeout: float, *, peer: str | None = None, patience: float | None = None
+    address: tuple[str, int],
+    token: bytes,
+    timeout: float,
+    *,
+    peer: str | None = None,
+    patience: float | None = None,
+    tls: Tls | None = None,
 ) -> Link:
     """Connect to a listener.
 
@@ -225,26 +262,35 @@ def dial(
     sock = _connect(address, deadline, timeout)
     patience = timeout if patience is None else patience
     try:
+        if tls is not None:
+            sock = dialing(tls).wrap_socket(sock, do_handshake_on_connect=False)
+            sock.settimeout(_left(deadline + patience - timeout))
+            sock.do_handshake()
         _greet(sock, dialer, deadline + patience - timeout)
-        return Link(sock, where if peer is None else peer)
+        return link_of(sock, where if peer is None else peer)
     except BaseException as error:
         sock.close()
         if isinstance(error, (HandshakeRefused, OSError)):
-            hung_up = not isinstance(error, HandshakeRefused | TimeoutError)
-            raise (HungUp if hung_up else DialFailed)(where, _diagnosis(error, patience)) from error
+            left = isinstance(error, OSError) and not isinstance(error, TimeoutError) and hung_up(error)
+            raise (HungUp if left else DialFailed)(where, _diagnosis(error, patience)) from error
         raise
 
 
 def _diagnosis(error: Exception, timeout: float) -> str:
     """Why a handshake failed, and what to check."""
     if isinstance(error, HandshakeRefused):
-        what = f"who answers there is no process of this job ({error})"
+        what = f"the process that answers there does not belong to this job ({error})"
         check = "host and port, and that both sides were given the same token"
+    elif isinstance(error, ssl.SSLError) and not hung_up(error):
+        what = f"the peer and this process do not agree on TLS ({error})"
+        check = (
+            "that the port belongs to this job, and with certificates of your own that one authority vouches for all"
+        )
     elif isinstance(error, TimeoutError):
         what = f"connected, but no handshake within {timeout:g} s"
         check = "that the port belongs to this job, and that the process there is not stopped or overloaded"
     else:
-        what = f"it hung up during the handshake ({error})"
+        what = f"the peer hung up during the handshake ({error})"
         check = "that the port belongs to this job, and that both sides run the same version of tailrace"
     return f"{what}; check {check}"
 
@@ -257,7 +303,7 @@ def _connect(address: tuple[str, int], deadline: float, timeout: float) -> socke
         candidates = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         what = f"the host name is not known here ({error}); check the address this process was given, and DNS"
-        raise DialFailed(where, what) from error
+        raise Unreachable(where, what) from error
     last: OSError = TimeoutError()
     for family, kind, proto, _, candidate in candidates:
         try:
@@ -281,7 +327,7 @@ def _connect(address: tuple[str, int], deadline: float, timeout: float) -> socke
         what += " and that no firewall or network policy closes its ports to the other machines of the cluster"
     else:
         what = f"cannot connect ({last}); check that this host is reachable from here under this address"
-    raise DialFailed(where, what) from last
+    raise Unreachable(where, what) from last
 
 
 def _greet(sock: socket.socket, dialer: Dialer, deadline: float) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tailrace.api.config import CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay
+from tailrace.api.config import CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, Restart
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.loops import NestSpec
 from tailrace.coordinator.origin import NOTHING, StartFrom
@@ -36,7 +34,7 @@ def start_from(origin: Origin | None, store: Store | None) -> StartFrom:
     return StartFrom(origin.manifest, origin.folder, origin.own_path(store), origin.before(store), origin.is_needed)
 
 
-def strategy_of(restart: Any) -> Strategy:
+def strategy_of(restart: Restart) -> Strategy:
     """A restart strategy for a coordinator."""
     if isinstance(restart, FixedDelay):
         return Fixed(restart.attempts, micros(restart.delay))

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
+from tailrace.runtime.binding import Binding
 from tailrace.runtime.config import WorkerConfig
 
-SlotEnded = Callable[[int, str | None, bool], None]
-"""Called, from any thread, when the job of a slot has ended: (slot, error or None, whether somebody cancelled it)."""
+
+class SlotEnded(Protocol):
+    """Called, from any thread, when the job of a slot has ended."""
+
+    def __call__(self, slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:
+        """`cancelled`: somebody cancelled it. `unfit`: it was where something is missing that any worker needs."""
+        ...
+
+
+Leaving = Callable[[Collection[tuple[int, int]]], None]
+"""Called, from any thread, with the starts of slots (slot, launch) whose machines are about to go."""
 
 
 class SlotProvider(Protocol):
     """Runs workers. `tailrace.spark.slots` does it as Spark jobs."""
 
-    def listen_host(self) -> str:
-        """The address on this machine under which workers reach the coordinator."""
+    def listen_at(self) -> Binding:
+        """Where workers reach the coordinator. Raises `ConfigError` for settings that say no place."""
         ...
 
     def launch(self, config: WorkerConfig, ended: SlotEnded) -> None:
         """Starts a worker; `ended` is called exactly once when it is gone."""
         ...
 
+    def watch(self, leaving: Leaving) -> None:
+        """From now on until `close`: tells of workers whose machines are about to go, again and again while they are
+        there."""
+        ...
+
     def kill(self, slot: int, launch: int, pid: int | None) -> None:
         """Ends one start of a slot's worker that did not leave by itself. `pid` is its process, where it is known."""
+        ...
+
+    def executor(self, slot: int, launch: int) -> str | None:
+        """The id of the executor that runs one start of a slot; None where nobody says."""
         ...
 
     def lives(self) -> bool:

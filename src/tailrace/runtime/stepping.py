@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from tailrace.runtime.budget import Budget
+from tailrace.runtime.budget import FIRST_BUDGET, FIRST_READ, Budget
+from tailrace.runtime.clock import unix_micros
 from tailrace.task.events import Encode, Flush, FreezeTook, Step
 from tailrace.task.idle import Idle
 from tailrace.task.machine import Task
@@ -37,10 +38,9 @@ class Stepper:
         return {vertex: nanos // 1000 for vertex, nanos in self._busy.items()}
 
     def step(self) -> float | None:
-        """Steps the most downstream task that can be. How long the worker may sleep now, in seconds: 0 when something
+        """Steps the first task in turn that can be. How long the worker may sleep now, in seconds: 0 when something
         was done, None when only a message can give work."""
-        wakes: list[int] = []
-        for task in self.machine.tasks():
+        for task in self.machine.awake(unix_micros()):
             start = time.perf_counter_ns()
             made = task.cuts.made
             idle = self._step(task)
@@ -51,17 +51,14 @@ class Stepper:
                     self.machine.handle(FreezeTook(task.id.vertex, took // 1000))
                 ident = task.id.vertex
                 self._busy[ident] = self._busy.get(ident, 0) + took
-                self._budget(task).learn(task.last_count, took)
+                self._budget(task).learn(task.work.last_count, took)
                 return 0.0
-            if idle.wake_at is not None:
-                wakes.append(idle.wake_at)
             if not self.machine.stepping:
                 return 0.0
         if self.machine.handle(Flush()):
             return 0.0
-        if not wakes:
-            return None
-        return max(0.0, min(wakes) / 1e6 - time.time())
+        wake_at = self.machine.wake_at
+        return None if wake_at is None else max(0.0, wake_at / 1e6 - time.time())
 
     def encode(self, wake: float | None) -> float:
         """Encodes a portion of a snapshot: whenever there is nothing else to do, else for its share of the time."""
@@ -69,7 +66,7 @@ class Stepper:
             return 0.0
         start = time.perf_counter_ns()
         limit = self._encode_budget.records
-        self.machine.handle(Encode(time.time_ns() // 1000, limit))
+        self.machine.handle(Encode(unix_micros(), limit))
         took = time.perf_counter_ns() - start
         self._encode_budget.learn(limit, took)
         self._encoded += took
@@ -78,10 +75,11 @@ class Stepper:
         return 0.0
 
     def _step(self, task: Task) -> Idle | None:
-        return self.machine.handle(Step(task.id.vertex, time.time_ns() // 1000, self._budget(task).records))
+        return self.machine.handle(Step(task.id.vertex, unix_micros(), self._budget(task).records))
 
     def _budget(self, task: Task) -> Budget:
         budget = self._budgets.get(task.id.vertex)
         if budget is None:
-            budget = self._budgets[task.id.vertex] = Budget()
+            first = FIRST_BUDGET if task.chain.source is None else FIRST_READ
+            budget = self._budgets[task.id.vertex] = Budget(first=first)
         return budget

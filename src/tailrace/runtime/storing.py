@@ -7,12 +7,14 @@ import functools
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
 
-from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError
+from tailrace.errors import CheckpointCorrupt
 from tailrace.runtime.loop import Loop
 from tailrace.state.manifest import decode_manifest
-from tailrace.storage.reading import read_placed, read_state
+from tailrace.state.parts import Part
+from tailrace.storage.filesystem import Writer
+from tailrace.storage.reading import read_placed, read_state, unreadable_for_good
+from tailrace.storage.store import Store
 from tailrace.task.actions import ReadPrepared, ReadState
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.events import (
@@ -28,7 +30,6 @@ from tailrace.task.worker import Worker
 
 _READ_AHEAD = 32
 """Parts of a checkpoint that may wait to be restored, so that state larger than memory can be."""
-_FATAL = (CheckpointCorrupt, CheckpointNotFound, ConfigError, FileNotFoundError)
 _BEHIND = 64 << 20
 """Bytes of snapshots that may wait to be written, for the same reason."""
 
@@ -66,14 +67,15 @@ class WorkerStorage:
     """The storage as a worker's machine uses it."""
 
     def __init__(
-        self, machine: Worker, loop: Loop, open_store: Callable[[str | None], Any], clock: Callable[[], int]
+        self, machine: Worker, loop: Loop, open_store: Callable[[str | None], Store], clock: Callable[[], int]
     ) -> None:
         self._machine = machine
         self._open_store = open_store
         self._clock = clock
         self._thread = StorageThread(loop, "tailrace-storage")
-        self._stores: dict[str | None, Any] = {}
-        self._writers: dict[int, Any] = {}
+        self._stores: dict[str | None, Store] = {}
+        self._writers: dict[int, Writer | None] = {}
+        """By checkpoint; None where writing its file has failed."""
         self._reading = 0
         self._ahead = threading.Semaphore(_READ_AHEAD)
         self._asked = self._written = 0
@@ -86,7 +88,7 @@ class WorkerStorage:
         """Whether so much waits to be written that nothing more is to be encoded. The loop is woken when it is less."""
         return self._asked - self._written >= _BEHIND
 
-    def _store(self, folder: str | None = None) -> Any:
+    def _store(self, folder: str | None = None) -> Store:
         """The job's own folder, or another one."""
         if folder not in self._stores:
             self._stores[folder] = self._open_store(folder)
@@ -133,10 +135,10 @@ class WorkerStorage:
     def _write(self, action: WriteState) -> None:
         machine, checkpoint = self._machine, action.checkpoint
         try:
-            writer = self._writers.get(checkpoint)
+            if checkpoint not in self._writers:
+                self._writers[checkpoint] = self._store().writer(action.name)
+            writer = self._writers[checkpoint]
             if writer is None:
-                writer = self._writers[checkpoint] = self._store().writer(action.name)
-            if writer is _FAILED:
                 return
             for data in action.data:
                 writer.append(data)
@@ -148,15 +150,14 @@ class WorkerStorage:
             reason = f"writing {action.name} failed: {type(error).__name__}: {error}"
             self._discard(checkpoint)
             if not action.last:
-                self._writers[checkpoint] = _FAILED
+                self._writers[checkpoint] = None
             self._thread.tell(lambda: machine.handle(StateNotWritten(checkpoint, reason)))
 
     def _discard(self, checkpoint: int) -> None:
         writer = self._writers.pop(checkpoint, None)
-        if writer is not None and writer is not _FAILED:
-            with contextlib.suppress(
-                Exception
-            ):  # it failed already; the sweep after the next restart finds what is left
+        if writer is not None:
+            # It failed already: the sweep after the next restart finds what is left.
+            with contextlib.suppress(Exception):
                 writer.discard()
 
     def _drop(self, action: DropState) -> None:
@@ -180,7 +181,7 @@ class WorkerStorage:
                 self._thread.tell(functools.partial(self._deliver, number, part, ahead))
         except Exception as error:
             reason = f"checkpoint {_name_of(action)} cannot be read: {error}"
-            fatal = isinstance(error, _FATAL)
+            fatal = unreadable_for_good(error)
             self._thread.tell(lambda: machine.handle(StateUnreadable(number, reason, fatal)))
         else:
             self._thread.tell(lambda: machine.handle(StateRead(number)))
@@ -191,18 +192,15 @@ class WorkerStorage:
             store = self._store(action.folder or None)
             data = [read_placed(store, one) for one in action.wanted]
         except Exception as error:
-            reason = f"what sinks have prepared cannot be read: {type(error).__name__}: {error}"
-            fatal = isinstance(error, _FATAL)
+            reason = f"output that sinks have prepared cannot be read: {type(error).__name__}: {error}"
+            fatal = unreadable_for_good(error)
             self._thread.tell(lambda: machine.handle(PreparedUnreadable(number, reason, fatal)))
         else:
             self._thread.tell(lambda: machine.handle(PreparedRead(number, data)))
 
-    def _deliver(self, number: int, part: Any, ahead: threading.Semaphore) -> None:
+    def _deliver(self, number: int, part: Part, ahead: threading.Semaphore) -> None:
         ahead.release()
         self._machine.handle(StatePartRead(number, part))
-
-
-_FAILED: Any = object()
 
 
 def _name_of(action: ReadState) -> str:

@@ -17,12 +17,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, assert_never
+from typing import NoReturn, assert_never
 
 from tailrace.errors import ConfigError, ProtocolViolation
 from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Hello
 from tailrace.protocol.wire import AnyMessage
+from tailrace.runtime.binding import Binding
+from tailrace.runtime.clock import unix_micros
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.dialing import reach
 from tailrace.runtime.heart import Heart
@@ -47,6 +49,8 @@ from tailrace.task.slice import ToPeer
 from tailrace.task.worker import Worker
 
 REPORT_NANOS = 500_000_000
+UNREAD_BYTES = 1 << 20
+"""So much waits for a coordinator that does not read (its process is stopped, say): nothing more is reported then."""
 HELD_UP_SECONDS = 0.1
 """From here on, time in which user code kept the sockets waiting is not counted against those who wait there."""
 GC_OBJECTS = 50_000
@@ -71,7 +75,11 @@ class WorkerProcess:
         self._links = Links(self.loop, self._lost)
         self._peers = Peers(config, self.machine, self._links, self._lost)
         self._stepper = Stepper(self.machine)
-        self.listener = Listener(config.token, self.control.local_host(), self.loop, self._peers.incoming)
+        at = Binding(self.control.local_host(), ports=config.ports, tls=config.tls)
+        try:
+            self.listener = Listener(config.token, at, self.loop, self._peers.incoming)
+        except OSError as error:
+            raise ConfigError(f"worker {config.slot} cannot listen at {at}, by TAILRACE_PORTS: {error}") from error
 
     # The life of a worker.
 
@@ -117,7 +125,7 @@ class WorkerProcess:
                 wake = self._stepper.encode(wake)
         now = time.monotonic_ns()
         if now >= self._next_report:
-            self._report(now)
+            self._report_if_read(now)
         self._carry_out()
         if self.exit_reason is None:
             self._poll(0.0 if wake == 0.0 else self._timeout(wake, now))
@@ -140,6 +148,13 @@ class WorkerProcess:
             timeout = min(timeout, wake)
         deadline = self.listener.next_deadline
         return timeout if deadline is None else max(0.0, min(timeout, deadline - time.monotonic()))
+
+    def _report_if_read(self, now: int) -> None:
+        """Reports would be kept in memory for as long as the coordinator does not read them. The next one tells all."""
+        if self.control.queued_bytes < UNREAD_BYTES:
+            self._report(now)
+        else:
+            self._next_report = now + REPORT_NANOS
 
     def _report(self, now: int) -> None:
         self._next_report = now + REPORT_NANOS
@@ -198,10 +213,10 @@ class WorkerProcess:
     def _storing(self) -> WorkerStorage:
         """The thread for the storage of checkpoints, started when it is first wanted."""
         if self._storage is None:
-            self._storage = WorkerStorage(self.machine, self.loop, self._open_store, lambda: time.time_ns() // 1000)
+            self._storage = WorkerStorage(self.machine, self.loop, self._open_store, unix_micros)
         return self._storage
 
-    def _open_store(self, folder: str | None) -> Any:
+    def _open_store(self, folder: str | None) -> Store:
         spec = self.machine.spec
         assert spec is not None
         if folder is not None:  # where it starts from; the job itself may take no checkpoints
@@ -238,7 +253,7 @@ class WorkerProcess:
     def _tell_of_closing(self) -> None:
         """Logs errors of user functions at their close: these fail no job."""
         for error in self.machine.close_errors:
-            print(f"tailrace: closing a function of worker {self.config.slot} raised", file=sys.stderr)
+            print(f"tailrace: a user function of worker {self.config.slot} raised in close", file=sys.stderr)
             traceback.print_exception(error)
 
     # Links.

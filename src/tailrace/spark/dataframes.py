@@ -1,32 +1,37 @@
 """DataFrames in and out.
 
 In: the DataFrame is materialised once, by a Spark job of its own before the workers start, into immutable Arrow files,
-one per partition with rows in it. Out: the job writes Parquet files, which become a DataFrame.
+one per partition with rows in it. Out: the job writes Parquet files, which become a DataFrame. Where the files are is
+decided in `spark.places`.
 """
 
 from __future__ import annotations
 
-import atexit
-import os
+import contextlib
 import re
-import shutil
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace.api.connectors import SinkContext, SinkWriter
-from tailrace.connectors.sinks import Result, _ParquetWriter
+from tailrace.connectors.hidden import Folder
+from tailrace.connectors.parquetwriter import ParquetWriter
+from tailrace.connectors.results import Result
 from tailrace.connectors.sources import ArrowFiles
+from tailrace.connectors.travelling import is_local
 from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError, GraphError
+from tailrace.runtime.hosting import forget, host_of
+from tailrace.spark import carrying
+from tailrace.spark.application import application
+from tailrace.spark.bringing import bringing
+from tailrace.spark.executors import with_tailrace
+from tailrace.spark.places import Place
 from tailrace.spark.schemas import arrow_schema, spark_columns, spark_schema
 from tailrace.spark.types import check_names, check_types
-
-_BATCH_ROWS = 8192
 
 
 class DataFrameSource(ArrowFiles):
@@ -45,26 +50,47 @@ class DataFrameSource(ArrowFiles):
         self.materialised = False
         self.durable = False
 
-    def materialise(self, folder: str, *, durable: bool = False) -> None:
-        """Runs the DataFrame's query and writes its rows under `folder`. Done once, but for a job whose checkpoints refer
+    def materialise(self, place: Place, *, durable: bool = False) -> None:
+        """Runs the DataFrame's query and writes its rows into a place. Done once, but for a job whose checkpoints refer
         to the files (`durable`): it has files of its own, which live as long as its checkpoints."""
-        if self.materialised and not durable and not self.durable:
+        if self.materialised and not durable and not self.durable and self._is_in(place):
             return
         _check_zone(self.df)
-        os.makedirs(folder, exist_ok=True)
-        written = _plainly_named(self.df).mapInArrow(_writer(folder, self.df.columns), "path string, rows long")
+        place.make()
+        spark, plain = self.df.sparkSession, _plainly_named(self.df)
+        write = carrying.writer(place, self.df.columns, synced=durable)
         try:
-            with _description(self.df.sparkSession, "tailrace: a DataFrame on its way in"):
-                rows = written.collect()
+            with application(spark).described("tailrace: reading a DataFrame"):
+                told = bringing(
+                    spark,
+                    "from_dataframe",
+                    lambda parcel: plain.mapInArrow(with_tailrace(write, parcel), carrying.TOLD).collect(),
+                )
+            refused = next((row.refused for row in told if row.refused is not None), None)
+            if refused is not None:
+                raise ConfigError(f"from_dataframe: {refused}")
+            names = sorted(row.name for row in told)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)  # what the query wrote before it failed
+            with contextlib.suppress(Exception):  # what went wrong before is what is to be told
+                place.empty()  # what the query wrote before it failed
             raise
-        self.paths = sorted(row.path for row in rows)
+        place.keep_only(names)
+        self.paths = [place.folder().url_of(name) for name in names]
+        self.options = place.options
         self.materialised, self.durable = True, durable
+        if place.host is not None:
+            weakref.finalize(self, forget, place.url).atexit = False
 
-    def restored(self) -> None:
-        """The job goes on from a checkpoint, which knows the files: the query is not run again."""
-        self.paths = []
+    def _is_in(self, place: Place) -> bool:
+        """Whether the workers of a job that has its files in this place reach those that there are: not those of a process
+        that hosted another job."""
+        return place.host is None or not self.paths or host_of(self.paths[0]) == place.host
+
+    def restored(self, options: Mapping[str, Any] | None = None) -> None:
+        """The job goes on from a checkpoint, which knows the files: the query is not run again. `options` are for the
+        filesystem of checkpoints."""
+        self.paths, self.options = [], options
+        self.materialised = False  # a later start that begins anew runs it
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "df": None}  # a DataFrame stays in the driver
@@ -91,51 +117,6 @@ def _plainly_named(df: Any) -> Any:
     return df.toDF(*[f"c{i}" for i in range(len(df.columns))])
 
 
-@contextmanager
-def _description(spark: Any, text: str) -> Iterator[None]:
-    """What Spark shows for the jobs in here; the user's own description comes back."""
-    context = spark.sparkContext
-    before = context.getLocalProperty("spark.job.description")
-    context.setJobDescription(text)
-    try:
-        yield
-    finally:
-        context.setJobDescription(before)
-
-
-def _writer(folder: str, columns: list[str]) -> Any:
-    def write(batches: Any) -> Any:
-        import os
-        import uuid
-
-        import pyarrow as pa
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        name = os.path.join(folder, f"part-{context.partitionId():05d}.arrow")
-        hidden = f"{name}.{uuid.uuid4().hex}.inprogress"
-        rows, writer = 0, None
-        try:
-            for batch in batches:
-                if not batch.num_rows:
-                    continue
-                batch = batch.rename_columns(columns) if columns else batch.select([])
-                if writer is None:
-                    writer = pa.ipc.new_file(hidden, batch.schema)
-                for at in range(0, batch.num_rows, _BATCH_ROWS):
-                    writer.write_batch(batch.slice(at, _BATCH_ROWS))
-                rows += batch.num_rows
-        finally:
-            if writer is not None:
-                writer.close()
-        if writer is not None:
-            os.replace(hidden, name)
-            yield pa.RecordBatch.from_pydict({"path": [name], "rows": [rows]})
-
-    return write
-
-
 _WHO = "to_dataframe"
 _AS_WRITTEN = {
     "datetimeRebaseMode": "CORRECTED",
@@ -152,28 +133,15 @@ def _literal(path: str) -> str:
     return "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", path)
 
 
-def _schema_of(files: list[str]) -> pa.Schema:
-    """The columns of files that were written without a schema given. Raises `GraphError` where they differ."""
-    first = pq.read_schema(files[0])
-    for path in files[1:]:
-        other = pq.read_schema(path)
-        if other != first:
-            raise GraphError(
-                f"{_WHO}: the records of the stream do not have the same columns everywhere: {_columns(first)}, and "
-                f"{_columns(other)}; give to_dataframe a schema"
-            )
-    return first
-
-
 def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
-class _ResultWriter(_ParquetWriter):
+class _ResultWriter(ParquetWriter):
     """Writes what Spark can read again."""
 
-    def __init__(self, path: str, ctx: SinkContext, schema: pa.Schema | None, case_sensitive: bool) -> None:
-        super().__init__(path, ctx, schema)
+    def __init__(self, place: Folder, ctx: SinkContext, schema: pa.Schema | None, case_sensitive: bool) -> None:
+        super().__init__(place, ctx, schema)
         self.case_sensitive = case_sensitive
 
     def _columns(self, schema: pa.Schema) -> pa.Schema:
@@ -201,48 +169,41 @@ class DataFrame(Result):
             check_names(self.schema, _WHO, case_sensitive=self.case_sensitive)
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
-        return _ResultWriter(self._bound(), ctx, self.schema, self.case_sensitive)
+        return _ResultWriter(self._writes_into(), ctx, self.schema, self.case_sensitive)
 
     def dataframe(self) -> Any:
         """The published records. Raises `GraphError` before the job has run, and where it ran without Spark."""
         files = self.files()
         spark = self.spark
         if spark is None:
-            raise GraphError(
-                "this sink's job ran without Spark, in tailrace.testing; read the Parquet files of files()"
-            )
+            raise GraphError("the job of this sink ran without Spark, in tr.testing; read its Parquet files: files()")
         if not files and self.schema is None:
             raise GraphError("the stream gave no record, so its columns are not known; give to_dataframe a schema")
-        schema = spark_schema(self.schema if self.schema is not None else _schema_of(files))
+        schema = spark_schema(self.schema if self.schema is not None else self._schema_of(files))
         if not files:
             return spark.createDataFrame([], schema)
+        if self.brought:
+            table = pa.concat_tables(map(pq.read_table, files))
+            return spark.createDataFrame(table, schema) if schema.names else spark.range(table.num_rows).select()
+        if not is_local(files[0]):
+            return carrying.read(spark, files, schema, self._options)
         # As they were written, whatever the session is set to: it would shift old dates, or guess types.
         return spark.read.schema(schema).options(**_AS_WRITTEN).parquet(*map(_literal, files))
 
+    def _schema_of(self, files: list[str]) -> pa.Schema:
+        """The columns of files that were written without a schema given. Raises `GraphError` where they differ."""
+        found = []
+        for path in files:
+            with self._opened(path) as file:
+                found.append(pq.read_schema(file))
+        first = found[0]
+        for other in found[1:]:
+            if other != first:
+                raise GraphError(
+                    f"{_WHO}: the records of the stream do not have the same columns everywhere: {_columns(first)}, and "
+                    f"{_columns(other)}; give to_dataframe a schema"
+                )
+        return first
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "spark": None}
-
-
-def work_folder(spark: Any, work_dir: str | None) -> str:
-    """A new folder for what a job takes in and gives out. Raises `ConfigError` where driver and executors may not share
-    one and none was given."""
-    if work_dir is not None:
-        base = os.path.abspath(work_dir)
-    elif spark.sparkContext.master.startswith("local"):
-        base = session_folder(spark)
-    else:
-        raise ConfigError(
-            "work_dir: on a cluster, DataFrames and results need a folder that driver and executors share; give "
-            "Environment(work_dir=...)"
-        )
-    folder = os.path.join(base, f"job-{uuid.uuid4().hex}")
-    os.makedirs(folder, exist_ok=True)
-    if work_dir is not None:  # Spark removes its own folder, and nobody this one
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def session_folder(spark: Any) -> str:
-    """A folder that lives as long as the session: inside Spark's own temporary folder of the driver, which Spark removes
-    when it stops."""
-    return str(spark.sparkContext._temp_dir)

@@ -20,12 +20,14 @@ class Defaults:
     checkpoint_dir: str | None = None
     checkpoint_interval: float | None = None
     mode: str | None = None
+    work_dir: str | None = None
     from_checkpoint: str | None = None
     allow_dropped_state: bool = False
+    ship: bool = False
 
     def spark_master(self) -> str | None:
         """The master of a session that is made, `TAILRACE_MASTER` where nothing was said."""
-        return self.master or os.environ.get("TAILRACE_MASTER")
+        return self.master or os.environ.get("TAILRACE_MASTER") or None
 
     def checkpoint_config(self) -> CheckpointConfig | None:
         """Checkpoint settings, `TAILRACE_CHECKPOINT_DIR` where nothing was said, or None. Raises `ConfigError` for
@@ -38,6 +40,10 @@ class Defaults:
         interval = 1.0 if self.checkpoint_interval is None else self.checkpoint_interval
         return CheckpointConfig(folder, interval=interval or None, mode=self.mode or "aligned")
 
+    def work_folder(self) -> str | None:
+        """The `work_dir`, `TAILRACE_WORK_DIR` where nothing was said, or None."""
+        return self.work_dir or os.environ.get("TAILRACE_WORK_DIR") or None
+
     def default_parallelism(self) -> int:
         """The parallelism, `TAILRACE_PARALLELISM` where nothing was said, or 2. Raises `ConfigError` for no number."""
         if self.parallelism is not None:
@@ -46,6 +52,10 @@ class Defaults:
         if not text.isdecimal() or int(text) < 1:
             raise ConfigError(f"TAILRACE_PARALLELISM must be a whole number of at least 1, not {text!r}")
         return int(text)
+
+    def ships(self) -> bool:
+        """Whether executors are brought what they may lack at once, `TAILRACE_SHIP=1` where nothing was said."""
+        return self.ship or os.environ.get("TAILRACE_SHIP", "") not in ("", "0")
 
     def show_progress(self) -> bool:
         """Whether jobs print a progress line, `TAILRACE_PROGRESS=1` where nothing was said."""

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
+import pickle
+import shutil
 import uuid
 import warnings
+import weakref
 from collections import abc
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from tailrace.api import connectors
 from tailrace.api.compat import check, unpublishable
 from tailrace.api.config import CheckpointConfig
-from tailrace.api.environment import Environment
-from tailrace.connectors.sinks import Collect, Result, Table, remove_unfinished
+from tailrace.api.launch import Settings
+from tailrace.connectors.filesinks import remove_unfinished
+from tailrace.connectors.results import Result
+from tailrace.connectors.sinks import Collect, Table
 from tailrace.connectors.sources import Collection
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.limits import Limits
@@ -25,15 +30,25 @@ from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.exits import watch
+from tailrace.runtime.following import Follower
+from tailrace.runtime.hosting import Host, forget, host_of
 from tailrace.runtime.job import JOBS, Job
+from tailrace.runtime.letters import Begin, StoreAt
 from tailrace.runtime.progressline import ProgressLine
 from tailrace.runtime.settings import nests_of, settings_of, start_from, strategy_of
-from tailrace.spark.dataframes import DataFrame, DataFrameSource, work_folder
+from tailrace.runtime.tls import SETTING as TLS
+from tailrace.runtime.tls import chosen
+from tailrace.spark.application import Application, application, is_connect
+from tailrace.spark.capacity import notices_after
+from tailrace.spark.dataframes import DataFrame, DataFrameSource
 from tailrace.spark.defaults import DEFAULTS
+from tailrace.spark.outposts import BESIDE, FarPost
+from tailrace.spark.places import Places, checked_work_dir
+from tailrace.spark.reaching import is_out_of_reach
 from tailrace.spark.schemas import arrow_schema
 from tailrace.spark.session import active_or_local
 from tailrace.spark.shipping import check_size, dump_job, load_job
-from tailrace.spark.slots import SparkSlots, check_settings
+from tailrace.spark.slots import SparkSlots, allowed_ports, check_settings
 from tailrace.spark.tables import prepare_table
 from tailrace.storage.finding import resolve
 from tailrace.storage.origins import Origin, origin_at
@@ -52,6 +67,7 @@ __all__ = [
     "load_job",
     "session",
     "submit",
+    "work_dir",
 ]
 
 collection = Collection
@@ -65,13 +81,18 @@ def default_parallelism() -> int:
     return DEFAULTS.default_parallelism()
 
 
+def work_dir(given: Any) -> str | None:
+    """The `work_dir` of an environment that was given this one, maybe None."""
+    return checked_work_dir(DEFAULTS.work_folder() if given is None else given)
+
+
 def default_checkpoint() -> CheckpointConfig | None:
     """The checkpoint settings of an environment that was given none."""
     return DEFAULTS.checkpoint_config()
 
 
 def submit(
-    env: Environment,
+    env: Settings,
     plan: Plan,
     name: str,
     from_checkpoint: str | None = None,
@@ -105,13 +126,24 @@ def submit(
     if store is not None:
         store.make()  # a folder that cannot be made is told before anything is taken
     spark = session_of(env, plan.slots)
-    same_interpreter(spark)
-    check_settings(spark)
-    slots = SparkSlots(spark, name, run_id, plan.slots)
+    app = application(spark)
+    app.choose_interpreter()
+    check_settings(app)
+    far = is_out_of_reach(spark, env.slot_timeout)
+    ship, beside = DEFAULTS.ships(), BESIDE if far else 0
+    slots = SparkSlots(spark, name, run_id, plan.slots, env.slot_timeout, ship=ship, cpus=env.task_cpus, beside=beside)
     incarnation, abandoned = 0, list[str]()
+    follower: Follower | None = None
     try:
         if slots.warning is not None:
             warnings.warn(slots.warning, stacklevel=level_of_user())
+        shown = env.progress if env.progress is not None else DEFAULTS.show_progress()
+        hooks = (ProgressLine(name) if shown else None, _tidier(plan, spec.run_id), _told(plan))
+        post = None
+        if far:
+            post = _outpost(slots, env.slot_timeout, ship)
+            follower = Follower(name, run_id, plan, post, slots, *hooks, bring=partial(_bring, app, plan, post))
+            follower.start()
         if store is not None:
             incarnation = store.claim(spec.run_id)
             abandoned = store.abandoned()
@@ -119,15 +151,18 @@ def submit(
             origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state)
         _warn_of_lost_output(origin, plan)
         _warn_of_later(origin, store)
-        _prepare_files(spark, env, plan, **_folders(store, incarnation, origin))
-        shown = env.progress if env.progress is not None else DEFAULTS.show_progress()
-        line = ProgressLine(name) if shown else None
+        if post is not None:
+            places = Places(spark, env.work_dir, store, incarnation, None, post.place)
+        else:
+            places = Places(spark, env.work_dir, store, incarnation, slots.listen_at())
+        _prepare_files(spark, plan, places, restored=_restored(origin))
+        slots.host = _host(plan)
         machine = Coordinator(
             name,
             incarnation or 1,
             plan.slots,
             dump_job(spec),
-            Limits(slots=int(env.slot_timeout * 1_000_000)),
+            Limits(slots=int(env.slot_timeout * 1_000_000), notice=int(notices_after(app.master, app.setting) * 1e6)),
             run_id=spec.run_id,
             max_parallelism=plan.graph.max_parallelism,
             checkpoints=None if config is None or store is None else settings_of(config, store.url),
@@ -136,25 +171,75 @@ def submit(
             abandoned=abandoned,
             nests=nests_of(plan),
         )
-        tidy, published = _tidier(plan, spec.run_id), _told(plan)
-        runner = JobRunner(name, run_id, run_id, plan, machine, slots, store, line, tidy, published)
-        if runner.store is not None and origin is not None:
-            runner.store.origin_marked = origin.marked
+        runner: JobRunner | Follower
+        if follower is not None:
+            runner = follower
+            _begin(follower, machine, slots, env, origin, ship)
+        else:
+            runner = JobRunner(name, run_id, run_id, plan, machine, slots, store, *hooks)
+            if runner.store is not None and origin is not None:
+                runner.store.origin_marked = origin.marked
+            runner.start()
     except BaseException:
+        if follower is not None:
+            follower.abandon()
         slots.close(0)
         if store is not None and incarnation:
-            with contextlib.suppress(Exception):  # what went wrong before is what is to be told
+            with contextlib.suppress(Exception):  # the first error is raised
                 store.release(incarnation)
         raise
-    runner.start()
     job = Job(runner, run_id, run_id, name, plan, if_program_fails)
     JOBS.append(job)
     watch(job._leaving)
     return job
 
 
+def _outpost(slots: SparkSlots, patience: float, ship: bool) -> FarPost:
+    """The process of a coordinator on an executor."""
+    tls = chosen(os.environ.get(TLS))
+    return FarPost(slots.spark, slots.tag, slots.name, allowed_ports(), tls, patience, ship=ship)
+
+
+def _begin(
+    follower: Follower, machine: Coordinator, slots: SparkSlots, env: Settings, origin: Origin | None, ship: bool
+) -> None:
+    """A job begins whose coordinator is on an executor. One with checkpoints goes on with another coordinator when that was
+    lost."""
+    config = env.checkpoint
+    if config is None:
+        follower.begin(Begin(machine, None))
+        return
+    start = None if origin is None else (origin.folder, origin.path)
+    store = StoreAt(absolute(config.dir), machine.job, config.storage_options, start)
+    fresh = pickle.dumps(machine, 5)
+
+    def again(why: str, restarts: int) -> tuple[FarPost, Begin]:
+        post = _outpost(slots, env.slot_timeout + notices_after(slots.app.master, slots.app.setting), ship)
+        other: Coordinator = pickle.loads(fresh)
+        other.attempts.restarts = restarts
+        return post, Begin(other, store, f"the executor that ran the job's coordinator was lost: {why}")
+
+    follower.again, follower.strategy = again, strategy_of(env.restart)
+    follower.begin(Begin(machine, store))
+
+
+def _bring(app: Application, plan: Plan, post: FarPost) -> None:
+    """Results that a coordinator's process has come to this machine, before it ends."""
+    operators = [node.operator for node in plan.graph.nodes]
+    results = [one.sink for one in operators if isinstance(one, Sink) and isinstance(one.sink, Result)]
+    there = {sink.directory: sink for sink in results if sink.directory and host_of(sink.directory) == post.host}
+    if there:
+        copy = os.path.join(app.folder(), f"fetched-{uuid.uuid4().hex}")
+        try:
+            post.fetch(list(there), copy)
+            for sink in there.values():
+                sink.bring(os.path.join(app.folder(), f"brought-{uuid.uuid4().hex}"))
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)
+
+
 def find_origin(
-    env: Environment, plan: Plan, name: str, wanted: str | None, allow: bool | tuple[str, ...]
+    env: Settings, plan: Plan, name: str, wanted: str | None, allow: bool | tuple[str, ...]
 ) -> Origin | None:
     """The checkpoint to start from, read and held against the dataflow. Raises `CheckpointError`."""
     if wanted is None:
@@ -182,8 +267,8 @@ def _warn_of_later(origin: Origin | None, store: Store | None) -> None:
         return
     warnings.warn(
         f"checkpoint {origin.manifest.checkpoint} ({origin.path}) is not the newest of this job, which is "
-        f"{origin.later[-1][0]}: what later ones have published is visible already, and is written once more; "
-        f"remove it, if it is to be there once. They stay, with what they have prepared: you can still start from them",
+        f"{origin.later[-1][0]}: the output that later ones have published is visible already and is written again; "
+        f"remove it where it must be there once. The later ones and their prepared output stay: you can start from them",
         stacklevel=level_of_user(),
     )
 
@@ -193,8 +278,8 @@ def _warn_of_lost_output(origin: Origin | None, plan: Plan) -> None:
     lost = {} if origin is None else unpublishable(origin.manifest.prepared, plan.graph.nodes)
     for uid, count in lost.items():
         warnings.warn(
-            f"what the sink with the uid {uid!r} had prepared and not published ({count} transactions) is given up: it will "
-            f"never be visible, and its hidden files stay where they are",
+            f"output that the sink with uid {uid!r} had prepared and not published ({count} transactions) is given up: it "
+            f"will never be visible, and its hidden files stay where they are",
             stacklevel=level_of_user(),
         )
 
@@ -204,14 +289,21 @@ def absolute(folder: str) -> str:
     return folder if "://" in folder else os.path.abspath(folder)
 
 
-def _folders(store: Any, incarnation: int, origin: Origin | None) -> dict[str, Any]:
-    """Where the files of DataFrames on their way in and out are: in the checkpoint folder, which outlives this run, where
-    it is one of this machine."""
-    restored = frozenset() if origin is None else frozenset(record.uid for record in origin.manifest.operators)
-    local = None if store is None else store.local_path()
-    if local is None:
-        return {"restored": restored}
-    return {"inputs": os.path.join(local, str(incarnation), "inputs"), "restored": restored}
+def _restored(origin: Origin | None) -> abc.Collection[str]:
+    """The uids of operators that go on from a checkpoint."""
+    return frozenset() if origin is None else frozenset(record.uid for record in origin.manifest.operators)
+
+
+def _host(plan: Plan) -> Host | None:
+    """How workers reach the driver's folder, if the job uses it."""
+    places: list[str] = []
+    for node in plan.graph.nodes:
+        operator = node.operator
+        if isinstance(operator, Source) and isinstance(operator.source, DataFrameSource):
+            places += operator.source.paths
+        elif isinstance(operator, Sink) and isinstance(operator.sink, Result):
+            places.append(operator.sink.directory or "")
+    return next(filter(None, map(host_of, places)), None)
 
 
 def _told(plan: Plan) -> list[tuple[str, Callable[[], object]]]:
@@ -234,6 +326,8 @@ def _tidier(plan: Plan, run_id: str) -> Callable[..., None]:
         for uid, sink in sinks:
             with contextlib.suppress(Exception):  # a store that is out of reach does not change how the job ended
                 remove_unfinished(sink, run_id, uid, (kept or {}).get(uid, ()))
+            if isinstance(sink, Result):
+                sink.ended()
 
     return tidy
 
@@ -243,55 +337,37 @@ def session(slots: int) -> Any:
     return active_or_local(slots + 1, DEFAULTS.spark_master(), DEFAULTS.conf)
 
 
-def session_of(env: Environment, slots: int) -> Any:
+def session_of(env: Settings, slots: int) -> Any:
     """The environment's session, the active one, or a new local one with a slot to spare."""
-    if env._spark is None:
-        env._spark = session(slots)
-    if not hasattr(env.spark, "sparkContext"):
-        raise ConfigError(f"Environment(spark): expected a SparkSession, got {type(env.spark).__name__}")
-    if env.spark.sparkContext._jsc is None:
-        raise ConfigError("Environment(spark): this SparkSession was stopped; make a new one")
-    return env.spark
+    spark = env._session(slots)
+    if not is_connect(spark) and not hasattr(spark, "sparkContext"):
+        raise ConfigError(f"Environment(spark): expected a SparkSession, got {type(spark).__name__}")
+    over = application(spark).over()
+    if over is not None:
+        raise ConfigError(f"Environment(spark): {over}; make a new one")
+    return spark
 
 
-def same_interpreter(spark: Any) -> None:
-    """Local workers run the interpreter of the driver: another one may not have tailrace, or not its version."""
-    context = spark.sparkContext
-    if context.master.startswith("local") and context.pythonExec != sys.executable:
-        context.pythonExec = sys.executable
-
-
-def _prepare_files(
-    spark: Any,
-    env: Environment,
-    plan: Plan,
-    *,
-    inputs: str | None = None,
-    outputs: str | None = None,
-    restored: abc.Collection[str] = (),
-) -> None:
+def _prepare_files(spark: Any, plan: Plan, places: Places, *, restored: abc.Collection[str] = ()) -> None:
     """Materialises DataFrames on their way in, gives result sinks their folders, and finds tables.
 
-    `inputs` and `outputs` are folders that outlive this run (in the job's checkpoint folder): checkpoints refer to the
-    files of DataFrames. Without them both are in the work folder. `restored` are the uids of sources that go on from a
-    checkpoint: it knows their files, and nothing is materialised.
+    `restored` are the uids of operators that go on from a checkpoint: it knows the files of sources, and nothing is
+    materialised for these.
     """
-    folder: str | None = None
     for node in plan.graph.nodes:
         operator = node.operator
         if isinstance(operator, Source) and isinstance(operator.source, DataFrameSource):
             if node.uid in restored:
-                operator.source.restored()
-            elif inputs is not None:
-                operator.source.materialise(os.path.join(inputs, f"in-{node.id}"), durable=True)
+                operator.source.restored(places.store_options)
             else:
-                folder = folder or work_folder(spark, env.work_dir)
-                operator.source.materialise(os.path.join(folder, f"in-{node.id}"))
+                place, durable = places.inputs()
+                operator.source.materialise(place.at(f"in-{node.id}"), durable=durable)
         elif isinstance(operator, Sink) and isinstance(operator.sink, Result):
-            base = outputs
-            if base is None:
-                base = folder = folder or work_folder(spark, env.work_dir)
-            operator.sink.bind(os.path.join(base, f"out-{node.id}"))
+            place = places.results().at(f"out-{node.id}")
+            operator.sink.bind(place.url, place.options, shared=place.shared)
+            operator.sink.begin()
+            if place.host is not None and isinstance(operator.sink, Collect):  # a DataFrame may outlive its sink
+                weakref.finalize(operator.sink, forget, place.url).atexit = False
             if isinstance(operator.sink, DataFrame):
                 operator.sink.prepare(spark)
         elif isinstance(operator, Sink) and isinstance(operator.sink, Table):

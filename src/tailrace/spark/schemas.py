@@ -88,8 +88,6 @@ def spark_columns(schema: pa.Schema, who: str) -> pa.Schema:
     in microseconds, moments in UTC. Raises `GraphError` for a column that no type of Spark can take."""
     from pyspark.sql.types import DecimalType
 
-    from tailrace.spark.schemas import arrow_schema, spark_schema
-
     for field in schema:
         try:
             found = spark_schema(pa.schema([field]))

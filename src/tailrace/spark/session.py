@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import ConfigError
+from tailrace.spark.arguments import take_plain_values
+from tailrace.spark.forking import daemon_of, python_path
 from tailrace.spark.java import ensure_java
 
 if TYPE_CHECKING:
@@ -47,12 +50,38 @@ def active_or_local(slots: int, master: str | None = None, conf: Mapping[str, st
         pass
     conf = dict(conf or {})
     if master is None:
-        if "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ:
+        if "SPARK_REMOTE" in os.environ:
+            return remote_session(os.environ["SPARK_REMOTE"], slots, conf)
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
             return SparkSession.builder.config(map={**_DEFAULTS, **conf}).getOrCreate()
         return local_session(slots, conf)
     if master.startswith("sc://"):
-        return SparkSession.builder.remote(master).config(map={**conf}).getOrCreate()
+        return remote_session(master, slots, conf)
     return _start(master, slots, conf)
+
+
+def remote_session(url: str, slots: int, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """A session of Spark Connect at the server with this address (`sc://...`), or, for `local[N]`, with a server of its own
+    in this process. Raises `ConfigError` where a package is missing that it needs."""
+    from pyspark.errors import PySparkImportError
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.remote(url)
+    settings: dict[str, Any] = dict(conf or {})
+    try:
+        if url.startswith("sc://"):
+            return builder.config(map=settings).getOrCreate()
+        ensure_java()
+        settings = _local_settings(slots, settings)
+        with _local_surroundings(), warnings.catch_warnings():
+            # It gives them to the server that it starts, and then to the session once more, where they are too late.
+            warnings.filterwarnings("ignore", "Failed to set ")
+            return builder.config(map=settings).getOrCreate()
+    except PySparkImportError as error:
+        raise ConfigError(
+            f"Spark Connect ({url}) needs a package that is not there: {error}; install what it needs: "
+            f"pip install 'tailrace[connect]'"
+        ) from None
 
 
 def local_session(slots: int, conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -78,9 +107,17 @@ def _start(master: str, slots: int, conf: dict[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     ensure_java()
+    take_plain_values()
     if not master.startswith("local"):
         return SparkSession.builder.master(master).config(map={**_DEFAULTS, **conf}).getOrCreate()
 
+    settings = _local_settings(slots, conf)
+    with _local_surroundings():
+        return SparkSession.builder.master(master).config(map=settings).getOrCreate()
+
+
+def _local_settings(slots: int, conf: Mapping[str, str]) -> dict[str, Any]:
+    """Of a session on this machine. Its workers run this process's Python."""
     # Without this the workers run whatever `python3` is on PATH, where neither tailrace nor pyarrow may be.
     if "spark.pyspark.python" not in conf:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -88,8 +125,7 @@ def _start(master: str, slots: int, conf: dict[str, str]) -> SparkSession:
     if not _user_configures_logging():
         # In force before anything is logged. The user's own spark.driver.extraJavaOptions come after it and win.
         defaults["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
-    with _environ_default("SPARK_LOCAL_IP", "127.0.0.1"):  # else Spark warns of, and avoids, a loopback host name
-        return SparkSession.builder.master(master).config(map={**defaults, **conf}).getOrCreate()
+    return {**defaults, **daemon_of(conf), **conf}
 
 
 def _user_configures_logging() -> bool:
@@ -98,12 +134,18 @@ def _user_configures_logging() -> bool:
 
 
 @contextmanager
-def _environ_default(name: str, value: str) -> Iterator[None]:
-    if name in os.environ:
-        yield
-        return
-    os.environ[name] = value
+def _local_surroundings() -> Iterator[None]:
+    """The environment of a JVM that starts on this machine."""
+    wanted = {"PYTHONPATH": python_path()}
+    if "SPARK_LOCAL_IP" not in os.environ:
+        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"  # else Spark warns of, and avoids, a loopback host name
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        os.environ.pop(name, None)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

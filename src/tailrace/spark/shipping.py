@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import platform
+import socket
 import sys
 from typing import Any
 
@@ -37,7 +39,7 @@ def check_size(spec: JobSpec, blob: bytes) -> None:
         return
     largest = max(spec.plan.graph.nodes, key=lambda node: len(cloudpickle.dumps(node.operator)))
     raise GraphError(
-        f"the job with its functions and collections has {len(blob) >> 20} MB, at most {limit >> 20} MB travel to the "
+        f"the job with its functions and collections has {len(blob) >> 20} MB, and at most {limit >> 20} MB travel to the "
         f"workers; most of it is in operator {largest.name!r}: from_collection is for small collections, and what a "
         f"function needs can be read in open()"
     )
@@ -45,12 +47,16 @@ def check_size(spec: JobSpec, blob: bytes) -> None:
 
 def load_job(data: bytes) -> JobSpec:
     """Unpickles a job in a worker. Modules are also looked for where the driver found them, after the worker's own
-    places. Raises `ImportError` naming the module that is missing."""
+    places. Raises `ImportError` naming the module that is missing, and where."""
     places, body = pickle.loads(data)
     for place in places:
         if place not in sys.path and os.path.exists(place):
             sys.path.append(place)
-    spec: JobSpec = program.load(body)
+    try:
+        spec: JobSpec = program.load(body)
+    except ImportError as error:
+        where = f"{socket.gethostname()}, Python {platform.python_version()}, {sys.executable}"
+        raise ImportError(f"{error}; on {where}", name=error.name, path=error.path) from error
     return spec
 
 

@@ -1,4 +1,4 @@
-"""Workers as Spark tasks: one single-task `mapInArrow` job per slot, each kept by a thread of the driver.
+"""Workers as Spark tasks: one single-task job per slot, each kept by a thread of the driver.
 
 One job per slot and not one job of n tasks: a lost slot can then be started again alone, in any mode, also in
 `local[N]` where Spark gives a task only one attempt; and a slot whose task hangs can be replaced while it hangs.
@@ -7,71 +7,141 @@ One job per slot and not one job of n tasks: a lost slot can then be started aga
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
 
 from tailrace.errors import OWN_FOLDER, ConfigError, SlotsError
+from tailrace.runtime.binding import Binding, is_everywhere, is_ours, ports_of
 from tailrace.runtime.config import WorkerConfig
-from tailrace.runtime.slots import SlotEnded
+from tailrace.runtime.hosting import Host
+from tailrace.runtime.slots import Leaving, SlotEnded
+from tailrace.runtime.tls import SETTING, chosen
+from tailrace.spark.application import Application, application
+from tailrace.spark.bringing import bring, brought
+from tailrace.spark.capacity import is_dynamic, is_fixed, may_give, share_of
+from tailrace.spark.decommissions import Watch, may_happen
+from tailrace.spark.executors import ANSWER, SOME, check_reach, said, unable, worker_task
+from tailrace.spark.parcel import Parcel, send
+from tailrace.spark.profiles import profile_of
 from tailrace.spark.threads import SlotThreads
 from tailrace.task.usercode import FUSED
 
 SETTLE_SECONDS = 15.0
-"""How long the executors of a cluster may take to register before a job fails because there are too few."""
-_taken: dict[str, int] = {}
-"""Slots held by running jobs of this process, by job tag."""
+"""How long after the start of a session executors of a cluster may still be on their way."""
+_taken: dict[str, tuple[int, Fraction]] = {}
+"""Slots held by running jobs of this process, by job tag, and which share of a core each takes."""
 _lock = threading.Lock()
 
 
-def is_local(spark: Any) -> bool:
-    """Whether Spark runs its tasks on this machine, as children of its JVM."""
-    return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master) is not None
+@dataclass(frozen=True)
+class _Wanted:
+    """The slots that a job wants, and of whom."""
+
+    app: Application
+    slots: int
+    cpus: float | None = None
+    """Which share of a core each takes; None: what Spark's settings say."""
+    profile: Any = None
+    """The same for Spark."""
+
+    @property
+    def share(self) -> Fraction:
+        return share_of(self.app.setting, self.cpus)
+
+    @property
+    def dynamic(self) -> bool:
+        return is_dynamic(self.app.master, self.app.setting)
+
+    @property
+    def most(self) -> int | None:
+        return may_give(self.app.master, self.app.setting, self.share)
+
+    def there(self) -> int | None:
+        """How many slots the executors have that are there; None where nobody says."""
+        return self.app.total_slots(self.profile)
+
+    def total(self, patience: float) -> int | None:
+        """How many the application may have; None where nobody can say. The executors of a cluster may still be on their
+        way: they get `patience` seconds to come, as many as are needed. Those that come once tasks wait for them are not
+        waited for."""
+        if is_fixed(self.app.master):
+            return self.there()
+        most = self.most
+        if self.dynamic or (most is not None and most < self.slots):
+            return most
+        there = self.there()
+        deadline = time.monotonic() + patience
+        while there is not None and there < self.slots and time.monotonic() < deadline:
+            time.sleep(0.2)
+            there = self.there()
+        return there if most is None or (there is not None and there < self.slots) else max(there or 0, most)
+
+    def may_be_more(self) -> bool:
+        """Whether there may be more slots than executors have told: those of a cluster do not come all at once, and no
+        setting may say how many there will be."""
+        if is_fixed(self.app.master) or self.most is not None:
+            return False
+        return time.time() < self.app.started + SETTLE_SECONDS
 
 
-def total_slots(spark: Any) -> int:
-    """How many tasks the session's application can run at once: its cores by `spark.task.cpus`. Spark itself asks this
-    before a barrier stage."""
-    context = spark.sparkContext._jsc.sc()
-    return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
-
-
-def _total_slots(spark: Any, needed: int) -> int:
-    """As `total_slots`. The executors of a cluster may still be on their way: they get some time to come."""
-    deadline = time.monotonic() + SETTLE_SECONDS
-    total = total_slots(spark)
-    while total < needed and not is_local(spark) and time.monotonic() < deadline:
-        time.sleep(0.2)
-        total = total_slots(spark)
-    return total
-
-
-def take_slots(spark: Any, needed: int, name: str, tag: str) -> str | None:
+def take_slots(
+    app: Application,
+    needed: int,
+    name: str,
+    tag: str,
+    patience: float = 0.0,
+    cpus: float | None = None,
+    profile: Any = None,
+    beside: int = 0,
+) -> str | None:
     """Takes slots for a job until `give_back`. Raises `SlotsError`, with the numbers, when there are too few. Returns a
-    warning when it takes the last free one, else None."""
-    total = _total_slots(spark, needed)
-    master = spark.sparkContext.master
+    warning when it takes the last free one, else None. What Spark has not given yet it may give when the workers are
+    started: the job waits for it then. `cpus` is the share of a core that each takes, by the resource profile
+    `profile`; `beside` of them are for others than workers."""
+    wanted = _Wanted(app, needed, cpus, profile)
+    total, share = wanted.total(patience), wanted.share
     with _lock:  # to look and to take are one thing, for jobs that are started at once
-        taken = sum(_taken.values())
-        if needed <= total - taken:
-            _taken[tag] = needed
-    if needed > total - taken:
+        taken = math.ceil(sum(slots * each for slots, each in _taken.values()) / share)
+        enough = total is None or needed <= total - taken
+        if enough:
+            _taken[tag] = (needed, share)
+    if not enough:
         others = f", {taken} of them taken by running jobs" if taken else ""
+        has = "gives at most" if wanted.dynamic else "has"
+        parts = f"its largest parallelism is {needed - beside}"
+        if beside:
+            parts += f", and {beside} are for its coordinator and for what that says to this program"
         raise SlotsError(
-            f"job {name!r} needs {needed} task slots (its largest parallelism is {needed}), and Spark has {total}{others} "
-            f"(master {master}); lower the parallelism, or start the session with more"
-            + (f': SparkSession.builder.master("local[{needed + taken + 1}]")' if is_local(spark) else "")
+            f"job {name!r} needs {needed} task slots ({parts}), and Spark {has} {total}{others} "
+            f"(master {app.master}); lower the parallelism, or start the session with more"
+            + (f": {app.start_with(needed + taken + 1)}" if app.is_local else "")
         )
-    if needed == total - taken:
+    if total is not None and needed == total - taken and not wanted.may_be_more():
         return (
-            f"job {name!r} takes all {needed} free task slots of Spark (master {master}): other queries of this session "
+            f"job {name!r} takes all {needed} free task slots of Spark (master {app.master}): other queries of this session "
             f"wait until it ends"
         )
     return None
+
+
+def have_room(app: Application, tag: str, profile: Any = None) -> bool:
+    """Whether the executors that stay have slots for all jobs of this process, or Spark may give others. Asked for the job
+    that took its slots under this tag."""
+    if is_dynamic(app.master, app.setting):
+        return True
+    with _lock:
+        share = _taken[tag][1] if tag in _taken else share_of(app.setting, None)
+        needed = math.ceil(sum(slots * each for slots, each in _taken.values()) / share)
+    there = app.total_slots(profile)
+    return there is None or needed <= there
 
 
 def give_back(tag: str) -> None:
@@ -80,96 +150,205 @@ def give_back(tag: str) -> None:
         _taken.pop(tag, None)
 
 
-def check_settings(spark: Any) -> None:
+def check_settings(app: Application) -> None:
     """Raises `ConfigError` for settings of the session under which workers cannot live."""
-    conf = spark.sparkContext.getConf()
-    if conf.get("spark.speculation", "false").lower() == "true":
+    if (app.setting("spark.speculation") or "").lower() == "true":
         raise ConfigError("spark.speculation must be off: a second copy of a worker would be a second writer; unset it")
-    if conf.get("spark.python.worker.killOnIdleTimeout", "false").lower() == "true":
-        raise ConfigError("spark.python.worker.killOnIdleTimeout must be off: workers are silent for Spark; unset it")
+    if (app.setting("spark.python.worker.killOnIdleTimeout") or "").lower() == "true":
+        raise ConfigError(
+            "spark.python.worker.killOnIdleTimeout must be off: Spark takes our workers for idle ones; unset it"
+        )
+
+
+@dataclass(frozen=True)
+class _Over:
+    """How the Spark job of a slot ended."""
+
+    error: str | None = None
+    cancelled: bool = False
+    """Whether somebody cancelled it."""
+    unfit: bool = False
+    """Whether its executor lacks what a worker needs."""
 
 
 class SparkSlots:
-    """The slots of one job, its own from here on until `close`. Raises `SlotsError` when there are too few."""
+    """The slots of one job, its own from here on until `close`. Raises `SlotsError` when there are too few. With `ship`
+    executors are brought what they may lack; without, once one of them says that it has no tailrace. `cpus` is the share of
+    a core that each slot takes. `beside` more slots are taken for others than workers."""
 
-    def __init__(self, spark: Any, name: str, run_id: str, slots: int) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        name: str,
+        run_id: str,
+        slots: int,
+        patience: float = 0.0,
+        *,
+        ship: bool = False,
+        cpus: float | None = None,
+        beside: int = 0,
+    ) -> None:
         self.spark = spark
+        self.app = application(spark)
         self.name = name
         self.tag = f"tailrace-{run_id}"
-        self.warning = take_slots(spark, slots, name, self.tag)
+        cpus = None if is_fixed(self.app.master) else cpus  # a slot there is a thread
+        self._profile = None if cpus is None else profile_of(self.app, cpus)
+        self.warning = take_slots(self.app, slots + beside, name, self.tag, patience, cpus, self._profile, beside)
         """What to tell the user, or None."""
+        self.host: Host | None = None
+        """How workers reach the driver's folder, if the job uses it."""
+        self._parcel: Parcel | None = None
+        self._watch: Watch | None = None
+        self._starts: set[tuple[int, int]] = set()
+        """Of slots, those that run."""
         try:
+            if not self.app.is_local:
+                self._parcel = send(spark) if ship else brought(spark)
             self._threads = SlotThreads(name, slots)
         except BaseException:
             give_back(self.tag)
             raise
 
-    def listen_host(self) -> str:
-        """Where workers reach this process: the loopback address in local modes, else the driver's."""
-        override = os.environ.get("TAILRACE_DRIVER_HOST")
-        if override:
-            return override
-        if is_local(self.spark):
-            return "127.0.0.1"
-        conf = self.spark.sparkContext.getConf()
-        bind = conf.get("spark.driver.bindAddress")
-        # Spark may listen everywhere; a job listens at the one address that its workers dial.
-        return str(conf.get("spark.driver.host") if bind in (None, "", "0.0.0.0", "::") else bind)
+    def listen_at(self) -> Binding:
+        """Where workers reach this process."""
+        return listen_at(self.app)
 
     def launch(self, config: WorkerConfig, ended: SlotEnded) -> None:
         """Submits the Spark job of a slot from a thread of its own."""
 
+        start = (config.slot, config.launch)
+        self._starts.add(start)
+
         def keep() -> Callable[[], object]:
-            error, cancelled = self._keep(config)
-            return lambda: ended(config.slot, error, cancelled)
+            over = self._keep(config)
+            self._starts.discard(start)
+            return lambda: ended(config.slot, over.error, over.cancelled, over.unfit)
 
         self._threads.run(keep)
+
+    def watch(self, leaving: Leaving) -> None:
+        """Tells of workers on executors that are decommissioned, where that may happen and can be seen."""
+        context = None if is_fixed(self.app.master) else self.app.context
+        if context is not None and may_happen(self.app.setting):
+            starts = lambda: [(*one, self._tag_of(*one)) for one in list(self._starts)]  # noqa: E731
+            self._watch = Watch(context, starts, lambda: have_room(self.app, self.tag, self._profile), leaving)
+            self._watch.start()
+
+    def _tag_of(self, slot: int, launch: int) -> str:
+        return f"{self.tag}-{slot}-{launch}"
 
     def kill(self, slot: int, launch: int, pid: int | None) -> None:
         """Cancels a Spark job of a slot. Its Python process would live on for up to four seconds, where everything it
         still says is fenced; on this machine it need not."""
         with contextlib.suppress(Exception):  # Spark was stopped, or its JVM is gone: then so are its jobs
-            self.spark.sparkContext.cancelJobsWithTag(f"{self.tag}-{slot}-{launch}")
-        if pid is not None and is_local(self.spark):
+            self.app.cancel(self._tag_of(slot, launch))
+        if pid is not None and self.app.is_local:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
+    def executor(self, slot: int, launch: int) -> str | None:
+        """Where a start of a slot runs, or ran; None where there are no executors, and where nobody says."""
+        found = self._executor(slot, launch)
+        return None if found is None else found[0]
+
+    def _executor(self, slot: int, launch: int) -> tuple[str, str] | None:
+        return None if is_fixed(self.app.master) else self.app.executor(self._tag_of(slot, launch))
+
     def lives(self) -> bool:
         """Whether the Spark session and its JVM are there."""
-        return _end_of_spark(self.spark) is None
+        return self.app.over() is None
 
     def close(self, timeout: float) -> None:
         """Waits for the threads, which end with their Spark jobs."""
+        if self._watch is not None:
+            self._watch.close()
         self._threads.close(timeout)
         give_back(self.tag)
 
-    def _keep(self, config: WorkerConfig) -> tuple[str | None, bool]:
-        """Runs the Spark job of a slot to its end. The error it ended with, if any, and whether somebody cancelled it."""
-        tags = [self.tag, f"{self.tag}-{config.slot}-{config.launch}"]
+    def _keep(self, config: WorkerConfig) -> _Over:
+        """Runs the Spark job of a slot to its end."""
+        tags = [self.tag, self._tag_of(config.slot, config.launch)]
+        if (over := self.app.over()) is not None:
+            return _Over(over)
         try:
-            context = self.spark.sparkContext
-            for tag in tags:
-                context.addJobTag(tag)
-            context.setJobDescription(f"tailrace {self.name}: worker {config.slot}")
-            self.spark.range(0, 1, 1, 1).mapInArrow(_task(config), "left string").collect()
+            with self.app.marked(tags, f"tailrace {self.name}: worker {config.slot}"):
+                parcel = self._parcel  # another slot may have brought one before this one has its answer
+                lacking = self._run(config, parcel)
+                if lacking is not None and parcel is None and not self.app.is_local:
+                    self._parcel = bring(self.spark)
+                    lacking = self._run(config, self._parcel)
+        except ConfigError as error:  # what is to be shipped cannot be, or the executor does not reach this process
+            return _Over(str(error), unfit=True)
         except BaseException as failure:  # whatever Spark raises: the coordinator decides what it means
-            error = _end_of_spark(self.spark) or shortened_failure(failure)
-            limit = self._memory_limit()
-            return error + (too_little_memory(error, limit) if limit else ""), "[SPARK_JOB_CANCELLED]" in error
-        finally:
-            with contextlib.suppress(Exception):  # Spark is gone, and with it what the thread has said there
-                for tag in tags:  # the thread may keep another launch, which is not to be cancelled with this one
-                    self.spark.sparkContext.removeJobTag(tag)
-        return None, False
+            return self._failed(failure, config)
+        return _Over() if lacking is None else _Over(self._with_limit(lacking), unfit=True)
+
+    def _run(self, config: WorkerConfig, parcel: Parcel | None) -> str | None:
+        """Runs the Spark job of a slot. What the executor lacked, in words, if anything. Raises `ConfigError` where it does
+        not reach this process."""
+        [(_, lacking)] = self.app.run(worker_task(config, self.host, parcel), ANSWER, self._profile)
+        if lacking is None:
+            return None
+        executor = self.executor(config.slot, config.launch)
+        check_reach(lacking, executor)
+        return said(lacking, parcel, executor)
+
+    def _failed(self, failure: BaseException, config: WorkerConfig) -> _Over:
+        over = self.app.over()
+        if over is not None:
+            return _Over(over)
+        if (unfit := unable(failure, self._parcel)) is not None:
+            found = self._executor(config.slot, config.launch) if unfit.startswith(SOME) else None
+            where = SOME if found is None else f"executor {found[0]} on {found[1]}"
+            return _Over(unfit.replace(SOME, where, 1), unfit=True)
+        error = self._with_limit(shortened_failure(failure))
+        return _Over(error, was_cancelled(error))
+
+    def _with_limit(self, error: str) -> str:
+        limit = self._memory_limit()
+        return error + (too_little_memory(error, limit) if limit else "")
 
     def _memory_limit(self) -> str | None:
         """What the session allows the Python processes of an executor, if it says so."""
         with contextlib.suppress(Exception):  # Spark is gone
-            return cast("str | None", self.spark.sparkContext.getConf().get(_MEMORY))
+            return self.app.setting(_MEMORY)
         return None
 
 
+def listen_at(app: Application) -> Binding:
+    """Where workers reach this process: at the loopback address in local modes, else at the address of Spark's driver.
+    What is bound is another one where Spark's driver binds another one. `TAILRACE_TLS` says what both ends show."""
+    return replace(_address(app), tls=chosen(os.environ.get(SETTING)))
+
+
+def allowed_ports() -> range:
+    """Those of `TAILRACE_PORTS`. Raises `ConfigError`."""
+    try:
+        return ports_of(os.environ.get("TAILRACE_PORTS"))
+    except ValueError as error:
+        raise ConfigError(f"TAILRACE_PORTS: {error}") from error
+
+
+def _address(app: Application) -> Binding:
+    ports = allowed_ports()
+    said = os.environ.get("TAILRACE_DRIVER_HOST") or None
+    if app.is_local:
+        return Binding(said or "127.0.0.1", ports=ports)
+    host, bind = app.address(said)
+    if bind in ("", host) or (is_everywhere(bind) and is_ours(host)):
+        return Binding(host, ports=ports)  # Spark may listen everywhere; a job does so only where it must
+    return Binding(bind, host, ports)
+
+
 _MEMORY = "spark.executor.pyspark.memory"
+_CANCELLED = ("[SPARK_JOB_CANCELLED]", "[OPERATION_CANCELED]")
+"""What a cancelled Spark job says, and what Spark Connect says of it."""
+
+
+def was_cancelled(error: str) -> bool:
+    """Whether a Spark job that failed with this was cancelled by somebody."""
+    return any(mark in error for mark in _CANCELLED)
 
 
 def too_little_memory(error: str, limit: str) -> str:
@@ -181,31 +360,6 @@ def too_little_memory(error: str, limit: str) -> str:
         f"; {_MEMORY} is {limit}, which bounds the address space of each Python process, libraries included: raise it, or "
         f"unset it"
     )
-
-
-def _task(config: WorkerConfig) -> Any:
-    def work(batches: Any) -> Any:
-        import pyarrow as pa
-
-        from tailrace.runtime.worker import run_worker
-        from tailrace.spark.shipping import load_job
-
-        for _ in batches:
-            pass
-        reason = run_worker(config, load_job)
-        yield pa.RecordBatch.from_pydict({"left": [reason]})
-
-    return work
-
-
-def _end_of_spark(spark: Any) -> str | None:
-    """Why Spark itself is over, in words; None while it lives. A job may raise anything then."""
-    try:
-        context = spark.sparkContext._jsc
-        stopped = context is None or context.sc().isStopped()
-    except Exception:  # nobody answers
-        return "the JVM of the Spark session is gone"
-    return "the Spark session was stopped" if stopped else None
 
 
 def shortened_failure(failure: BaseException) -> str:

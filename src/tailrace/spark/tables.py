@@ -73,7 +73,7 @@ def describe(spark: Any, name: str) -> Found:
 def _create(spark: Any, sink: Table) -> None:
     if sink.schema is None:
         raise ConfigError(
-            f"table {sink.name!r} is not there; give Table(..., schema=) and it is created, or create it before"
+            f"table {sink.name!r} does not exist; create it, or give Table(..., schema=...) to have it created"
         )
     spark.catalog.createTable(sink.name, source="parquet", schema=spark_schema(sink.schema))
 

@@ -36,8 +36,8 @@ def check_types(schema: Any, who: str, *, void: bool = False) -> None:
             instead = _instead(kind)
             if instead is not None and not (void and type(kind).__name__ == "NullType"):
                 raise GraphError(
-                    f"{who}: column {path!r} is of the type {_name(kind)}, which is not carried whole; cast it to {instead} "
-                    f"before"
+                    f"{who}: column {path!r} is of type {_name(kind)}, which is not carried without loss; cast it to "
+                    f"{instead} before"
                 )
 
 
@@ -83,14 +83,14 @@ def _name(kind: Any) -> str:
 def check_names(schema: pa.Schema, who: str, *, case_sensitive: bool) -> None:
     """Raises `GraphError` where Spark could not tell columns apart when it reads them, or there are none."""
     if not schema.names:
-        raise GraphError(f"{who}: a DataFrame needs a column at least, and there is none")
+        raise GraphError(f"{who}: a DataFrame needs at least one column, and there is none")
     for path, names in _names(schema, ""):
         seen: dict[str, str] = {}
         for name in names:
             other = seen.setdefault(name if case_sensitive else name.lower(), name)
             if other is not name:
                 where = f" in {path!r}" if path else ""
-                same = "are one name" if other == name else "differ in case only, and spark.sql.caseSensitive is false"
+                same = "have one name" if other == name else "differ in case only, and spark.sql.caseSensitive is false"
                 raise GraphError(f"{who}: the columns {other!r} and {name!r}{where} {same}; rename one of them")
 
 

@@ -72,7 +72,7 @@ def codec_for(kind: str, type_: Any, encoding: str | None, name: str) -> Codec:
     """The codec of a declaration. Raises `ConfigError` for an encoding that there is not, or a type that msgspec cannot
     take."""
     if encoding not in (None, "pickle", "msgspec"):
-        raise ConfigError(f'state {name!r}: encoding is "pickle" or "msgspec", not {encoding!r}')
+        raise ConfigError(f'state {name!r}: encoding must be "pickle" or "msgspec", not {encoding!r}')
     structs = [one for one in _parts(type_) if _is_struct(one)]
     if encoding == "pickle" or (encoding is None and not structs):
         return PICKLE

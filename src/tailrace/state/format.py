@@ -163,7 +163,7 @@ def tail(index: Index, offset: int) -> bytes:
 def check_header(data: bytes, name: str) -> None:
     """Raises `CheckpointCorrupt` for a file that does not start as ours do, or is of a version we cannot read."""
     if len(data) < HEADER_SIZE or data[:4] != _MAGIC:
-        raise CheckpointCorrupt(f"{name} is no state file of tailrace: it starts with {data[:4]!r}")
+        raise CheckpointCorrupt(f"{name} is not a state file of tailrace: it starts with {data[:4]!r}")
     version = _HEADER.unpack(data[:HEADER_SIZE])[1]
     if not WITHOUT_LOGS <= version <= VERSION:
         raise CheckpointCorrupt(

@@ -31,8 +31,8 @@ class NoKey:
 
     def __hash__(self) -> int:
         raise StateAccessError(
-            f"operator {self.operator!r}: keyed state was used where there is no key (in open, close or outside a "
-            f"call); use it in process, in on_timer or in their like"
+            f"operator {self.operator!r}: keyed state was used where there is no key (in open, in close or outside a "
+            f"call); use it in a method that is called for a key, such as process or on_timer"
         )
 
 
@@ -106,8 +106,8 @@ class State:
         if name in _BINDING:
             raise StateAccessError(
                 f"state {self.name or '(without a name)'!r} is only declared, not bound: declare it on the "
-                f"class of the function (not in __init__); it can be used once the function was opened by a job (or by "
-                f"tailrace.testing)"
+                f"class of the function (not in __init__); it can be used once a job (or tr.testing) has opened the "
+                f"function"
             )
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
@@ -428,8 +428,8 @@ def check_bound(function: object, bound: Mapping[str, object]) -> None:
         found = getattr(function, name, None)
         if found is not handle:
             raise StateAccessError(
-                f"state {name!r} was replaced by {shortened(found, 80)} (self.{name} = ...), which no key has and no "
-                f"checkpoint holds; to set the value of the key at hand, write {_assignment(handle, name)}"
+                f"state {name!r} was replaced by {shortened(found, 80)} (self.{name} = ...), which belongs to no key and "
+                f"is in no checkpoint; to set the value of the current key, write {_assignment(handle, name)}"
             )
 
 

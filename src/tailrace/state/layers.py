@@ -202,7 +202,7 @@ class LayeredBackend:
         try:
             early[key] = self._encoder.value(table, key, value)
         except UserCodeError as error:
-            self._failed = error  # told by `encode`: the reader of the state has done nothing wrong
+            self._failed = error  # `encode` raises it: the reader of the state did nothing wrong
             early[key] = b""
 
     # Encoding.

@@ -91,17 +91,6 @@ def has_more(earlier: Iterable[Manifest | None], origin: Manifest) -> bool:
     return any(one is None or any(each not in origin.prepared for each in one.prepared) for one in earlier)
 
 
-def manifest_name(incarnation: int, number: int) -> str:
-    """The file of a manifest slot, relative to the checkpoint folder of the job: that of the checkpoint `number`. (Until
-    manifests had the numbers of their checkpoints, slots were counted, from 0 in each incarnation.)"""
-    return f"{incarnation}/{number}.manifest"
-
-
-def published_mark(name: str) -> str:
-    """The name of the mark of the manifest `name`: all its prepared output was published."""
-    return f"{name.removesuffix('.manifest')}.published"
-
-
 def encode_manifest(manifest: Manifest) -> bytes:
     """A manifest as the bytes of its file."""
     body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
@@ -114,7 +103,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     line, _, body = data.partition(b"\n")
     parts = line.decode(errors="replace").split(" ")
     if parts[0] != _MAGIC or len(parts) != 4:
-        raise CheckpointCorrupt(f"{name} is no checkpoint manifest of tailrace")
+        raise CheckpointCorrupt(f"{name} is not a checkpoint manifest of tailrace")
     if parts[1] not in map(str, range(OLDEST, VERSION + 1)):
         raise CheckpointCorrupt(
             f"{name} is a manifest of version {parts[1]}; this tailrace reads versions {OLDEST} to {VERSION}"

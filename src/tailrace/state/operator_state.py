@@ -86,8 +86,8 @@ class OperatorState:
         if name == "_value":
             raise StateAccessError(
                 f"operator state {self.__dict__.get('name') or '(without a name)'!r} is only declared, not bound: declare "
-                f"it on the class (not in __init__); it can be used once the function was opened by a job (or by "
-                f"tailrace.testing)"
+                f"it on the class (not in __init__); it can be used once a job (or tr.testing) has opened the "
+                f"function"
             )
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
@@ -141,7 +141,7 @@ class OperatorStates:
                 setattr(function, name, handle)
             except AttributeError as error:
                 raise ConfigError(
-                    f"operator {where.name!r}: state {name!r} cannot be bound: its class takes no attributes ({error})"
+                    f"operator {where.name!r}: state {name!r} cannot be bound: its class allows no attributes ({error})"
                 ) from error
 
     def snapshot(self) -> bytes | None:
@@ -183,7 +183,7 @@ class OperatorStates:
                 was = saved[0][0].parallelism
                 raise IncompatibleState(
                     f"operator {where.name!r} (uid {where.uid!r}): operator state {name!r} ({old[0].type}) was saved at "
-                    f"parallelism {was} and cannot be dealt out to {where.parallelism} subtasks, because it is no list; "
+                    f"parallelism {was} and cannot be dealt out to {where.parallelism} subtasks, because it is not a list; "
                     f"keep parallelism={was}, or hold a list in it"
                 )
 
@@ -207,6 +207,7 @@ class OperatorStates:
             return decoder(one.encoding, "value", state.type, name)(one.data)
         except Exception as error:
             raise IncompatibleState(
-                f"operator {where.name!r} (uid {where.uid!r}): what the checkpoint holds of operator state {name!r} "
-                f"({one.type}, {one.encoding}) cannot be read as {type_name(state.type)}: {type(error).__name__}: {error}"
+                f"operator {where.name!r} (uid {where.uid!r}): operator state {name!r} in the checkpoint ({one.type}, "
+                f"{one.encoding}) cannot be read as {type_name(state.type)}: {type(error).__name__}: {error}; declare the "
+                f"type that it had, or give the new state another name"
             ) from error

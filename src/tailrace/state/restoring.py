@@ -54,9 +54,9 @@ class Restoring:
             raise
         except Exception as error:
             raise IncompatibleState(
-                f"{self._who}: what the checkpoint holds of state {table.name!r} "
-                f"({table.type or 'of no declared type'}, {table.encoding}) cannot be read as {type_name(mine.type)}: "
-                f"{type(error).__name__}: {error}"
+                f"{self._who}: state {table.name!r} in the checkpoint ({table.type or 'of no declared type'}, "
+                f"{table.encoding}) cannot be read as {type_name(mine.type)}: {type(error).__name__}: {error}; declare the "
+                f"type that it had, or give the new state another name"
             ) from error
 
     def _check_groups(self, table: Table, group: int, found: Entries) -> None:
@@ -70,8 +70,8 @@ class Restoring:
     def _changed(self, table: TableInfo, what: str) -> IncompatibleState:
         return IncompatibleState(
             f"{self._who}: the keys of state {table.name!r} in the checkpoint cannot be "
-            f"read: {what}; a key is found again by the name of its class and of its fields, or by the name of an Enum's "
-            f"member: take the old class for the key again, or give the operator another uid to begin without its state"
+            f"read: {what}; keys are known by the names of their class and its fields, or of the Enum's member: use the old "
+            f"class for the key again, or give the operator another uid to begin without its state"
         )
 
     @property

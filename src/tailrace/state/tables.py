@@ -53,6 +53,12 @@ class Layer:
                 self.deleted.add(key)
 
 
+class ReadsTop(Protocol):
+    """A handle that reads the top of a table directly."""
+
+    _top: dict[Any, Any]
+
+
 class Base(Protocol):
     """The lowest layer of a table."""
 
@@ -221,7 +227,7 @@ class Table:
         """Whether its tuples are replaced as a whole and never changed, as the operator says that declares it."""
         self.hurry: Callable[[Table, Any, Any], None] | None = None
         """While a checkpoint is encoded: encodes an object that is about to be handed out."""
-        self.users: list[Any] = []
+        self.users: list[ReadsTop] = []
 
     # What handles and operators use.
 
@@ -351,7 +357,7 @@ class Table:
             if self.frozen is None:
                 self.frozen = written
             else:
-                self.frozen.cover(written)  # what an aborted checkpoint has left
+                self.frozen.cover(written)  # it holds what an aborted checkpoint has left
             self._renew(self._copied(written.entries, small))
         return spilled
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailrace.errors import CheckpointNotFound, ConfigError
-from tailrace.state.manifest import manifest_name
+from tailrace.state.paths import CLAIM, checkpoint_number, claim_name, manifest_name, means_manifest
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.slots import holds_manifest, incarnations_in, job_in, listed, newest_in, numbers_in, owner_of
 from tailrace.storage.store import Store
@@ -32,16 +32,17 @@ def resolve(
         return store, _newest(store, f"of job {job!r} in {absolute(folder)}", folder, options)
     url = absolute(os.fspath(wanted))
     above, _, last = url.rpartition("/")
-    if last.endswith(".manifest"):
+    if means_manifest(last):
         return _named(above, last, options)
-    if last.startswith("chk-"):
-        return _by_number(above, last, options)
+    number = checkpoint_number(last)
+    if number is not None:
+        return _by_number(above, number, last, options)
     opened = open_folder(url, options)
     inside = incarnations_in(opened)
-    if last.isdecimal() and (opened.exists("claim") or numbers_in(opened, None)):
+    if last.isdecimal() and (opened.exists(CLAIM) or numbers_in(opened, None)):
         store = Store.at(above, options)
         return store, _newest(store, f"in {url}", above, options, [int(last)])
-    if any(opened.exists(f"{one}/claim") or numbers_in(opened, one) for one in reversed(inside)):
+    if any(opened.exists(claim_name(one)) or numbers_in(opened, one) for one in reversed(inside)):
         store = Store.at(url, options)
         return store, _newest(store, f"of job {store.job!r} in {url}", url, options)
     return _newest_of_all(url, job, options)
@@ -67,14 +68,14 @@ def _named(above: str, last: str, options: Mapping[str, Any] | None) -> tuple[St
     return store, name
 
 
-def _by_number(above: str, last: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
+def _by_number(above: str, checkpoint: int, last: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
     job_folder, _, incarnation = above.rpartition("/")
     store = Store.at(job_folder, options)
     if incarnation.isdecimal():
         for number in reversed(numbers_in(store.folder, int(incarnation))):
             name = manifest_name(int(incarnation), number)
             with contextlib.suppress(CheckpointNotFound):  # a seal, or a pointer
-                if last == f"chk-{store.manifest(name).checkpoint}":
+                if store.manifest(name).checkpoint == checkpoint:
                     return store, name
     raise CheckpointNotFound(f"there is no complete checkpoint {above}/{last}: {_what_is_in(job_folder, options)}")
 

@@ -10,14 +10,20 @@ So each start looks back to the newest of these marks, and not further.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 
-from tailrace.state.manifest import decode_manifest, manifest_name
+from tailrace.state.manifest import decode_manifest
+from tailrace.state.paths import (
+    incarnation_of,
+    is_fence,
+    is_input,
+    is_of_checkpoint,
+    manifest_name,
+    manifest_place,
+    marked_manifest,
+)
 from tailrace.storage.filesystem import TEMPORARY, Folder
-from tailrace.storage.slots import MANIFEST, SEAL, holds_manifest, pointed_to
-
-_FENCE = re.compile(r"\d+/(claim|ready|closed|swept)")
+from tailrace.storage.slots import SEAL, holds_manifest, pointed_to
 
 
 class Leftovers:
@@ -40,7 +46,7 @@ class Leftovers:
                 continue
             names = self.names(incarnation)
             some = [name for name in names if name not in needed and self._may_go(name, over)]
-            rest = [name for name in names if not (_FENCE.fullmatch(name) or self.is_seal(name))]
+            rest = [name for name in names if not (is_fence(name) or self.is_seal(name))]
             self._empty[incarnation] = 0 if rest else self._empty.get(incarnation, 0) + 1
             gone += some
         self._give_up_uploads(set(incarnations))
@@ -63,8 +69,8 @@ class Leftovers:
         return [
             name
             for name in names
-            if (name not in named and (_is_state(name) or _is_temporary(name)))
-            or (_is_input(name) and _incarnation_of(name) in unread)
+            if (name not in named and (is_of_checkpoint(name) or _is_temporary(name)))
+            or (is_input(name) and incarnation_of(name) in unread)
         ]
 
     def names(self, incarnation: int) -> list[str]:
@@ -73,7 +79,7 @@ class Leftovers:
 
     def is_seal(self, name: str) -> bool:
         """Whether this is a manifest slot, and a seal has it."""
-        if MANIFEST.fullmatch(name.rpartition("/")[2]) is None:
+        if manifest_place(name) is None:
             return False
         try:
             return self._folder.read(name).startswith(SEAL)
@@ -81,15 +87,13 @@ class Leftovers:
             return False  # an old manifest, deleted meanwhile
 
     def _may_go(self, name: str, over: bool) -> bool:
-        incarnation, kind = name.split("/")[:2]
-        own = name == f"{incarnation}/{kind}"
-        if own and MANIFEST.fullmatch(kind):
+        if manifest_place(name) is not None:
             return not self.is_seal(name)
-        marked = own and kind.endswith(".published")
-        return _is_state(name) or marked or _is_temporary(name) or (over and _is_input(name))
+        marked = marked_manifest(name) is not None
+        return is_of_checkpoint(name) or marked or _is_temporary(name) or (over and is_input(name))
 
     def _manifest(self, name: str) -> bytes | None:
-        if name.count("/") != 1 or MANIFEST.fullmatch(name.rpartition("/")[2]) is None:
+        if manifest_place(name) is None:
             return None
         try:
             data = self._folder.read(name)
@@ -109,7 +113,7 @@ class Leftovers:
 
     def _give_up_uploads(self, incarnations: set[int]) -> None:
         """Gives up uploads that lost workers left in an object store: they have no name, and are paid for all the same."""
-        self._folder.give_up(lambda name: _incarnation_of(name) in incarnations)
+        self._folder.give_up(lambda name: incarnation_of(name) in incarnations)
 
 
 def back_to_the_mark(incarnations: Sequence[int], marked: Callable[[int], bool]) -> Iterator[int]:
@@ -118,19 +122,6 @@ def back_to_the_mark(incarnations: Sequence[int], marked: Callable[[int], bool])
         yield incarnation
         if marked(incarnation):
             return
-
-
-def _incarnation_of(name: str) -> int | None:
-    first = name.partition("/")[0]
-    return int(first) if first.isdecimal() else None
-
-
-def _is_state(name: str) -> bool:
-    return name.split("/")[1].startswith("chk-")
-
-
-def _is_input(name: str) -> bool:
-    return name.split("/")[1] == "inputs"
 
 
 def _is_temporary(name: str) -> bool:

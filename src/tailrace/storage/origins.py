@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound
-from tailrace.state.manifest import Manifest, awaits_output, has_more, manifest_name
-from tailrace.storage.slots import numbers_in, place_of
+from tailrace.state.manifest import Manifest, awaits_output, has_more
+from tailrace.state.paths import manifest_name, manifest_place
+from tailrace.storage.slots import numbers_in
 from tailrace.storage.store import Store
 
 Beside = tuple[str, Manifest | None]
@@ -63,7 +64,8 @@ def origin_at(store: Store, path: str) -> Origin:
 
 def later(store: Store, name: str) -> list[Beside]:
     """The checkpoints that were committed after this one and are there, the oldest first."""
-    place = place_of(name)
+    place = manifest_place(name)
+    assert place is not None, name
     found: list[Beside] = []
     for incarnation in [one for one in store.incarnations() if one >= place[0]]:
         numbers = numbers_in(store.folder, incarnation)
@@ -74,7 +76,8 @@ def later(store: Store, name: str) -> list[Beside]:
 def earlier(store: Store, name: str, run_id: str) -> list[Beside]:
     """The checkpoints of this run that were committed before this one and have output that may not be published, the oldest
     first. They may have the same output as this one."""
-    place = place_of(name)
+    place = manifest_place(name)
+    assert place is not None, name
     found: list[Beside] = []
     for incarnation in reversed([one for one in store.incarnations() if one <= place[0]]):
         owner = store.owner(incarnation)

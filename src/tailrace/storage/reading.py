@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from tailrace.errors import CheckpointCorrupt
+from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError
 from tailrace.state.format import (
     FOOTER_SIZE,
     HEADER_SIZE,
@@ -23,9 +23,11 @@ from tailrace.state.format import (
 )
 from tailrace.state.manifest import Manifest
 from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, Part, TablesOf
+from tailrace.state.paths import state_place
 
 _RANGE = 4 << 20
 """Blocks that lie next to each other are read together, up to about so many bytes."""
+_FOR_GOOD = (CheckpointCorrupt, CheckpointNotFound, ConfigError, FileNotFoundError)
 
 
 class Readable(Protocol):
@@ -35,16 +37,40 @@ class Readable(Protocol):
     def read_range(self, name: str, offset: int, length: int) -> bytes: ...
 
 
+def unreadable_for_good(error: Exception) -> bool:
+    """Whether what a reading has raised says that another one would fail as well."""
+    return isinstance(error, _FOR_GOOD)
+
+
 def load_index(store: Readable, name: str) -> Index:
-    """The index of a state file. Raises `CheckpointCorrupt`, also where the file is not there."""
+    """The index of a state file. Raises `CheckpointCorrupt`, also for one that is missing or lies in another one's place."""
     try:
         size = store.size(name)
         check_header(store.read_range(name, 0, HEADER_SIZE), name)
         footer = store.read_range(name, max(0, size - FOOTER_SIZE), FOOTER_SIZE)
         offset, length, expected = index_place(footer, size, name)
-        return read_index(store.read_range(name, offset, length), expected, name)
+        return _check_place(name, read_index(store.read_range(name, offset, length), expected, name))
     except FileNotFoundError as error:
-        raise CheckpointCorrupt(f"{name} is missing, and the checkpoint needs it") from error
+        raise _missing(name) from error
+
+
+def _missing(name: str) -> CheckpointCorrupt:
+    return CheckpointCorrupt(
+        f"{name} is missing, and the checkpoint needs it; put it back from a backup, or start from another checkpoint"
+    )
+
+
+def _check_place(name: str, index: Index) -> Index:
+    """The index of the file with this name. A file in the place of another one has the same operators, as a rule, and right
+    checksums: state would be that of another moment. Raises `CheckpointCorrupt`."""
+    place = state_place(name)
+    written = (index.incarnation, index.checkpoint, index.slot)
+    if place is not None and place[:3] != written:
+        raise CheckpointCorrupt(
+            f"{name} was written by worker {index.slot} for checkpoint {index.checkpoint} of incarnation "
+            f"{index.incarnation}: somebody has renamed or copied it. Put the right file back from a backup"
+        )
+    return index
 
 
 def own_indexes(store: Readable, manifest: Manifest) -> dict[str, Index]:
@@ -93,7 +119,7 @@ def read_state(store: Readable, manifest: Manifest, wanted: Mapping[str, tuple[i
         full = {(part.uid, group) for part in indexes[name].operators for group in part.full}
         if not full.issuperset(begun):
             uid, group = next(one for one in begun if one not in full)
-            raise CheckpointCorrupt(f"{name} should hold key group {group} of {uid!r} as a whole, and does not")
+            raise CheckpointCorrupt(f"{name} is damaged: it lacks the whole of key group {group} of {uid!r}")
     # Chains are in the order of time, and so are the files: one pass over them keeps every chain's order.
     for name in sorted(needed, key=lambda n: (indexes[n].incarnation, indexes[n].checkpoint)):
         yield from _blocks(store, name, indexes[name], needed[name])
@@ -106,7 +132,7 @@ def _log(store: Readable, name: str, index: Index, log: ChannelLog) -> Iterator[
         try:
             data = store.read_range(file, piece.offset, piece.length)
         except FileNotFoundError as error:
-            raise CheckpointCorrupt(f"{file} is missing, and the checkpoint needs it") from error
+            raise _missing(file) from error
         check_block(data, piece, file)
         yield LogOf(log.channel, log.parallelism, piece.count, memoryview(data), piece.start, piece.groups, piece.round)
 
@@ -144,7 +170,7 @@ def _blocks(store: Readable, name: str, index: Index, needed: dict[str, set[int]
         try:
             data = memoryview(store.read_range(name, start, end - start))
         except FileNotFoundError as error:
-            raise CheckpointCorrupt(f"{name} is missing, and the checkpoint needs it") from error
+            raise _missing(name) from error
         for part, block in chosen[at:run]:
             piece = data[block.offset - start : block.offset - start + block.length]
             check_block(piece, block, name)
@@ -159,11 +185,11 @@ def read_placed(store: Readable, placed: Placed) -> bytes:
     try:
         data = store.read_range(placed.file, placed.offset, placed.length)
     except FileNotFoundError as error:
-        raise CheckpointCorrupt(f"{placed.file} is missing, and what a sink has prepared is in it") from error
+        raise CheckpointCorrupt(f"{placed.file} is missing, and holds output that a sink has prepared") from error
     if len(data) != placed.length or checksum(data) != placed.checksum:
         raise CheckpointCorrupt(
-            f"{placed.file} is damaged: what a sink has prepared, {placed.length} bytes at {placed.offset}, does not match "
-            f"its checksum"
+            f"{placed.file} is damaged: the prepared output of a sink, {placed.length} bytes at {placed.offset}, does not "
+            f"match its checksum"
         )
     return data
 

@@ -33,13 +33,19 @@ _PACKAGES = {"s3": ("s3fs", "pip install 'tailrace[s3]'"), "gs": ("gcsfs", "pip 
 _PACKAGES |= {"abfs": ("adlfs", "pip install adlfs"), "hdfs": ("pyarrow", "pip install pyarrow")}
 
 
+def check_scheme(url: str, what: str) -> None:
+    """Raises `ConfigError` for a path or URL at which there can be no folder; `what` would be kept there."""
+    scheme = scheme_of(url)
+    if scheme != "file" and scheme not in _PROTOCOLS:
+        known = ", ".join(f"{one}:" for one in ("file", *_PROTOCOLS))
+        raise ConfigError(f"{url}: {what} cannot be kept in {scheme}:; use a local path, or one of {known}")
+
+
 def open_remote(url: str, storage_options: Mapping[str, Any]) -> Folder:
     """The folder at a URL with a scheme."""
+    check_scheme(url, "checkpoints and results")
     scheme = scheme_of(url)
-    kind = _PROTOCOLS.get(scheme)
-    if kind is None:
-        known = ", ".join(f"{one}:" for one in ("file", *_PROTOCOLS))
-        raise ConfigError(f"{url}: checkpoints cannot be kept in {scheme}:; it may be a local path, or {known}")
+    kind = _PROTOCOLS[scheme]
     package, install = _PACKAGES[kind]
     try:
         importlib.import_module(package)

@@ -60,7 +60,7 @@ class Scratch:
                     self.close()
                     raise
                 return
-            os.close(handle)  # somebody who looks for what is left behind was faster, and removes it
+            os.close(handle)  # a process that removes abandoned folders was faster
         raise OSError(f"no folder for temporary files could be made in {base}")
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from tailrace.state.manifest import manifest_name
+from tailrace.state.paths import manifest_name, ready_mark
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.slots import SEAL, behind, incarnations_in, numbers_in
 
@@ -16,10 +16,10 @@ def seal_before(folder: Folder, incarnation: int) -> None:
     """Nobody commits any more under an incarnation before this one."""
     for earlier in reversed([i for i in incarnations_in(folder) if i < incarnation]):
         _seal(folder, earlier, incarnation)
-        if folder.exists(f"{earlier}/ready"):
-            break  # everything before it was sealed by who claimed it
+        if folder.exists(ready_mark(earlier)):
+            break  # its run has sealed everything before it
     with contextlib.suppress(FileExistsError):
-        folder.create(f"{incarnation}/ready", b"ready\n")
+        folder.create(ready_mark(incarnation), b"ready\n")
 
 
 def _seal(folder: Folder, incarnation: int, by: int) -> None:
@@ -37,7 +37,9 @@ def _seal(folder: Folder, incarnation: int, by: int) -> None:
             folder.create(manifest_name(incarnation, following), SEAL + b"by %d\n" % by)
         except FileExistsError:  # a commit came first: then try the slot behind it
             following = behind(following, _in_slot(folder, incarnation, following))
-    raise OSError(f"{folder.url_of(str(incarnation))}: no seal is the last one after {_SEALS} tries")
+    raise OSError(
+        f"{folder.url_of(str(incarnation))} could not be sealed: at each of {_SEALS} tries a commit came first"
+    )
 
 
 def _in_slot(folder: Folder, incarnation: int, number: int) -> bytes:

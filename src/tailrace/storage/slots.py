@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from tailrace.state.manifest import manifest_name
+from tailrace.state.paths import claim_name, incarnation_of, manifest_name, slot_number
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.processes import Owner
 
@@ -17,7 +17,6 @@ SEAL = b"tailrace-seal "
 """How a manifest slot begins behind which there is nothing."""
 POINTER = b"tailrace-next "
 """How one begins that says which slot comes behind it; that number follows."""
-MANIFEST = re.compile(r"(\d+)\.manifest")
 _POINTED = re.compile(re.escape(POINTER) + rb"(\d+)\n")
 
 
@@ -38,12 +37,6 @@ def behind(number: int, data: bytes) -> int:
     return number + 1 if to is None else to
 
 
-def place_of(name: str) -> tuple[int, int]:
-    """The incarnation and the number of a manifest."""
-    incarnation, _, slot = name.partition("/")
-    return int(incarnation), int(slot.partition(".")[0])
-
-
 def job_in(folder: Folder) -> str | None:
     """The name of the job whose folder this is, as its newest claim says it."""
     for incarnation in reversed(incarnations_in(folder)):
@@ -55,13 +48,14 @@ def job_in(folder: Folder) -> str | None:
 
 def incarnations_in(folder: Folder) -> list[int]:
     """Every incarnation that was claimed, oldest first."""
-    return sorted(int(entry.name) for entry in folder.entries() if entry.folder and entry.name.isdecimal())
+    found = [incarnation_of(entry.name) for entry in folder.entries() if entry.folder]
+    return sorted(one for one in found if one is not None)
 
 
 def owner_of(folder: Folder, incarnation: int) -> Owner | None:
     """Who has claimed an incarnation, if that can be read."""
     try:
-        return msgspec.json.decode(folder.read(f"{incarnation}/claim"), type=Owner)
+        return msgspec.json.decode(folder.read(claim_name(incarnation)), type=Owner)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 
@@ -69,8 +63,8 @@ def owner_of(folder: Folder, incarnation: int) -> Owner | None:
 def numbers_in(folder: Folder, incarnation: int | None) -> list[int]:
     """The manifest slots that are taken in an incarnation; None: in the folder itself."""
     entries = folder.entries("" if incarnation is None else str(incarnation))
-    found = [MANIFEST.fullmatch(entry.name.rpartition("/")[2]) for entry in entries]
-    return sorted(int(one[1]) for one in found if one)
+    found = [slot_number(entry.name.rpartition("/")[2]) for entry in entries]
+    return sorted(one for one in found if one is not None)
 
 
 def newest_in(folder: Folder, incarnations: list[int] | None = None, barren: list[int] | None = None) -> str | None:

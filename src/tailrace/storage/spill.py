@@ -131,6 +131,6 @@ class SpillFiles:
     def _failed(self, error: OSError) -> NoReturn:
         raise TailraceError(
             f"feedback that has no room in memory cannot be written to {self._place()}: {error.strerror or error}; "
-            f"{self.held:,} bytes of it are held there. Make room there, name a folder that has it on every machine, "
-            f"Spill(dir=...), or keep more in memory, Spill(memory_bytes=...)"
+            f"{self.held:,} bytes of it are there. Make room, name a folder with room on every machine, Spill(dir=...), "
+            f"or keep more in memory, Spill(memory_bytes=...)"
         ) from error

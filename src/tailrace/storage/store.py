@@ -30,23 +30,22 @@ import contextlib
 import hashlib
 import os
 import re
-import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, CheckpointsRemoved, ConfigError, Fenced
-from tailrace.state.manifest import Manifest, decode_manifest, manifest_name, published_mark
-from tailrace.state.takeover import Holder, barred_by, overtaken_by
+from tailrace.state.manifest import Manifest, decode_manifest
+from tailrace.state.paths import manifest_name, manifest_place, published_mark, swept_mark
+from tailrace.state.takeover import Holder
+from tailrace.storage.claims import Claims
 from tailrace.storage.filesystem import Folder, LocalFolder, Writer
 from tailrace.storage.leftovers import Leftovers, back_to_the_mark
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.parallel import at_once
-from tailrace.storage.processes import Owner, Process, this_process
-from tailrace.storage.seals import seal_before
+from tailrace.storage.processes import Owner, Process
 from tailrace.storage.slots import (
-    MANIFEST,
     POINTER,
     SEAL,
     incarnations_in,
@@ -58,8 +57,6 @@ from tailrace.storage.slots import (
     pointed_to,
 )
 
-_CLAIMS = 100
-"""So many starts of a job may come before one that claims at the same time."""
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
 
@@ -87,17 +84,14 @@ class Store:
         *,
         folder: Folder | None = None,
         process: Process | None = None,
+        nonce: Callable[[], str] | None = None,
     ) -> None:
         self.job = job
         self.folder = folder or open_folder(
             f"{absolute(os.fspath(url)).rstrip('/')}/{folder_name(job)}", storage_options
         )
-        self._process = process
-        self._held: list[int] = []
-        """The incarnations that this object has claimed: those of one run."""
-        self._claims: dict[int, bytes] = {}
-        """What it has written into their claims."""
-        self._run_id = ""
+        self.storage_options = storage_options
+        self._claims = Claims(self.folder, job, process, nonce)
         self._barren: set[int] = set()
         """Incarnations under which there is no manifest, and never will be one."""
         self._leftovers = Leftovers(self.folder)
@@ -106,9 +100,7 @@ class Store:
     def at(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
         """The store whose job folder is at a path or URL, to read from it."""
         folder = open_folder(url, storage_options)
-        store = cls(url, "", folder=folder)
-        store.job = job_in(folder) or folder.url.rpartition("/")[2]
-        return store
+        return cls(url, job_in(folder) or folder.url.rpartition("/")[2], folder=folder)
 
     @property
     def url(self) -> str:
@@ -146,16 +138,11 @@ class Store:
 
     def holder(self, incarnation: int) -> Holder:
         """Who has claimed an incarnation."""
-        owner = self.owner(incarnation)
-        return Holder(incarnation, None) if owner is None else _holder(incarnation, owner)
+        return self._claims.holder(incarnation)
 
     def live_holder(self) -> Holder | None:
         """Who holds the newest incarnation, if that is a live process of this host and has not released it."""
-        incarnations = self.incarnations()
-        if not incarnations or self.folder.exists(f"{incarnations[-1]}/closed"):
-            return None
-        owner = self.owner(incarnations[-1])
-        return _holder(incarnations[-1], owner, lives=True) if owner is not None and self._lives(owner) else None
+        return self._claims.live_holder()
 
     def claim(self, owner: str, takeover: bool = False) -> int:
         """A new incarnation for the run `owner`; nobody can commit under an older one once this has returned.
@@ -163,110 +150,16 @@ class Store:
         Called again, it is a restart of the same run. Raises `ConfigError` where another live job of this host has the
         name, unless `takeover`; `Fenced` at a restart when another run has taken over.
         """
-        process = self._me()
-        who = Owner(self.job, owner, process.host, process.pid, process.started, self._nonce(), self.url)
-        data = msgspec.json.encode(who)
-        incarnation = max(self._held, default=0)
-        for _ in range(_CLAIMS):
-            incarnations = self.incarnations()
-            self._check_may_claim(owner, incarnations, takeover)
-            incarnation = max(incarnation, *incarnations[-1:], 0) + 1
-            if self._take(incarnation, data):
-                break
-        else:
-            raise OSError(
-                f"{self.url}: {_CLAIMS} incarnations in a row up to {incarnation} were taken by others when they were "
-                "claimed; does the store refuse every conditional write?"
-            )
-        first, self._run_id = not self._held, owner
-        self._held.append(incarnation)
-        self._claims[incarnation] = data
-        try:
-            self._check_create(f"{incarnation}/claim", data)
-            seal_before(self.folder, incarnation)
-        except BaseException:
-            if first:
-                self._give_up(incarnation, data)
-            raise
-        return incarnation
+        return self._claims.claim(owner, takeover)
 
-    def _take(self, incarnation: int, data: bytes) -> bool:
-        name = f"{incarnation}/claim"
-        try:
-            self.folder.create(name, data)
-        except FileExistsError:
-            return self.folder.read(name) == data  # made at a first try that seemed to fail
-        except BaseException:
-            if not self._held:
-                self._give_up(incarnation, data)
-            raise
-        return True
-
-    def _give_up(self, incarnation: int, data: bytes) -> None:
-        """The first claim of a run has failed: what it may have left does not bar the name while we live."""
-        self._held = []
-        with contextlib.suppress(Exception):  # out of reach
-            if self.folder.read(f"{incarnation}/claim") == data:
-                self._close(incarnation)
+    def hold(self, run_id: str) -> None:
+        """Another process of this run has claimed for it, and this one goes on: what it does is done under these claims.
+        Raises `CheckpointsRemoved` where there is none."""
+        self._claims.hold(run_id)
 
     def release(self, incarnation: int) -> None:
         """The job has ended: its name may be used again."""
-        mine = {incarnation, *self._held}
-        for newer in [one for one in self.incarnations() if one > incarnation and one not in mine]:
-            owner = self.owner(newer)
-            if owner is not None and owner.run_id == self._run_id:  # a claim that seemed to fail
-                mine.add(newer)
-        for one in sorted(mine):
-            self._close(one)
-        self._held = []
-
-    def _close(self, incarnation: int) -> None:
-        if not self.folder.exists(f"{incarnation}/claim"):
-            return  # somebody has removed it: there is no claim to give up
-        with contextlib.suppress(FileExistsError):
-            self.folder.create(f"{incarnation}/closed", b"closed\n")
-
-    def _me(self) -> Process:
-        if self._process is None:
-            self._process = this_process()
-        return self._process
-
-    def _nonce(self) -> str:
-        return uuid.uuid4().hex
-
-    def _lives(self, owner: Owner) -> bool:
-        return self._me().lives(owner)
-
-    def _check_may_claim(self, run_id: str, incarnations: list[int], takeover: bool) -> None:
-        if self._held and run_id == self._run_id:
-            self._check_ours(self._held[-1])
-            newer = overtaken_by(run_id, map(self.holder, reversed([i for i in incarnations if i > self._held[-1]])))
-            if newer is not None:
-                raise Fenced(f"{self._taken_over(newer)}: this one cannot restart")
-            return
-        barred = barred_by(run_id, None if takeover else self.live_holder())
-        if barred is not None:
-            raise ConfigError(
-                f"two live jobs of one name: job {self.job!r} with checkpoints in {self.url} is running already, as run "
-                f"{barred.run_id} in {barred.where}. Wait for it, stop it, or give this job another name"
-            )
-
-    def _taken_over(self, by: Holder) -> str:
-        who = f" (run {by.run_id}, {by.where})" if by.run_id is not None else ""
-        return f"a newer start of job {self.job!r}{who} has taken over with incarnation {by.incarnation}"
-
-    def _check_create(self, name: str, data: bytes) -> None:
-        if self.folder.checked:
-            return
-        try:
-            self.folder.create(name, data)
-        except FileExistsError:
-            self.folder.checked = True
-            return
-        raise ConfigError(
-            f"{self.url}: the store, or the installed botocore, does not know conditional writes (If-None-Match), so two "
-            "drivers could commit over each other; use a store that does, and botocore 1.35.20 or newer"
-        )
+        self._claims.release(incarnation)
 
     # Manifests.
 
@@ -276,7 +169,7 @@ class Store:
         Raises `Fenced` where a slot is taken, and `CheckpointsRemoved` where a file is gone that the checkpoint `needs`,
         or our claim; after any other error the checkpoint may be committed or not, and only a new claim can tell."""
         name = manifest_name(incarnation, number)
-        self._check_ours(incarnation)
+        self._claims.check_ours(incarnation)
         self._check_there(incarnation, needs)
         following = after + 1 if after else 0
         taken = [name]
@@ -296,26 +189,7 @@ class Store:
             if there != data:
                 by = re.match(rb"tailrace-seal by (\d+)", there)
                 newer = int(by[1]) if by else max(self.incarnations())
-                raise Fenced(f"{self._taken_over(self.holder(newer))}: {name} cannot be committed") from None
-
-    def _check_ours(self, incarnation: int) -> None:
-        """The claim is the first file in a folder of ours. If it is gone, any other may be gone, and the number may be
-        somebody else's by now."""
-        ours = self._claims.get(incarnation)
-        if ours is None:
-            return  # claimed by another object: this one cannot tell
-        try:
-            there = self.folder.read(f"{incarnation}/claim")
-        except FileNotFoundError:
-            raise CheckpointsRemoved(
-                f"the checkpoint folder {self.url} was removed, or a part of it, while job {self.job!r} ran: the claim "
-                f"{incarnation}/claim is gone. What the job has published stays; its checkpoints cannot be relied on"
-            ) from None
-        if there != ours:
-            raise Fenced(
-                f"the checkpoint folder {self.url} was removed while job {self.job!r} ran, and the job was started again: "
-                f"incarnation {incarnation} is not ours any more"
-            )
+                raise Fenced(f"{self._claims.taken_over(self.holder(newer))}: {name} cannot be committed") from None
 
     def _check_there(self, incarnation: int, needs: Iterable[str]) -> None:
         """Every file that a manifest is to name, with one look at each folder. A newer driver removes those that no manifest
@@ -331,8 +205,8 @@ class Store:
             entries = at_once(self.folder.entries, wanted, "tailrace-list")
         missing = set().union(*wanted.values()) - {entry.name for each in entries for entry in each}
         if missing:
-            if (newer := self._newer(incarnation)) is not None:
-                raise Fenced(f"{self._taken_over(newer)}: {min(missing)} is gone")
+            if (newer := self._claims.newer(incarnation)) is not None:
+                raise Fenced(f"{self._claims.taken_over(newer)}: {min(missing)} is gone")
             raise CheckpointsRemoved(
                 f"state files in {self.url} were removed while job {self.job!r} ran: the next checkpoint needs "
                 f"{listed(sorted(missing))}. Has somebody cleaned up by hand, or a rule that deletes old files?"
@@ -341,23 +215,16 @@ class Store:
     def _check_nobody_newer(self, incarnation: int, taken: list[str]) -> None:
         """If a newer driver has come to the end of its claim, its seal was in the slot of our commit, and somebody has
         removed it. Nobody has seen our manifest: removes it."""
-        if (newer := self._newer(incarnation)) is not None:
+        if (newer := self._claims.newer(incarnation)) is not None:
             self.folder.delete(taken)
-            raise Fenced(f"{self._taken_over(newer)} (and its seal is gone): {taken[0]} cannot be committed")
-
-    def _newer(self, incarnation: int) -> Holder | None:
-        """The claim of a newer driver that has come to its end."""
-        if incarnation not in self._claims:
-            return None  # claimed by another object: this one cannot tell
-        newer = [one for one in self.incarnations() if one > incarnation and one not in self._claims]
-        others = (one for one in map(self.holder, newer) if overtaken_by(self._run_id, [one]) is not None)
-        return next((one for one in others if self.folder.exists(f"{one.incarnation}/ready")), None)
+            raise Fenced(f"{self._claims.taken_over(newer)} (and its seal is gone): {taken[0]} cannot be committed")
 
     def latest(self) -> tuple[str, Manifest] | None:
         """The newest committed manifest with its name. Raises `CheckpointCorrupt` for one that cannot be read."""
         barren: list[int] = []
         found = newest_in(self.folder, [one for one in self.incarnations() if one not in self._barren], barren)
-        self._barren.update(one for one in barren if self._held and one < self._held[-1])  # sealed, and so for good
+        held = self._claims.held
+        self._barren.update(one for one in barren if held and one < held[-1])  # sealed, and so for good
         return None if found is None else (found, self.manifest(found))
 
     def manifest(self, name: str) -> Manifest:
@@ -369,11 +236,11 @@ class Store:
             raise CheckpointNotFound(f"there is no {self.url_of(name)}") from error
         if data.startswith(SEAL):
             raise CheckpointNotFound(
-                f"{self.url_of(name)} is no checkpoint: it marks where incarnation {name.partition('/')[0]} has ended"
+                f"{self.url_of(name)} is not a checkpoint: it marks the end of incarnation {name.partition('/')[0]}"
             )
         if data.startswith(POINTER):
             raise CheckpointNotFound(
-                f"{self.url_of(name)} is no checkpoint: the next one of its incarnation is {pointed_to(data)}"
+                f"{self.url_of(name)} is not a checkpoint: the next one of its incarnation is {pointed_to(data)}"
             )
         found = decode_manifest(data, self.url_of(name))
         self._check_place(name, found)
@@ -384,9 +251,9 @@ class Store:
     def _check_place(self, name: str, found: Manifest) -> None:
         """A copy under a later number would be the newest checkpoint, and the job would go back without a word. (A number
         below that of the checkpoint is from when slots were counted.)"""
-        incarnation, _, file = name.partition("/")
-        slot = MANIFEST.fullmatch(file)
-        if slot is None or int(slot[1]) > found.checkpoint or incarnation != str(found.incarnation):
+        place = manifest_place(name)
+        named_so = place is not None and name.startswith(f"{found.incarnation}/")
+        if place is None or not named_so or place[1] > found.checkpoint:
             raise CheckpointCorrupt(
                 f"{self.url_of(name)} holds checkpoint {found.checkpoint} of incarnation {found.incarnation}: somebody has "
                 f"renamed or copied it. Move it back to {manifest_name(found.incarnation, found.checkpoint)}, or away"
@@ -422,7 +289,7 @@ class Store:
     def delete(self, names: Iterable[str]) -> None:
         """Deletes files; what is missing is fine. Manifests go first: none is left behind without its files."""
         names = list(names)
-        manifests = [name for name in names if MANIFEST.fullmatch(name.rpartition("/")[2])]
+        manifests = [name for name in names if manifest_place(name) is not None]
         for some in (manifests, [name for name in names if name not in set(manifests)]):
             if some:
                 self.folder.delete(some)
@@ -439,11 +306,11 @@ class Store:
         made, and inputs of those that never had a checkpoint. No claim goes, and no seal. Own files of inputs
         (`<incarnation>/inputs`) are needed as long as the run lasts: they go only where `before` is above every incarnation
         of it, as it is at the end. Returns the names."""
-        over = all(held < before for held in self._held)
-        own = [held for held in self._held if held < before]
+        over = all(held < before for held in self._claims.held)
+        own = [held for held in self._claims.held if held < before]
         gone = self._leftovers.of_this_run(own, set(needed), over) if own else []
         self.delete(gone)
-        if self._held and not self._leftovers.earlier_swept:
+        if self._claims.held and not self._leftovers.earlier_swept:
             earlier = self._leftovers.of_earlier_runs(self._unswept(), self._run_of)
             self.delete(earlier)
             gone += earlier
@@ -452,9 +319,9 @@ class Store:
 
     def mark_swept(self) -> None:
         """Notes that sinks have removed hidden output of earlier runs, too: the next start need not look there."""
-        if self._held and self._leftovers.earlier_swept:
+        if self._claims.held and self._leftovers.earlier_swept:
             with contextlib.suppress(FileExistsError):
-                self.folder.create(f"{self._held[0]}/swept", b"swept\n")
+                self.folder.create(swept_mark(self._claims.held[0]), b"swept\n")
 
     def abandoned(self) -> list[str]:
         """Earlier runs that may have left output under cover which nobody will publish. Not those with a checkpoint whose
@@ -463,15 +330,17 @@ class Store:
         runs: dict[str, bool] = {}
         for incarnation in self._unswept():
             owner = self.owner(incarnation)
-            if owner is None or owner.job != self.job or owner.run_id == self._run_id or not self._is_here(owner.root):
+            if owner is None or owner.job != self.job or not self._is_here(owner.root):
+                continue
+            if owner.run_id == self._claims.run_id:
                 continue
             runs[owner.run_id] = runs.get(owner.run_id, True) and not self._unpublished(incarnation)
         return sorted(run for run, may_go in runs.items() if may_go)
 
     def _unswept(self) -> list[int]:
         """Incarnations of earlier runs, back to that of the newest one that has swept what was before it."""
-        earlier = [one for one in self.incarnations() if one < self._held[0]]
-        return list(back_to_the_mark(earlier, lambda one: self.folder.exists(f"{one}/swept")))
+        earlier = [one for one in self.incarnations() if one < self._claims.held[0]]
+        return list(back_to_the_mark(earlier, lambda one: self.folder.exists(swept_mark(one))))
 
     def _run_of(self, incarnation: int) -> str | None:
         owner = self.owner(incarnation)
@@ -492,7 +361,3 @@ class Store:
         if isinstance(self.folder, LocalFolder) and root:
             return os.path.realpath(root) == os.path.realpath(self.url)
         return root == self.url
-
-
-def _holder(incarnation: int, owner: Owner, lives: bool = False) -> Holder:
-    return Holder(incarnation, owner.run_id, f"process {owner.pid} of {owner.host}", lives)

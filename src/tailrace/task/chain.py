@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import UserCodeError, shortened
 from tailrace.graph.graph import Node
@@ -86,6 +86,8 @@ class Chain:
         self.ending = 0
         """How many operators have ended, in order, once the input has."""
         self._told = False
+        self.fallen_silent: set[int] = set()
+        """The operators that assign timestamps whose outputs were said to be idle, and not yet to be so no more."""
         self.prompt = False
         """In a loop: a timer set for a time that has been fires at once, because what comes back is not late."""
         self._with_timers = [i for i, op in enumerate(operators) if type(op).next_event is not OperatorTask.next_event]
@@ -178,7 +180,7 @@ class Chain:
     def _pass_on(self, i: int, outbox: Outbox) -> None:
         time = self.passed[i] = self.reached[i]
         if time == MAX_TIME:
-            return  # the end of input says it, when each operator's turn to end has come
+            return  # `EndOfInput` says it, when it is the operator's turn to end
         for child in self.feeds[i]:
             self.arrived[child] = max(self.arrived[child], time)
         for output in self.outputs[i]:
@@ -206,17 +208,27 @@ class Chain:
 
     def pass_on_idleness(self, outbox: Outbox) -> None:
         """Generators that fell silent, or that have no split to hear of, make the outputs below them idle."""
-        starved = self.source is not None and self.source.starved
         for i, operator in enumerate(self.operators):
-            silent = (
-                operator.idle
-                if isinstance(operator, LeaveTask)
-                else isinstance(operator, TimestampsTask) and (operator.idle or starved)
-            )
-            if silent:
+            if operator.idle if isinstance(operator, LeaveTask) else self._is_silent(operator):
+                if isinstance(operator, TimestampsTask):
+                    self.fallen_silent.add(i)
                 for j in self._sharing(i):
                     for output in self.outputs[j]:
                         outbox.idle(output)
+
+    def take_back_idleness(self, outbox: Outbox) -> None:
+        """Generators that have heard something again, or have a split again, make the outputs below them active, though no
+        record may have come out yet, or none on some channels: what comes there later may be as old as their watermark."""
+        for i in sorted(self.fallen_silent):
+            if not self._is_silent(self.operators[i]):
+                self.fallen_silent.discard(i)
+                for j in self._sharing(i):
+                    for output in self.outputs[j]:
+                        outbox.awake(output)
+
+    def _is_silent(self, operator: OperatorTask) -> bool:
+        starved = self.source is not None and self.source.starved
+        return isinstance(operator, TimestampsTask) and (operator.idle or starved)
 
     def silent(self) -> set[int]:
         """The operators whose event time counts as idle: it is of one that assigns timestamps and has fallen silent."""
@@ -259,7 +271,7 @@ class Chain:
         while self.ending < len(self.operators):
             i = self.ending
             operator = self.operators[i]
-            if operator.finished:  # before the checkpoint that it was restored from
+            if operator.finished:  # it had finished before the restored checkpoint
                 self.reached[i] = self.passed[i] = MAX_TIME
                 self.ending += 1
                 continue
@@ -366,7 +378,7 @@ def _into(operator: OperatorTask, debug: bool) -> Emit:
     if not debug:
         return lambda batch: process(batch, 0)
 
-    def watched(batch: Any) -> None:
+    def watched(batch: Batch) -> None:
         before = fingerprint(batch)
         process(batch, 0)
         check_unchanged(batch, before, operator.node.name, operator.ctx.subtask)
@@ -374,14 +386,14 @@ def _into(operator: OperatorTask, debug: bool) -> Emit:
     return watched
 
 
-def check_unchanged(batch: Any, before: list[int] | None, operator: str, subtask: int) -> None:
+def check_unchanged(batch: Batch, before: list[int] | None, operator: str, subtask: int) -> None:
     """Raises `UserCodeError` where an operator changed a record that was handed to it."""
-    if before is None:
+    if before is None or not isinstance(batch, Rows):
         return
     for value, old, new in zip(batch.values, before, fingerprint(batch) or [], strict=True):
         if old != new:
             raise UserCodeError(
-                "the operator changed a record that it was handed (it is now as shown); records are shared: change a "
+                "the operator changed a record that it received (it is now as shown); records are shared: change a "
                 "copy, or set copy_records=True",
                 operator=operator,
                 subtask=subtask,
@@ -399,11 +411,13 @@ def _handing_over(operator: OperatorTask, emit: Emit, services: Services) -> Emi
     if not services.copy_records:
         return emit
 
-    def copying(batch: Any) -> None:
+    def copying(batch: Batch) -> None:
         try:
             copy = copied(batch)
         except Exception as error:
-            raise unpicklable(batch.values, error, operator.node.name, operator.ctx.subtask, "be copied") from error
+            raise unpicklable(
+                batch.to_rows().values, error, operator.node.name, operator.ctx.subtask, "be copied"
+            ) from error
         emit(copy)
 
     return copying
@@ -419,7 +433,7 @@ def _wire(operator: OperatorTask, by_tag: dict[str | None, list[Emit]]) -> None:
 
 
 def _to_all(emits: list[Emit]) -> Emit:
-    def emit(batch: Any) -> None:
+    def emit(batch: Batch) -> None:
         for one in emits:
             one(batch)
 

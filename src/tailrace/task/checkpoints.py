@@ -8,6 +8,7 @@ import msgspec
 
 from tailrace.protocol.snapshot import Ack, SubtaskAck, Transaction
 from tailrace.state.format import ChannelLog, Index, Placed
+from tailrace.state.paths import state_file
 from tailrace.task.logs import Recording
 from tailrace.task.machine import Task
 from tailrace.task.services import Services
@@ -79,7 +80,7 @@ class WorkerCheckpoints:
 
     def name(self, checkpoint: int) -> str:
         """The name of this worker's file for a checkpoint, relative to the checkpoint folder of the job."""
-        return f"{self._services.incarnation}/chk-{checkpoint}/w{self._slot}-{self._epoch}.state"
+        return state_file(self._services.incarnation, checkpoint, self._slot, self._epoch)
 
     def knows(self, checkpoint: int) -> bool:
         """Whether the checkpoint is being written."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.elements.batches import Rows
+from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.frames import encoded_size
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.task.keys import settled
@@ -53,7 +53,7 @@ class Combined:
         """About how many bytes they are."""
         return int(self._record_bytes * len(self._cells))
 
-    def add(self, batch: Any) -> int:
+    def add(self, batch: Batch) -> int:
         """Takes records in, and says how many of them went into one that was there. Raises `UserCodeError` for what the
         user's `merge` raises."""
         rows = batch.to_rows()

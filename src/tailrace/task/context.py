@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME, micros, seconds
 from tailrace.errors import StateAccessError
@@ -13,6 +13,9 @@ from tailrace.state.handles import NoKey
 from tailrace.task.copying import own_copy
 from tailrace.task.services import Metrics, Services
 from tailrace.task.timers import Timers
+
+if TYPE_CHECKING:
+    from random import Random
 
 FARTHEST_TIMER = 365_250 * 86_400 * 1_000_000
 """How far ahead a timer of the clock may be set (int64 microseconds): a thousand years. One that is farther away was set for
@@ -58,7 +61,7 @@ class OperatorContext:
         """The round at hand, in a loop in rounds."""
         self.stamping = False
         """Whether the function has given a record a timestamp of its own since its last output was sent on."""
-        self._random: Any = None
+        self._random: Random | None = None
 
     @property
     def incarnation(self) -> int:
@@ -71,7 +74,9 @@ class OperatorContext:
     @property
     def key(self) -> Any:
         if self.current_key is self.no_key:
-            raise StateAccessError(f"operator {self.name!r}: ctx.key was read where there is no key; use key_by before")
+            raise StateAccessError(
+                f"operator {self.name!r}: ctx.key was read where there is no key; read it in a call for a key, after key_by"
+            )
         return self.current_key
 
     @property
@@ -104,8 +109,8 @@ class OperatorContext:
         timers, time = self._timer(event_time, processing_time)
         if timers is self.processing_timers and time - self.services.now > FARTHEST_TIMER:
             raise OverflowError(
-                f"operator {self.name!r}: a timer of the clock at {processing_time!r} is more than a thousand years away, "
-                f"and the end of the input would wait for it; numbers are seconds. To wait for nothing, set none."
+                f"operator {self.name!r}: a processing-time timer at {processing_time!r} is more than a thousand years "
+                f"away, and the end of the input would wait for it; numbers are seconds"
             )
         timers.set(self.key, time)
 
@@ -129,7 +134,7 @@ class OperatorContext:
         return self.services.now / 1_000_000
 
     @property
-    def random(self) -> Any:
+    def random(self) -> Random:
         if self._random is None:
             self._random = self.services.random(self.uid, self.subtask, self.services.incarnation)
         return self._random

@@ -7,13 +7,13 @@ from typing import Any
 
 import xxhash
 
-from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.pickling import advice
 from tailrace.errors import UserCodeError
 from tailrace.task.usercode import user_error
 
 
-def copied(batch: Rows | Columns) -> Rows | Columns:
+def copied(batch: Batch) -> Batch:
     """A batch whose records share nothing mutable with the original. Columns are immutable and stay as they are."""
     if not isinstance(batch, Rows):
         return batch
@@ -38,7 +38,7 @@ def unpicklable(values: list[Any], error: Exception, operator: str, subtask: int
     return user_error(error, operator, subtask, what=what, permanent=True)
 
 
-def fingerprint(batch: Any) -> list[int] | None:
+def fingerprint(batch: Batch) -> list[int] | None:
     """A hash per record that changes when the record is changed in place; None where nothing can be."""
     if not isinstance(batch, Rows):
         return None

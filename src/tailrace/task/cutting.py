@@ -26,7 +26,7 @@ class TaskCuts:
     """What a task knows of cuts. It follows what its aligner decides: blocks channels of the gate, and releases them."""
 
     def __init__(self, gate: Gate) -> None:
-        self.aligner = Aligner(gate.channels)
+        self.aligner: Aligner[ChannelId] = Aligner(gate.channels)
         self.due: deque[int] = deque()
         """Cuts to make before anything else; but see `Task._worked`."""
         self.declined: list[int] = []
@@ -57,8 +57,6 @@ class TaskCuts:
 
     def stamp(self, now: int) -> None:
         """Barriers that have arrived since the last step have arrived now."""
-        self.made = 0
-        """How many were made, for the driver that measures how long they take."""
         self.unstamped = False
         self._announced_at = {n: now if at is None else at for n, at in self._announced_at.items()}
 
@@ -107,7 +105,7 @@ class TaskCuts:
         known = {*self.aligner.announced, *self.due}
         self._announced_at = {n: at for n, at in self._announced_at.items() if n in known}
 
-    def _follow(self, outcome: Outcome) -> None:
+    def _follow(self, outcome: Outcome[ChannelId]) -> None:
         """Carries out what the aligner decided, but for blocking."""
         self.declined.extend(outcome.given_up)
         self._gate.release(outcome.release)

@@ -45,7 +45,7 @@ def fault_outside_tasks(error: BaseException, slot: int, written: Written) -> Fa
     modules."""
     if isinstance(error, ImportError):
         what = f"worker {slot} cannot import {error.name or error}"
-        return failed(FailureKind.IMPORT, f"{what}: install it there, or ship it with the job ({error})")
+        return failed(FailureKind.IMPORT, f"{what}: install it there, or ship it: tailrace run --ship ({error})")
     if isinstance(error, Exception) and not isinstance(error, TailraceError):
         return failed(FailureKind.USER, f"{type(error).__name__}: {error}\n{user_traceback(error)}")
     return fault_of(error, slot, None, written)

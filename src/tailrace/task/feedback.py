@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from typing import Any
 
-from tailrace.elements.batches import Columns, Rows, concat
+from tailrace.elements.batches import Batch, Rows, concat
 from tailrace.elements.markers import WaveMark
 from tailrace.errors import InternalError
 from tailrace.task.combining import Combined, Combiner
 from tailrace.task.logs import LogFrame, Recording, joinable_as_one
-from tailrace.task.spilling import Item, MemorySpill, Shelf, Spill
-
-__all__ = ["Combiner", "FeedbackQueue", "MemorySpill", "Spill"]
+from tailrace.task.spilling import Item, Shelf, Spill
 
 
 class FeedbackQueue:
@@ -64,7 +61,7 @@ class FeedbackQueue:
         self._ready: deque[Item | WaveMark] = deque()
         self._start = 0
         """How many records of the first item are taken."""
-        self._front: Any = None
+        self._front: Batch | None = None
         """The records of the first item, where they were decoded."""
         self._later: deque[tuple[Item, int]] = deque()
         """In rounds: items with the round that they wait for, in order."""
@@ -78,7 +75,7 @@ class FeedbackQueue:
 
     # The tail.
 
-    def append(self, batch: Rows | Columns) -> None:
+    def append(self, batch: Batch) -> None:
         """Takes feedback. Raises `UserCodeError` for a record that must go to the disk and cannot be pickled, or that
         cannot be merged."""
         self._not_ended("a record")
@@ -126,7 +123,7 @@ class FeedbackQueue:
         """Whether `take` would give something."""
         return bool(self._ready) or bool(self._combined and not self.in_rounds)
 
-    def take(self, limit: int) -> Rows | Columns | WaveMark | None:
+    def take(self, limit: int) -> Batch | WaveMark | None:
         """The next marker, or the next records, at most `limit`; None where nothing is ready."""
         if not self._ready:
             return self._take_combined(limit)
@@ -137,7 +134,7 @@ class FeedbackQueue:
         while room > 0 and self._joins(parts[0], room):
             parts.append(self._take_front(room))
             room -= len(parts[-1])
-        batch: Rows | Columns = concat(parts)
+        batch = concat(parts)
         self.records -= len(batch)
         self.taken += len(batch)
         return batch
@@ -242,7 +239,7 @@ class FeedbackQueue:
             self._ready.append(item)
             self.records += item.count
 
-    def _drop(self, batch: Any) -> None:
+    def _drop(self, batch: Batch) -> None:
         self.dropped += len(batch)
         stopped = -1 if self._stopped_after is None else self._stopped_after
         logs = [log for log in self.logs.open if log.checkpoint <= stopped]
@@ -251,7 +248,7 @@ class FeedbackQueue:
                 self.logs.write(log, item, 0, self._round)
             self._shelf.release(item)
 
-    def _combine(self, combined: Combined, batch: Any) -> None:
+    def _combine(self, combined: Combined, batch: Batch) -> None:
         merged, size, before = 0, combined.size, len(combined)
         try:
             merged = combined.add(batch)
@@ -280,7 +277,7 @@ class FeedbackQueue:
 
     # How they go out.
 
-    def _take_front(self, limit: int) -> Any:
+    def _take_front(self, limit: int) -> Batch:
         """At most `limit` records of the first item."""
         item = self._first()
         batch = self._front if self._front is not None else self._shelf.load(item)
@@ -300,7 +297,7 @@ class FeedbackQueue:
         assert isinstance(item, Item)
         return item
 
-    def _joins(self, batch: Any, room: int) -> bool:
+    def _joins(self, batch: Batch, room: int) -> bool:
         """Whether the next item goes whole into one batch with `batch`: small ones do, lap by lap they would get smaller
         else."""
         if not self._ready or isinstance(self._ready[0], WaveMark):

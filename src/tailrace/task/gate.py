@@ -6,12 +6,15 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.batches import Batch, concat, joinable
 from tailrace.elements.frames import ChannelId, Element, Frame
-from tailrace.elements.markers import COUNTED, EndOfInput, IdleChannel, Marker, Watermark
+from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
 from tailrace.protocol.flow import Consumer
+
+JOINED = 1024
+"""Batches of fewer records that wait on one channel are read together, up to so many records."""
 
 
 class InputChannel:
@@ -37,7 +40,7 @@ class InputChannel:
         self.ended = False
         self.blocked = False
         """Whether it waits for other channels to reach a cut that it has reached."""
-        self.reading: Rows | Columns | None = None
+        self.reading: Batch | None = None
         """The batch at the head while only a part of it was taken; `taken` records of it were."""
         self.taken = 0
         self.charge = 0
@@ -50,7 +53,7 @@ class Taken:
     """What the task reads next: some records, or a marker, of one channel."""
 
     channel: InputChannel
-    batch: Rows | Columns | None = None
+    batch: Batch | None = None
     marker: Marker | None = None
     grant: int | None = None
     """The channel's new grant, when it is worth saying."""
@@ -69,6 +72,8 @@ class Gate:
         self.idle_at_end = False
         """Whether the task counts as idle though all its channels have ended: the head of a loop lives on then, and is told
         what others that bring event time into the loop do."""
+        self.woken = False
+        """Whether all channels were idle, and one is not any more. The task sets it back when it has passed that on."""
         self._turn: deque[InputChannel] = deque()
 
     @property
@@ -103,7 +108,8 @@ class Gate:
         channel.queue.append((element, charge))
 
     def take(self, limit: int) -> Taken:
-        """The next channel's marker, or at most `limit` of its records. Channels take turns batch by batch."""
+        """The next channel's marker, or at most `limit` of its records, of one batch or of several small ones. Channels take
+        turns."""
         channel = self._turn[0]
         if channel.reading is None:
             element, channel.charge = channel.queue.popleft()
@@ -111,9 +117,11 @@ class Gate:
                 channel.worked_off += isinstance(element, COUNTED)
                 self._move_on(channel)
                 return Taken(channel, marker=element)
-            channel.reading = decoded(channel.id, element)
+            batch = decoded(channel.id, element)
+            channel.reading = self._joined(channel, batch, limit) if channel.queue else batch
             channel.taken = 0
-            channel.idle = False
+            if channel.idle:
+                self._wake(channel)
         batch, start = channel.reading, channel.taken
         stop = min(len(batch), start + limit)
         channel.taken = stop
@@ -124,6 +132,27 @@ class Gate:
         grant = channel.flow.consume(channel.charge) if channel.charge else None
         self._move_on(channel)
         return Taken(channel, batch if start == 0 else batch.slice(start, stop), grant=grant)
+
+    def _joined(self, channel: InputChannel, batch: Batch, limit: int) -> Batch:
+        """A small batch together with those that wait behind it, as far as a step may take all of them. Through many
+        exchanges batches get ever smaller, since each parts them, and a step costs the same for one record as for many."""
+        most = min(limit, JOINED)
+        joined, count, queue = [batch], len(batch), channel.queue
+        while queue:
+            element, charge = queue[0]
+            if isinstance(element, Marker):
+                break
+            count += _count(element)
+            if count > most:
+                break
+            following = decoded(channel.id, element)
+            if not joinable(batch, following):
+                break
+            queue.popleft()
+            joined.append(following)
+            channel.charge += charge
+            channel.worked_off += 1
+        return batch if len(joined) == 1 else concat(joined)
 
     def _move_on(self, channel: InputChannel) -> None:
         self._turn.popleft()
@@ -149,13 +178,18 @@ class Gate:
     def mark(self, channel: InputChannel, marker: Watermark | IdleChannel | EndOfInput) -> None:
         """Takes a marker of time into account. `watermark` and `all_idle` are up to date afterwards."""
         if isinstance(marker, Watermark):
-            channel.idle = False
+            if channel.idle:
+                self._wake(channel)
             channel.watermark = max(channel.watermark, marker.time)
         elif isinstance(marker, IdleChannel):
             channel.idle = True
         else:
             channel.ended = True
         self._update()
+
+    def _wake(self, channel: InputChannel) -> None:
+        self.woken = self.woken or self.all_idle
+        channel.idle = False
 
     def _update(self) -> None:
         counted = [c.watermark for c in self.channels.values() if not c.ended and not c.idle]
@@ -166,8 +200,11 @@ class Gate:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing that arrived is unread."""
-        return not any(channel.queue or channel.reading is not None for channel in self.channels.values())
+        """Whether nothing that arrived is unread, but for barriers: those are no work."""
+        for channel in self.channels.values():
+            if channel.reading is not None or not all(isinstance(one, Barrier) for one, _ in channel.queue):
+                return False
+        return True
 
     def queued_bytes(self) -> int:
         """What arrived and was not read."""
@@ -183,7 +220,7 @@ class Gate:
                 raise InternalError(f"F2: channel {channel.id} consumed more than arrived")
 
 
-def decoded(ident: ChannelId, element: Frame | Rows | Columns) -> Rows | Columns:
+def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:
     """A batch from what was queued. A record whose bytes cannot be read back is an error of its class."""
     if not isinstance(element, Frame):
         return element

@@ -34,9 +34,8 @@ class GroupChains:
         whole = set(full)
         for group in changed:
             before = chains.get(group, ())
-            if (
-                not before
-            ):  # the backend knew a chain, and a checkpoint that is complete since then found the group empty
+            # The backend knew a chain, and a checkpoint that is complete since then found the group empty.
+            if not before:
                 whole.add(group)
             chains[group] = (*before, file)
         for group in full:

@@ -29,6 +29,10 @@ UNTIL_A_TIMER = frozenset({Reason.NO_INPUT, Reason.ALIGNING, Reason.LOOPING, Rea
 it."""
 
 
+UNTIL_TOLD = frozenset({Reason.NO_INPUT, Reason.NO_CREDIT, Reason.ALIGNING, Reason.LOOPING, Reason.FINISHED})
+"""A task that waits for one of these has nothing to do before it is told something, or before a timer of the clock."""
+
+
 @dataclass(frozen=True, slots=True)
 class Idle:
     """Nothing to do. `wake_at` (int64 microseconds) is when the clock alone gives something to do, if it ever does."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tailrace.graph.plan import Plan
+
 
 @dataclass(frozen=True)
 class JobSpec:
@@ -12,7 +14,7 @@ class JobSpec:
 
     job: str
     incarnation: int
-    plan: Any
+    plan: Plan
     memory: int
     run_id: str = ""
     seed: int = 0

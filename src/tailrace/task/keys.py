@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tailrace.elements.batches import Columns, Groups, Rows
+from tailrace.elements.batches import Batch, Columns, Groups, Rows
 from tailrace.elements.convert import field_getter
 from tailrace.elements.keycolumns import groups_of_arrow
 from tailrace.elements.keygroups import KeyGroups
@@ -82,7 +82,7 @@ class KeyReader(FieldReader):
         super().__init__(selector, who, subtask, written)
         self.cache = KeyGroups(max_parallelism)
 
-    def groups(self, batch: Rows | Columns) -> Groups:
+    def groups(self, batch: Batch) -> Groups:
         """The key group of each record. Raises `UserCodeError` for a key without a canonical form."""
         try:
             if isinstance(batch, Columns) and not callable(self.selector):
@@ -92,7 +92,7 @@ class KeyReader(FieldReader):
         except UnsupportedKey as error:
             raise self._unsupported(error, batch.to_rows()) from error
 
-    def arrays(self, batch: Columns) -> Any:
+    def arrays(self, batch: Columns) -> pa.Array | list[pa.Array]:
         """The key columns: one array, or a list of arrays for a key of several columns."""
         assert self.selector is not None and not callable(self.selector)
         if isinstance(self.selector, str):

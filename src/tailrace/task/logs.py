@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from tailrace.elements.batches import Columns, Rows, concat, joinable
+from tailrace.elements.batches import Batch, Rows, concat, joinable
 from tailrace.elements.frames import Frame, decode
 from tailrace.errors import CheckpointCorrupt, InternalError, ProtocolViolation
 from tailrace.state.parts import LogOf
@@ -37,7 +37,7 @@ class LogFrame:
     data: bytes
     """One frame (`elements.frames`), of no channel."""
 
-    def batch(self, what: str) -> Rows | Columns:
+    def batch(self, what: str) -> Batch:
         """The records. Raises `CheckpointCorrupt`, with `what` the frame is of, for bytes that are no frame."""
         return _read(lambda frame: frame.batch(), self.data, what)
 
@@ -55,7 +55,7 @@ def _read(ask: Callable[[Frame], _T], data: bytes, what: str) -> _T:
         raise CheckpointCorrupt(f"{what} cannot be read: {error}") from error
 
 
-def log_frame(batch: Rows | Columns, round: int, who: str, subtask: int) -> LogFrame:
+def log_frame(batch: Batch, round: int, who: str, subtask: int) -> LogFrame:
     """A batch as one frame of a log. Raises `UserCodeError` for a record that cannot be pickled."""
     return LogFrame(round, len(batch), framed(batch, who, subtask, "go into a checkpoint"))
 
@@ -76,11 +76,11 @@ def restored_frame(part: LogOf, who: str, subtask: int) -> LogFrame:
     return log_frame(batch, part.round, who, subtask)
 
 
-def _of_groups(batch: Rows | Columns, groups: tuple[int, int], what: str) -> Rows | Columns:
+def _of_groups(batch: Batch, groups: tuple[int, int], what: str) -> Batch:
     if batch.groups is None:
         raise CheckpointCorrupt(f"{what}: records of key groups {groups} are wanted, and the frame does not say theirs")
     wanted = (batch.groups >= groups[0]) & (batch.groups < groups[1])
-    parts: dict[int, Rows | Columns] = dict(batch.partition(wanted.astype(np.int64), 2))
+    parts: dict[int, Batch] = dict(batch.partition(wanted.astype(np.int64), 2))
     return parts.get(1, batch.slice(0, 0))
 
 
@@ -180,7 +180,7 @@ class Recording:
             self._shelf.release(item)
 
     def close(self) -> None:
-        """Lets go of every log. Whoever made the shelf closes it."""
+        """Lets go of every log. The owner of the shelf closes that."""
         self._logs.clear()
         self.open.clear()
 
@@ -234,7 +234,7 @@ class Recording:
             self._shelf.release(log.entries.popleft()[0])
         return frames
 
-    def _together(self, log: Log, limit: int) -> list[Rows | Columns]:
+    def _together(self, log: Log, limit: int) -> list[Batch]:
         """The first entry of a log, and those after it that go into one frame with it: small ones of rows in memory."""
         first, start, round = log.entries[0]
         batch = self._shelf.load(first)
@@ -246,9 +246,10 @@ class Recording:
             count += item.count
             size += item.size
             fits = count <= min(limit, FRAME_RECORDS) and size <= FRAME_BYTES
-            if not fits or other != round or not joinable_as_one(batch, item.batch):
+            piece = item.batch
+            if piece is None or not fits or other != round or not joinable_as_one(batch, piece):
                 break
-            parts.append(item.batch)
+            parts.append(piece)
         return parts
 
     # What may be asked.
@@ -268,9 +269,9 @@ class Recording:
             raise InternalError(f"Q10: the logs {[log.checkpoint for log in self.open]} count as open")
 
 
-def joinable_as_one(a: Rows | Columns, b: Rows | Columns | None) -> bool:
+def joinable_as_one(a: Batch, b: Batch) -> bool:
     """Whether two batches can be one without that any record loses its key group."""
-    return b is not None and joinable(a, b) and (a.groups is None) == (b.groups is None)
+    return joinable(a, b) and (a.groups is None) == (b.groups is None)
 
 
 def _after_first(entries: deque[Entry]) -> Iterator[Entry]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Final, Literal
 
+from tailrace.elements.batches import Batch
+from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Rest, RoundEnd, WaveMark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME, NO_TIME
 from tailrace.graph.plan import Nest, Plan
@@ -31,8 +33,10 @@ from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.outbox import Outbox
 
 Command = Advance | CallFinish | EndLoop | Release | StartRound | StartWave | StopRounds
-FEEDBACK_CHANNEL = "feedback"
+FEEDBACK_CHANNEL: Final = "feedback"
 """How a head calls, among its channels, the one from its tail."""
+Inner = ChannelId | Literal["feedback"]
+"""A channel of a nest."""
 MARKERS = (WaveMark, Rest, RoundEnd)
 """Markers that concern a nest only."""
 
@@ -44,7 +48,14 @@ class TaskLoop:
     """
 
     def __init__(
-        self, plan: Plan, nest: Nest, vertex: int, channels: Iterable[Any], gate: Gate, chain: Chain, outbox: Outbox
+        self,
+        plan: Plan,
+        nest: Nest,
+        vertex: int,
+        channels: Iterable[ChannelId],
+        gate: Gate,
+        chain: Chain,
+        outbox: Outbox,
     ) -> None:
         self.nest = nest.id
         self.inside = vertex in nest.vertices
@@ -75,11 +86,11 @@ class TaskLoop:
         """The operators at which the nest's event time begins, whether it leaves it or not, as indices of the chain."""
         self.channels = set(channels)
         fed_back = self.head is not None and not self.head.queue.ended  # what has no feedback has no tail either
-        self.wave = Wave([*self.channels, FEEDBACK_CHANNEL] if fed_back else self.channels)
-        self.passing = Gathering(self.channels)
+        self.wave: Wave[Inner] = Wave([*self.channels, FEEDBACK_CHANNEL] if fed_back else self.channels)
+        self.passing: Gathering[Inner] = Gathering(self.channels)
         """Of a leave that leads out of the nest: waves that went by. The next one may begin before they have."""
-        self.rest = Gathering(self.channels)
-        self.rounds = Gathering(self.channels, -1)
+        self.rest: Gathering[Inner] = Gathering(self.channels)
+        self.rounds: Gathering[Inner] = Gathering(self.channels, -1)
         self.commands: deque[tuple[Command, int]] = deque()
         """What is to be worked off, each with the newest cut that was asked for before it."""
         self._kept: dict[type[Command], tuple[Command, int]] = {}
@@ -111,7 +122,7 @@ class TaskLoop:
         if isinstance(message, StartWave | CallFinish | Advance):
             wanted = self.inside and self.commanded
             if self.inside and not wanted:
-                self._kept.pop(type(message), None)  # it takes its place behind the others
+                self._kept.pop(type(message), None)  # the newer one comes after the commands kept so far
                 self._kept[type(message)] = said
         elif isinstance(message, Release):
             wanted = self.leave is not None
@@ -144,7 +155,7 @@ class TaskLoop:
         """Works off one command. True where event time has moved and is to be passed on."""
         message, _ = self.commands.popleft()
         if isinstance(message, StartWave):
-            if self._go_with(message.time):  # before its cut: else the wave would not see what that sets off
+            if self._go_with(message.time):  # before the cut, so that the wave sees what the time sets off
                 self.commands.appendleft((StartWave(message.nest, message.wave), 0))
                 return True
             self._start(message.wave)
@@ -176,12 +187,10 @@ class TaskLoop:
         # Feedback for the next round is in no channel: head and tail both count it, as it may come between their cuts.
         waiting = end is not None and end.queue.waiting > 0
         self.obliged = waiting or self._in_a_round or any(op.awaited() for op in self.chain.operators)
-        self.obliged = self.obliged or (
-            self.inside and head is None and self.gate.ended
-        )  # it is about to end by itself
-        if (
-            head is not None and FEEDBACK_CHANNEL not in self.wave.live
-        ):  # no tail feeds it: the restored log may hold records
+        # A task whose inputs have ended is about to end by itself.
+        self.obliged = self.obliged or (self.inside and head is None and self.gate.ended)
+        # Where no tail feeds the head, the restored log may hold records.
+        if head is not None and FEEDBACK_CHANNEL not in self.wave.live:
             self.obliged = self.obliged or head.queue.ready
         self.ended = not self.entry or self.gate.ended
         self.fed = head is not None and head.fed
@@ -193,7 +202,8 @@ class TaskLoop:
             self.released = MAX_TIME if self.leave.idle else self.leave.released
         if self.inside:
             self.outbox.mark(WaveMark(wave))
-        if self.tail is not None and not self.tail.queue.ended:  # as when the loop had ended before a restart
+        # The queue has ended where the loop had, before a restart.
+        if self.tail is not None and not self.tail.queue.ended:
             self.tail.queue.marker(WaveMark(wave))
         self._wave_passed()
 
@@ -235,12 +245,12 @@ class TaskLoop:
         self.chain.watermark(time)
         return True
 
-    def time_read(self, channel: Any) -> None:
+    def time_read(self, channel: ChannelId) -> None:
         """The task reads a watermark, or that a channel is idle."""
         if channel in self.channels:
             self.wave.time(channel)
 
-    def marker(self, channel: Any, marker: Any) -> bool:
+    def marker(self, channel: Inner, marker: WaveMark | Rest | RoundEnd) -> bool:
         """A marker of the nest came on a channel. True where event time has moved and is to be passed on."""
         if not self.inside:
             return isinstance(marker, WaveMark) and self.passing.marker(channel, marker.wave) and self._wave_passed()
@@ -257,7 +267,7 @@ class TaskLoop:
                 self.end_round(marker.round)
         return False
 
-    def channel_ended(self, channel: Any) -> bool:
+    def channel_ended(self, channel: ChannelId) -> bool:
         """A channel ended. True where event time has moved and is to be passed on."""
         if self.tail is not None and self.gate.channels[channel].port == MARKERS_PORT:
             self.tail.queue.end()  # its own head has ended, so the whole nest was at rest: nothing will come back
@@ -275,7 +285,7 @@ class TaskLoop:
             self._kept.clear()
         return self._wave_passed()
 
-    def read(self, channel: Any, batch: Any) -> None:
+    def read(self, channel: Inner, batch: Batch) -> None:
         """The task reads records from a channel of the nest."""
         if self.wave.complete or not self.wave.current:
             return
@@ -411,7 +421,7 @@ def _leading(plan: Plan, chain: Chain) -> dict[str, list[int]]:
     return leading
 
 
-def earliest(batch: Any) -> int:
+def earliest(batch: Batch) -> int:
     """The smallest timestamp of a batch; `MAX_TIME` where there is none."""
     times = batch.times
     if times is None:

@@ -1,7 +1,7 @@
 """How the workers of a job meet: whom a worker calls, whom it lets in, and when all links of an attempt are up.
 
-The lower slot calls the higher one; the highest only lets in, so this ends by induction. Its driver is `runtime.peers`, with
-the links. The simulator connects workers at once, and refuses nobody.
+The lower slot calls the higher one; the highest only lets in, so this ends by induction. Its drivers are `runtime.peers` and
+the simulator, which have the links.
 """
 
 from __future__ import annotations

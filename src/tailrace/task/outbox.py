@@ -1,8 +1,9 @@
 """The outputs of one subtask: partitions what operators emit, gathers it into frames, and sends as credit allows.
 
-A frame is sealed when enough records are gathered, when the task's oldest gathered record has waited `MAX_AGE`, or when
-the worker has nothing else to do. There is no flush timer. A watermark waits for the records gathered before it and
-takes later ones with it: moving a watermark back is always safe.
+A frame is sealed when enough records are gathered, when the oldest of what waits (a record, a watermark, the word that
+a channel is idle or is not any more) has waited `MAX_AGE`, or when the worker has nothing else to do. There is no flush
+timer. A watermark waits for the records gathered before it and takes later ones with it: moving a watermark back is
+always safe.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from tailrace.elements.batches import Columns, Rows, concat, joinable
+from tailrace.elements.batches import Batch, Rows, concat, joinable
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
@@ -23,10 +24,10 @@ from tailrace.task.partition import Partitioner
 FRAME_RECORDS = {"rows": 4096, "columns": 16_384}
 FRAME_BYTES = 256 << 10
 MAX_AGE = 5_000
-"""Microseconds a gathered record may wait while its worker is busy."""
+"""Microseconds that anything may wait to be sent while its worker is busy."""
 _SAMPLE_EVERY = 32
 
-Payload = bytes | Rows | Columns | Marker
+Payload = bytes | Batch | Marker
 """What goes on a channel: bytes to another worker, a batch or a marker as it is to a task of this one."""
 
 
@@ -38,15 +39,15 @@ class OutputChannel:
     """
 
     __slots__ = (
-        "buffer", "buffered", "flow", "id", "idle_due", "idle_said", "local", "queue", "record_bytes", "sealed", "sent",
-        "seq", "watermark_due", "watermark_sent",
+        "awake_due", "buffer", "buffered", "flow", "id", "idle_due", "idle_said", "local", "queue", "record_bytes",
+        "sealed", "sent", "seq", "watermark_due", "watermark_sent",
     )  # fmt: skip
 
     def __init__(self, ident: ChannelId, local: bool, window: int) -> None:
         self.id = ident
         self.local = local
         self.flow = Producer(window)
-        self.buffer: list[Rows | Columns] = []
+        self.buffer: list[Batch] = []
         self.buffered = 0
         self.queue: deque[tuple[int, Payload, int]] = deque()
         """(seq, payload, charge), in the order in which they go."""
@@ -57,9 +58,11 @@ class OutputChannel:
         self.record_bytes = 0.0
         self.watermark_due = MIN_TIME
         self.watermark_sent = MIN_TIME
+        self.awake_due = False
+        """Whether it is to be said that the channel is not idle any more: by records, or by its watermark once more."""
         self.idle_due = False
         self.idle_said = False
-        """Whether nothing was sent since the channel was said to be idle."""
+        """Whether no records and no watermark were sent since the channel was said to be idle; other markers leave it so."""
 
 
 class Output:
@@ -90,12 +93,15 @@ class Outbox:
         self.blocked = 0
         """How many channels have something sealed that waits for credit."""
         self.oldest: int | None = None
-        """When the oldest gathered record was emitted (int64 microseconds)."""
+        """When the oldest of what waits to be sent came up (int64 microseconds). Invariant O3: where it is None, nothing
+        waits to be sealed."""
+        self.idle_waits = False
+        """Whether a channel is to be said to be idle with the next flush."""
         self.now = 0
 
     # What operators do.
 
-    def emit(self, output: Output, batch: Rows | Columns) -> None:
+    def emit(self, output: Output, batch: Batch) -> None:
         """Takes a batch of an operator for one edge."""
         if not len(batch):
             return
@@ -133,14 +139,26 @@ class Outbox:
     def still_idle(self, output: Output) -> None:
         """The operator has nothing to say but what it has said by itself: it is idle again behind that."""
         for channel in output.channels:
-            channel.idle_due = not channel.idle_said or bool(channel.buffer)
+            waits = bool(channel.buffer) or channel.watermark_due > channel.watermark_sent
+            channel.awake_due = False
+            channel.idle_due = waits or not channel.idle_said
+            self.idle_waits = self.idle_waits or channel.idle_due
+        if self.idle_waits and self.oldest is None:
+            self.oldest = self.now
+
+    def not_idle(self) -> None:
+        """The task has read records that its input brought: behind them it is not idle, whatever was to be said."""
+        self.idle_waits = False
+        for channel in self.channels.values():
+            channel.idle_due = False
 
     def awake(self, output: Output) -> None:
-        """The operator is not idle any more, at the watermark where it was: that is said once more."""
+        """The operator is not idle any more, at the watermark where it was."""
         for channel in output.channels:
             channel.idle_due = False
-            if channel.idle_said:
-                channel.watermark_sent = MIN_TIME
+            channel.awake_due = channel.idle_said
+            if channel.awake_due and self.oldest is None:
+                self.oldest = self.now
 
     def barrier(self, cut: CutRequest) -> None:
         """The task has cut: what was emitted so far goes before the barrier, whatever comes goes behind it."""
@@ -162,18 +180,19 @@ class Outbox:
             self._mark(channel, marker)
             self._drain(channel)
 
-    def flush_if_old(self) -> None:
-        """Seals what waits where its oldest record has waited long enough."""
-        if self.oldest is not None and self.now - self.oldest >= MAX_AGE:
-            self.flush()
+    def flush_if_old(self) -> bool:
+        """Seals what waits where the oldest of it has waited long enough. True when there was anything."""
+        return self.oldest is not None and self.now - self.oldest >= MAX_AGE and self.flush()
 
     def flush(self) -> bool:
         """Seals everything that waits. True when there was anything."""
+        if self.oldest is None:
+            return False
         self.oldest = None
         flushed = False
         for output in self.outputs:
             for channel in output.channels:
-                due = channel.watermark_due > channel.watermark_sent
+                due = channel.watermark_due > channel.watermark_sent or channel.awake_due
                 if channel.buffer or due or channel.idle_due:
                     flushed = True
                     self._seal(output, channel)
@@ -196,8 +215,9 @@ class Outbox:
             channel.buffered = 0
             for piece in self._pieces(channel, batch):
                 self._enqueue(output, channel, piece)
-        if channel.watermark_due > channel.watermark_sent:
+        if channel.watermark_due > channel.watermark_sent or channel.awake_due:
             channel.watermark_sent = channel.watermark_due
+            channel.awake_due = channel.idle_said = False
             self._mark(channel, Watermark(channel.watermark_due))
         if channel.idle_due:
             channel.idle_due = False
@@ -205,7 +225,7 @@ class Outbox:
             channel.idle_said = True
         self._drain(channel)
 
-    def _pieces(self, channel: OutputChannel, batch: Rows | Columns) -> Sequence[Rows | Columns]:
+    def _pieces(self, channel: OutputChannel, batch: Batch) -> Sequence[Batch]:
         """A batch cut so that each frame takes at most half the window, as far as records can be parted."""
         if not channel.record_bytes:
             channel.record_bytes = max(1.0, encoded_size(batch) / max(1, len(batch)))
@@ -214,9 +234,10 @@ class Outbox:
             return [batch]
         return [batch.slice(at, min(at + most, len(batch))) for at in range(0, len(batch), most)]
 
-    def _enqueue(self, output: Output, channel: OutputChannel, batch: Rows | Columns) -> None:
+    def _enqueue(self, output: Output, channel: OutputChannel, batch: Batch) -> None:
         payload: Payload
         channel.sealed += 1
+        channel.awake_due = channel.idle_said = False
         if channel.local:
             if channel.sealed % _SAMPLE_EVERY == 1:
                 channel.record_bytes = max(1.0, encoded_size(batch) / len(batch))
@@ -228,12 +249,12 @@ class Outbox:
         self._queue(channel, channel.seq, payload, charge)
         channel.seq += len(batch)
 
-    def _copied(self, batch: Rows | Columns) -> Rows | Columns:
+    def _copied(self, batch: Batch) -> Batch:
         if not self.copy or not isinstance(batch, Rows):
             return batch
         return copied(batch)
 
-    def _encoded(self, output: Output, channel: OutputChannel, batch: Rows | Columns) -> bytes:
+    def _encoded(self, output: Output, channel: OutputChannel, batch: Batch) -> bytes:
         try:
             return encode_batch(channel.id, self.incarnation, self.attempt, channel.seq, batch)
         except Exception as error:
@@ -248,7 +269,6 @@ class Outbox:
         self._queue(channel, channel.seq, payload, 0)
 
     def _queue(self, channel: OutputChannel, seq: int, payload: Payload, charge: int) -> None:
-        channel.idle_said = False
         if not channel.queue:
             self.blocked += 1
         channel.queue.append((seq, payload, charge))
@@ -274,5 +294,8 @@ class Outbox:
         if waiting != self.blocked:
             raise InternalError(f"O1: {waiting} channels wait for credit, {self.blocked} are counted")
         for channel in self.channels.values():
+            due = channel.watermark_due > channel.watermark_sent or channel.awake_due or channel.idle_due
+            if self.oldest is None and (channel.buffer or due):
+                raise InternalError(f"O3: channel {channel.id} has something to send, and nobody would look")
             if channel.queue and channel.queue[0][2] and channel.flow.may_send(channel.queue[0][2]):
                 raise InternalError(f"O1: channel {channel.id} waits though it may send {shortened(channel.queue[0])}")

@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
-from tailrace.elements.batches import Batch, Columns, Rows, concat
+from tailrace.elements.batches import Batch, Rows, concat
 from tailrace.errors import InternalError
 
 T = TypeVar("T")
@@ -159,8 +159,8 @@ def _exactly(count: int, take: Callable[[int], Taken]) -> Batch:
         parts += [batch] if len(batch) else []
     if len(parts) == 1:
         return parts[0]
-    whole = concat(cast(list[Rows | Columns], parts))
-    whole.split = getattr(parts[0], "split", -1)
+    whole = concat(parts)
+    whole.split = parts[0].split
     return whole
 
 
@@ -169,9 +169,8 @@ _NOTHING = Told(pickle.dumps(None, 5))
 
 def _raised(error: Exception) -> Raised:
     data = b""
-    with contextlib.suppress(
-        Exception
-    ):  # whatever a user's exception does when it is pickled: its name and text are kept
+    # Whatever a user's exception does when it is pickled, its name and text are kept.
+    with contextlib.suppress(Exception):
         tried = pickle.dumps(error, 5)
         if str(pickle.loads(tried)) == str(error):
             data = tried

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.keygroups import owners
 from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning, Rebalance, Rescale, Shuffle
 from tailrace.task.keys import FieldReader, KeyReader
 from tailrace.task.services import Services
 from tailrace.task.usercode import user_error
 
-Parts = Sequence[tuple[int, Rows | Columns]]
+if TYPE_CHECKING:
+    from random import Random
+
+Parts = Sequence[tuple[int, Batch]]
 """Records by target."""
 
 
 class Partitioner(Protocol):
     """Splits a batch over `count` targets; the numbers are positions among the targets of this sender."""
 
-    def split(self, batch: Rows | Columns) -> Parts: ...
+    def split(self, batch: Batch) -> Parts: ...
 
 
 class ToOne:
     """The only target."""
 
-    def split(self, batch: Rows | Columns) -> Parts:
+    def split(self, batch: Batch) -> Parts:
         return [(0, batch)]
 
 
@@ -38,7 +41,7 @@ class ToAll:
     def __init__(self, count: int) -> None:
         self.count = count
 
-    def split(self, batch: Rows | Columns) -> Parts:
+    def split(self, batch: Batch) -> Parts:
         return [(target, batch) for target in range(self.count)]
 
 
@@ -50,9 +53,9 @@ class ByKey:
         self.count = count
         self.owners = owners(count, max_parallelism)
 
-    def split(self, batch: Rows | Columns) -> Parts:
+    def split(self, batch: Batch) -> Parts:
         groups = self.reader.groups(batch)
-        keyed: Rows | Columns
+        keyed: Batch
         if isinstance(batch, Columns):
             keyed = Columns(batch.data, batch.times, groups)
         else:
@@ -69,20 +72,23 @@ class RoundRobin:
         self.count = count
         self.next = first % count
 
-    def split(self, batch: Rows | Columns) -> Parts:
-        targets = (np.arange(len(batch)) + self.next) % self.count
-        self.next = (self.next + len(batch)) % self.count
-        return batch.partition(targets, self.count)
+    def split(self, batch: Batch) -> Parts:
+        count, first = self.count, self.next
+        self.next = (first + len(batch)) % count
+        if isinstance(batch, Columns):
+            return batch.partition((np.arange(len(batch)) + first) % count, count)
+        hit = sorted(((first + at) % count, at) for at in range(min(count, len(batch))))
+        return [(target, batch.each(at, count)) for target, at in hit]
 
 
 class AtRandom:
     """Uniformly, from a seeded generator."""
 
-    def __init__(self, count: int, random: Any) -> None:
+    def __init__(self, count: int, random: Random) -> None:
         self.count = count
         self.random = random
 
-    def split(self, batch: Rows | Columns) -> Parts:
+    def split(self, batch: Batch) -> Parts:
         targets = np.array(self.random.choices(range(self.count), k=len(batch)), np.int64)
         return batch.partition(targets, self.count)
 
@@ -94,7 +100,11 @@ class ByFunction:
         self.reader = FieldReader(fn, who, subtask)
         self.count = count
 
-    def split(self, batch: Rows | Columns) -> Parts:
+    def split(self, batch: Batch) -> Parts:
+        return batch.partition(np.array(self.targets(batch), np.int64), self.count)
+
+    def targets(self, batch: Batch) -> list[int]:
+        """Where the function says that each record goes."""
         rows = batch.to_rows()
         targets = []
         for value, chosen in zip(rows.values, self.reader.values(rows), strict=True):
@@ -103,7 +113,7 @@ class ByFunction:
             except TypeError as error:
                 what = f"partition_by must return whole numbers, not {chosen!r}"
                 raise user_error(error, self.reader.who, self.reader.subtask, value, what=what) from error
-        return batch.partition(np.array(targets, np.int64), self.count)
+        return targets
 
 
 def make_partitioner(kind: Partitioning, who: str, subtask: int, count: int, services: Services) -> Partitioner:

@@ -100,7 +100,7 @@ class Publisher:
             self._skipped.add(number)
         else:
             raise IncompatibleState(
-                f"a sink with the uid {uid!r} has prepared output that is to be published, and the dataflow has no such "
+                f"the sink with uid {uid!r} prepared output that must still be published, and the dataflow has no such "
                 f"sink: give the sink uid={uid!r}, or give its output up: allow_dropped_state=[{uid!r}]"
             )
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections.abc import Iterable
-from typing import Any
 
-from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.batches import Batch
 from tailrace.errors import IncompatibleState
 from tailrace.graph.operators import Broadcast, Custom, Hash, Partitioning
 from tailrace.task.logs import LogFrame, log_frame
@@ -20,8 +19,11 @@ _MODULUS = 1 << 256
 class Redistribution:
     """What one head subtask takes of the logs that the old ones had. `edges`: how feedback comes to the tail.
 
-    - By key, or by the user's function: each record is partitioned anew. Keys and targets are read from the record: what
-      came back may have been partitioned otherwise in the dataflow that wrote the checkpoint.
+    - By key: each record is partitioned anew. Keys are read from the record: what came back may have been partitioned
+      otherwise in the dataflow that wrote the checkpoint.
+    - By the user's function: at the same parallelism each record stays where it was. At another one each subtask asks the
+      function for itself, and one that is not deterministic would give a record to two subtasks, or to none: where it gives
+      two answers for one record, it is refused.
     - Broadcast: at the same parallelism each has its own copies. At another one every subtask gets one copy of each record
       that all of the old ones had unread. Where some had read theirs and others had not, no answer is right: it is refused.
     - By a number only: the whole log of an old subtask goes to one of the new ones.
@@ -48,25 +50,29 @@ class Redistribution:
     def mine(self, subtask: int, parallelism: int, frame: LogFrame) -> list[LogFrame]:
         """What of a frame of an old subtask is this one's now. Raises `IncompatibleState` where nobody can tell."""
         self._old = parallelism
-        if self._partitioner is not None:
-            part: Any = dict(self._partitioner.split(self._batch(frame))).get(self.subtask)
+        by = self._partitioner
+        if isinstance(by, ByKey) or (by is not None and parallelism != self.parallelism):
+            batch = self._batch(frame)
+            if isinstance(by, ByFunction) and by.targets(batch) != by.targets(batch):
+                raise self._refused(parallelism, "the function of its partition_by gives two answers for one record")
+            part = dict(by.split(batch)).get(self.subtask)
             return [] if part is None else [log_frame(part, frame.round, self.who, self.subtask)]
         if parallelism != self.parallelism and self._copies:
             self._count(subtask, frame)
             return [frame] if subtask == 0 else []
         if parallelism != self.parallelism and self._mixed and frame.count:
-            raise self._refused(parallelism, "its feedback is made of streams that are partitioned in different ways")
+            raise self._refused(parallelism, "its feedback comes from streams that are partitioned in different ways")
         return [frame] if subtask % self.parallelism == self.subtask else []
 
     def check(self) -> None:
         """Everything was read. Raises `IncompatibleState` where some had read copies of what others had not."""
         if self._held and len({self._held.get(subtask) for subtask in range(self._old)}) > 1:
-            raise self._refused(self._old, "of its broadcast feedback some subtasks had read what others had not")
+            raise self._refused(self._old, "some of its subtasks had read broadcast feedback that others had not")
 
     def _refused(self, old: int, why: str) -> IncompatibleState:
         return IncompatibleState(
             f"loop {self.who!r} cannot go on from this checkpoint at parallelism {self.parallelism}: {why}; start it at "
-            f"parallelism {old}, as the checkpoint was taken, or from a checkpoint of when no feedback was on its way"
+            f"parallelism {old}, at which the checkpoint was taken, or from a checkpoint without feedback on its way"
         )
 
     def _count(self, subtask: int, frame: LogFrame) -> None:
@@ -78,7 +84,7 @@ class Redistribution:
             count, total = count + 1, (total + int.from_bytes(digest)) % _MODULUS
         self._held[subtask] = (count, total)
 
-    def _batch(self, frame: LogFrame) -> Rows | Columns:
+    def _batch(self, frame: LogFrame) -> Batch:
         return frame.batch(f"the feedback log of {self.who!r}")
 
 

@@ -83,7 +83,7 @@ class Restorer:
         own = [m for p, m in read if p.parallelism == ctx.parallelism and p.subtask == ctx.subtask]
         reached = own[0].reached if own else min(meta.reached for _, meta in read)
         if reached >= LAST_TIME and not self._fed_as_before(operator):
-            reached = MIN_TIME  # what feeds it now has not ended, and would all be late
+            reached = MIN_TIME  # its inputs have not ended now, and all their records would be late
         task.chain.arrived[i] = task.chain.reached[i] = reached
         as_before = self._fed_as_before(operator)
         anew = not as_before and all(self._finished[operator.ctx.uid])

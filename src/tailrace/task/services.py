@@ -6,20 +6,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailrace.graph.operators import Loop
 from tailrace.graph.scope import StreamScope
 from tailrace.state.backend import Backend
+from tailrace.task.combining import Combiner
+from tailrace.task.feedback import FeedbackQueue
 from tailrace.task.keys import FieldReader
 from tailrace.task.outside import Outside
+from tailrace.task.spilling import MemorySpill, Spill
 from tailrace.task.tuning import Tuning
 
 if TYPE_CHECKING:
-    from tailrace.task.feedback import FeedbackQueue
-    from tailrace.task.spilling import Spill
+    from random import Random
 
-RandomFactory = Callable[[int], Any]
+RandomFactory = Callable[[int], "Random"]
 """Makes a `random.Random` from a seed. Given from above: nothing below the waterline makes randomness."""
 
 
@@ -48,13 +50,14 @@ class Services:
     outside: Outside = field(default_factory=Outside)
     """What user code asks of the world goes through it."""
     tuning: Tuning = field(default_factory=Tuning)
+    stirred: dict[int, None] = field(default_factory=dict)
+    """The vertices whose tasks something has happened to since their worker last looked what they want done, in that order.
+    Invariant K5: no other task wants anything, so that a step costs the same among five hundred tasks as among five."""
     now: int = 0
     """The clock reading of the current step, int64 microseconds. Set by the task at each step, from its event."""
 
     def feedback_of(self, loop: Loop, subtask: int) -> FeedbackQueue:
         """The queue of a loop in this worker, the same one for its tail and its head."""
-        from tailrace.task.feedback import Combiner, FeedbackQueue, MemorySpill
-
         found = self.feedback.get(loop.scope)
         if found is None:
             make = self.make_spill
@@ -66,7 +69,7 @@ class Services:
             self.feedback[loop.scope] = found
         return found
 
-    def random(self, *place: object) -> Any:
+    def random(self, *place: object) -> Random:
         """A random generator for one place (operator, subtask): the same seed and place give the same numbers."""
         text = "|".join(map(str, (self.seed, *place)))
         return self.random_factory(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))

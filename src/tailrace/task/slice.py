@@ -56,6 +56,14 @@ class Slice:
         ]
         self.nests = WorkerNests(plan, slot, self.tasks)
         self.by_vertex = {task.vertex.id: task for task in self.tasks}
+        heads = {id(task.head.queue): task for task in self.tasks if task.head is not None}
+        self._fed = {
+            task.vertex.id: heads[id(task.loop.tail.queue)]
+            for task in self.tasks
+            if task.loop is not None and task.loop.tail is not None
+        }
+        """The head that each tail feeds, by the tail's vertex: through a queue that both hold."""
+        services.stirred.update((vertex, None) for vertex in self.by_vertex)
         self.actions: list[ToPeer] = []
         self.stale_frames = 0
         """Frames of an older incarnation, dropped at the door."""
@@ -133,7 +141,10 @@ class Slice:
     def step(self, task: Task, now: int, budget: int) -> Idle | None:
         """One step of one task, and what follows from it among the tasks of this slice."""
         idle = task.step(now, budget)
-        self._carry_out(task)
+        if idle is None and task.vertex.id in self._fed:
+            self._fed[task.vertex.id].wake()
+        if self._carry_out(task):
+            idle = None  # it said that it is idle, and another one that was asked before it has that to read
         if self.services.debug:
             task.check()
         return idle
@@ -142,7 +153,7 @@ class Slice:
         """Nothing else is to do: what was gathered goes. True when something went."""
         flushed = False
         for task in self.tasks:
-            if task.flush():
+            if task.outbox.oldest is not None and task.flush():
                 flushed = True
                 self._carry_out(task)
         return flushed
@@ -151,8 +162,9 @@ class Slice:
         for task in self.tasks:
             self._carry_out(task)
 
-    def _carry_out(self, task: Task) -> None:
-        """Routes what a task sent and granted."""
+    def _carry_out(self, task: Task) -> bool:
+        """Routes what a task sent and granted. True where another task of this slice has got something."""
+        given = False
         if task.outbox.sends:
             sends, task.outbox.sends = task.outbox.sends, []
             for channel, seq, payload, charge in sends:
@@ -160,15 +172,18 @@ class Slice:
                     self.actions.append(ToPeer(channel.target, payload))
                 else:
                     self._receiver(channel).arrive(channel, seq, payload, charge)
-        if task.grants:
-            grants, task.grants = task.grants, []
+                    given = True
+        if task.work.grants:
+            grants, task.work.grants = task.work.grants, []
             for channel, total in grants:
                 if channel.source == self.slot:
                     sender = self._sender(channel)
                     sender.granted(channel, total)
                     self._carry_out(sender)
+                    given = True
                 else:
                     self.actions.append(ToPeer(channel.source, encode_grant(channel, self.incarnation, 0, total)))
+        return given
 
     def _sender(self, channel: ChannelId) -> Task:
         return self._task(channel, self.plan.edges[channel.edge].source if self._known(channel) else -1)
@@ -202,7 +217,7 @@ class Slice:
         return SubtaskReport(
             vertex=task.vertex.id,
             subtask=self.slot,
-            records_in=task.records_in,
+            records_in=task.work.records_in,
             records_out=task.records_out(),
             records_sunk=task.records_sunk(),
             watermark=MAX_TIME if task.finished else task.watermark(),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Protocol
 
-from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.frames import ChannelId, decode, encode_batch, encoded_size
 from tailrace.task.copying import unpicklable
 
@@ -20,7 +20,7 @@ _NOWHERE = ChannelId(0, 0, 0)
 """Frames of a spill or of a log never travel; the task that restores them decides where their records go."""
 
 
-def framed(batch: Any, who: str, subtask: int, why: str) -> bytes:
+def framed(batch: Batch, who: str, subtask: int, why: str) -> bytes:
     """A batch as one frame. Raises `UserCodeError` for a record that cannot be pickled; `why` says what that was for."""
     try:
         return encode_batch(_NOWHERE, 0, 0, 0, batch)
@@ -29,7 +29,8 @@ def framed(batch: Any, who: str, subtask: int, why: str) -> bytes:
 
 
 class Spill(Protocol):
-    """Where feedback goes that has no room in memory: synchronous, local, one per queue."""
+    """Where feedback goes that has no room in memory: synchronous, local, one per queue. What a reference is only the spill
+    knows that gave it."""
 
     def append(self, data: bytes) -> Any:
         """Stores `data`, and gives the reference by which it is read."""
@@ -78,7 +79,9 @@ class Item:
 
     __slots__ = ("batch", "count", "data", "ref", "size", "uses")
 
-    def __init__(self, count: int, size: int, *, batch: Any = None, data: bytes | None = None, ref: Any = None) -> None:
+    def __init__(
+        self, count: int, size: int, *, batch: Batch | None = None, data: bytes | None = None, ref: Any = None
+    ) -> None:
         self.count = count
         self.size = size
         """Bytes: exact for frames, estimated for a batch."""
@@ -117,7 +120,7 @@ class Shelf:
 
     # Making items. The caller is their first holder.
 
-    def place(self, batch: Any) -> list[Item]:
+    def place(self, batch: Batch) -> list[Item]:
         """A batch as items: in memory where the budget allows, else in the spill."""
         items: list[Item] = []
         for piece, size in self._pieces(batch, self._measured(batch)):
@@ -127,7 +130,7 @@ class Shelf:
                 items += [self._stored(count, data) for count, data in self.encoded(piece, "go to the disk")]
         return items
 
-    def keep(self, batch: Any, size: int) -> list[Item]:
+    def keep(self, batch: Batch, size: int) -> list[Item]:
         """A batch that is in memory already, as items in memory, whatever the budget says: nothing is encoded."""
         while self._excess and not self._excess[0].uses:
             self._excess.popleft()
@@ -166,7 +169,7 @@ class Shelf:
             self._disk().release(item.ref)
         item.batch = item.data = None
 
-    def load(self, item: Item) -> Any:
+    def load(self, item: Item) -> Batch:
         """The records of an item."""
         if item.batch is not None:
             return item.batch
@@ -176,7 +179,7 @@ class Shelf:
         """The frame of an item that is one already."""
         return item.data if item.in_memory else self._disk().read(item.ref)
 
-    def encoded(self, batch: Any, why: str) -> list[tuple[int, bytes]]:
+    def encoded(self, batch: Batch, why: str) -> list[tuple[int, bytes]]:
         """A batch as frames, each with its count; more than one only where it is much larger than its estimate was.
 
         Raises `UserCodeError` for a record that cannot be pickled; `why` says what that was for.
@@ -213,14 +216,14 @@ class Shelf:
 
     def _to_spill(self, item: Item) -> None:
         """Moves an item for all of its holders at once: it stays one item, whatever its frame's size."""
-        data = item.data or framed(item.batch, self.who, self.subtask, "go to the disk")
+        data = item.data or framed(self.load(item), self.who, self.subtask, "go to the disk")
         item.ref = self._disk().append(data)
         item.batch = item.data = None
         self.memory -= item.size
         item.size = len(data)
         self.spilled += item.size
 
-    def _measured(self, batch: Any) -> int:
+    def _measured(self, batch: Batch) -> int:
         """About how many bytes a batch is: exact for columns, by the last sample for rows."""
         if isinstance(batch, Columns):
             return max(1, encoded_size(batch))
@@ -230,7 +233,7 @@ class Shelf:
         self._unsampled += 1
         return max(1, int(self._record_bytes * len(batch)))
 
-    def _pieces(self, batch: Any, size: int) -> list[tuple[Any, int]]:
+    def _pieces(self, batch: Batch, size: int) -> list[tuple[Batch, int]]:
         """A batch cut so that each piece is at most about a frame, as far as records can be parted; with their sizes."""
         count = len(batch)
         most = max(1, min(FRAME_RECORDS, FRAME_BYTES * count // max(1, size)))

@@ -16,6 +16,7 @@ from tailrace.api.connectors import Sink, SinkContext, SinkWriter
 from tailrace.connectors.publishing import Finished, make_visible, settle
 from tailrace.errors import TailraceError
 from tailrace.state.manifest import Manifest, Prepared, decode_manifest
+from tailrace.state.paths import incarnation_of, is_of_checkpoint, manifest_place
 from tailrace.storage.reading import load_index
 from tailrace.storage.slots import SEAL, holds_manifest
 from tailrace.testing.memorystore import MemoryFiles
@@ -85,7 +86,8 @@ class Ledger(Sink):
             self._published.add(token)
             if token in book.published:
                 book.counts["published again"] += 1
-                if token not in book.traces and self._incarnation == book.incarnation:  # who was overtaken may ask
+                # A driver that was overtaken may ask for it all the same.
+                if token not in book.traces and self._incarnation == book.incarnation:
                     book.wrong.append(f"{token!r} is to be published, and was to be forgotten before")
             elif token not in book.prepared:
                 what = "was removed as a leftover before" if token in book.removed else "was never prepared"
@@ -197,11 +199,10 @@ class WatchedFiles(MemoryFiles):
         self._made(name, data)
 
     def _made(self, name: str, data: bytes) -> None:
-        if not name.endswith(".manifest") or not holds_manifest(data):
+        place = manifest_place(name)
+        if place is None or not holds_manifest(data):
             return
         manifest = decode_manifest(data, name)
-        incarnation, _, rest = name.partition("/")
-        place = (int(incarnation), int(rest.partition(".")[0]))
         self.commits += 1
         if self.newest is not None and self.newest[0] > place:
             self.wrong.append(f"{name} was committed when {self.newest[0]} had been")
@@ -253,9 +254,9 @@ class WatchedFiles(MemoryFiles):
         """State files and manifests under these incarnations that are not among those that are needed."""
         keep, found = set(needed), []
         for name, data in self.contents.items():
-            incarnation, _, rest = name.partition("/")
-            state = rest.startswith("chk-") or (rest.endswith(".manifest") and not bytes(data).startswith(SEAL))
-            if int(incarnation) in set(runs) and state and name not in keep:
+            manifest = manifest_place(name) is not None and not bytes(data).startswith(SEAL)
+            own = incarnation_of(name) in set(runs)
+            if own and (manifest or is_of_checkpoint(name)) and name not in keep:
                 found.append(name)
         return found
 

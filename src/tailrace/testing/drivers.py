@@ -5,24 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, assert_never
+from typing import Any, Literal
 
 from tailrace.api.compat import check
 from tailrace.coordinator.actions import (
     Action,
     CheckpointEnded,
-    Claim,
     CloseLink,
-    Commit,
-    Delete,
     Kill,
     Launch,
-    MarkPublished,
-    MarkSwept,
     Restarting,
     Send,
     StatusChanged,
-    Sweep,
     WasPublished,
 )
 from tailrace.coordinator.checkpoints import CheckpointSettings
@@ -32,7 +26,7 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.restarts import Strategy
 from tailrace.graph.plan import Plan
 from tailrace.protocol import wire
-from tailrace.protocol.deployment import Hello
+from tailrace.protocol.deployment import FailureKind, Hello
 from tailrace.protocol.snapshot import Trigger
 from tailrace.runtime.settings import nests_of, start_from
 from tailrace.storage.origins import Origin, origin_at
@@ -197,16 +191,15 @@ class Drivers:
             case CheckpointEnded():
                 self._checkpoint_ended(action)
             case Restarting():
-                if driver is self._cluster.driver or action.cause.kind != "user":  # who was overtaken may ask too late
+                # A driver that was overtaken may ask too late.
+                if driver is self._cluster.driver or action.cause.kind is not FailureKind.USER:
                     self.causes.append(action.cause)
                 self._cluster.count("restarted")
                 self._cluster.note(f"restart {action.attempt}: {action.cause.message}")
             case WasPublished():
                 pass  # nobody on a simulated driver keeps what it has read of a table
-            case Claim() | Commit() | Delete() | Sweep() | MarkPublished() | MarkSwept():
+            case _:  # a `StoreAction`: mypy names one that is not
                 self._storage.of_driver(driver, action)
-            case _:
-                assert_never(action)
 
     def _checkpoint_ended(self, action: CheckpointEnded) -> None:
         if action.stats is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal[
-    "kill", "respawn", "freeze", "cut-link", "delay", "checkpoint", "crash-driver", "freeze-driver", "storage"
+    "kill", "respawn", "move", "freeze", "cut-link", "delay", "checkpoint", "crash-driver", "freeze-driver", "storage"
 ]
 
 
@@ -16,6 +16,7 @@ class Fault:
 
     - `kill`: a worker's process dies;
     - `respawn`: the same, and Spark starts it again by itself, without a word to the driver;
+    - `move`: a worker's machine is about to go, and the driver moves the worker elsewhere, where it can;
     - `freeze`: a worker's process does nothing for `duration` microseconds;
     - `cut-link`: the connection of a worker to another one (`other`) breaks;
     - `delay`: one link is slower by `duration` microseconds;

@@ -84,10 +84,10 @@ SEARCHES = {RANDOM: _random, OUTAGES: _outages}
 def main(arguments: list[str] | None = None) -> int:
     """The command: which search finds which bug, and how soon."""
     parser = argparse.ArgumentParser(prog="python -m tailrace.testing.finding", description=__doc__)
-    parser.add_argument("bugs", nargs="*", help="names of planted bugs, or parts of them; all, where none is given")
-    parser.add_argument("--seeds", type=int, default=500, help="how many are tried")
-    parser.add_argument("--random", action="store_true", help="looks through random flows only")
-    parser.add_argument("--known", action="store_true", help="begins where a bug is known to be found")
+    parser.add_argument("bugs", nargs="*", help="planted bugs, by their names or parts of these (default: all)")
+    parser.add_argument("--seeds", type=int, default=500, help="how many seeds to try for each bug (default: 500)")
+    parser.add_argument("--random", action="store_true", help="look in random flows only")
+    parser.add_argument("--known", action="store_true", help="begin at the seed at which a bug is known to be found")
     options = parser.parse_args(arguments)
     missed = 0
     for name in BUGS:

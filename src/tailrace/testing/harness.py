@@ -29,7 +29,7 @@ class Harness:
         self._services = services
         self._outputs: list[Any] = []
         self._side: dict[str, list[Any]] = {}
-        task.out = lambda batch: self._outputs.extend(batch.values)
+        task.out = lambda batch: self._outputs.extend(batch.to_rows().values)
         task.side_out = _SideOutputs(self._side)
         task.open()
 

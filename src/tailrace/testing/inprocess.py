@@ -11,7 +11,8 @@ from typing import Any
 
 from tailrace.api.checks import check_job_name
 from tailrace.api.environment import Environment
-from tailrace.connectors.sinks import Result, remove_unfinished
+from tailrace.connectors.filesinks import remove_unfinished
+from tailrace.connectors.results import Result
 from tailrace.errors import GraphError
 from tailrace.graph.operators import Sink, Source
 from tailrace.runtime.settings import settings_of, strategy_of
@@ -81,6 +82,8 @@ def _simulate(
     for node in simulation.plan.graph.nodes:
         if isinstance(node.operator, Sink):
             remove_unfinished(node.operator.sink, simulation.driver.run_id, node.uid)
+            if isinstance(node.operator.sink, Result):
+                node.operator.sink.ended()
     job = SimulatedJob(simulation)
     env._started(job, sinks, simulation.plan)
     return job
@@ -106,6 +109,7 @@ def prepared_simulation(
     for node in plan.graph.nodes:
         if isinstance(node.operator, Sink) and isinstance(node.operator.sink, Result):
             node.operator.sink.bind(_folder_of(node.operator.sink))
+            node.operator.sink.begin()
     config = env.checkpoint
     # Of each run its own, as with a real job: names of files have it, and several runs may write into one folder.
     run_id = options.setdefault("run_id", uuid.uuid4().hex[:8])

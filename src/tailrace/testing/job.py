@@ -46,15 +46,7 @@ class SimulatedJob:
     def exception(self) -> JobFailed | None:
         """Why the job failed, or None."""
         cause = self.simulation.coordinator.cause
-        if cause is None:
-            return None
-        return JobFailed(
-            f"job {self.name!r} failed: {cause.message}",
-            job=self.name,
-            operator=cause.operator,
-            subtask=cause.subtask,
-            record=cause.record,
-        )
+        return None if cause is None else cause.as_error(self.name)
 
     def metrics(self) -> dict[str, Any]:
         """Figures of the whole job and of every subtask, as at the end; the shape is that of a real job's."""

@@ -7,7 +7,7 @@ the loop may be left anywhere. And no checkpoint that is begun after the end may
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tailrace.coordinator.actions import Send
@@ -145,6 +145,7 @@ def left_in(world: Simulation, incarnation: int, nest: Nest) -> Iterator[str]:
     """Everything of a nest that is somewhere in the simulated cluster and would still do something. Event time under way to
     a task that has come as far before a restore, and is told again, does nothing."""
     reached: dict[tuple[int, int], int] = {}
+    inside = {edge.id: edge.target for edge in world.plan.edges if edge.target in nest.vertices}
     for process in world.processes.values():
         machine = process.machine
         if machine.incarnation != incarnation or not machine.stepping:
@@ -152,8 +153,7 @@ def left_in(world: Simulation, incarnation: int, nest: Nest) -> Iterator[str]:
         for task in machine.tasks():
             reached[task.vertex.id, task.id.subtask] = task.chain.arrived[0]
             if task.vertex.id in nest.vertices and not task.finished:
-                yield from (f"{what} in {task.id}" for what in _left_in_task(task))
-    inside = {edge.id: edge.target for edge in world.plan.edges if edge.target in nest.vertices}
+                yield from (f"{what} in {task.id}" for what in _left_in_task(task, inside))
     for link in world.links.values():
         for _, item in link.queue:
             if isinstance(item, FrameItem):
@@ -166,7 +166,8 @@ def left_in(world: Simulation, incarnation: int, nest: Nest) -> Iterator[str]:
                             yield f"event time under way on {frame.channel}"
 
 
-def _left_in_task(task: Any) -> Iterator[str]:
+def _left_in_task(task: Any, inside: Mapping[int, int]) -> Iterator[str]:
+    """What a task of a nest still has. `inside`: the edges of the nest: what waits to leave it is not left in it."""
     for channel in task.gate.channels.values():
         waiting = [element for element, _ in channel.queue if not _is_marker(element)]
         if waiting or channel.reading is not None:
@@ -174,7 +175,7 @@ def _left_in_task(task: Any) -> Iterator[str]:
         if any(isinstance(element, Watermark) for element, _ in channel.queue):
             yield f"event time unread on {channel.id}"
     for channel in task.outbox.channels.values():
-        if channel.id in task.outbox.channels and (channel.buffer or any(charge for _, _, charge in channel.queue)):
+        if channel.id.edge in inside and (channel.buffer or any(charge for _, _, charge in channel.queue)):
             yield f"something unsent on {channel.id}"
     if task.head is not None and (task.head.queue.records or task.head.queue.waiting):
         yield f"feedback of {task.head.queue.records + task.head.queue.waiting} records"

@@ -166,11 +166,16 @@ class MemoryStore(Store):
 
     def __init__(self, job: str, files: MemoryFiles | None = None, *, fail: Fail | None = None) -> None:
         self.memory = files if files is not None else MemoryFiles()
-        super().__init__("", job, folder=_Faulty(self.memory, fail), process=Process("memory", 0, ""))
+        process = _Unseen("memory", 0, "")
+        super().__init__("", job, folder=_Faulty(self.memory, fail), process=process, nonce=self._next)
 
-    def _nonce(self) -> str:
+    def _next(self) -> str:
         self.memory.claims += 1
         return str(self.memory.claims)
 
-    def _lives(self, owner: Owner) -> bool:
+
+class _Unseen(Process):
+    """A process that sees no other one."""
+
+    def lives(self, owner: Owner) -> bool:
         return False

@@ -21,7 +21,8 @@ from tailrace.elements.columns.schemas import OneSchema
 from tailrace.protocol.deployment import Published, Settled
 from tailrace.state.blocks import Blocks
 from tailrace.state.layers import LayeredBackend
-from tailrace.state.manifest import manifest_name
+from tailrace.state.paths import is_of_checkpoint, manifest_name
+from tailrace.storage.claims import Claims
 from tailrace.storage.store import Store
 from tailrace.task.checkpoints import WriteState
 from tailrace.task.events import StateWritten
@@ -33,7 +34,9 @@ from tailrace.task.restore import Restorer
 from tailrace.task.slice import Slice
 from tailrace.task.worker import Worker
 from tailrace.testing.faults import Fault
+from tailrace.testing.planted_feedback import FEEDBACK_BUGS
 from tailrace.testing.planted_flows import FLOW_BUGS
+from tailrace.testing.planted_loop_times import LOOP_TIME_BUGS
 from tailrace.testing.planted_loops import LOOP_BUGS
 from tailrace.testing.planted_output import OUTPUT_BUGS
 from tailrace.testing.planted_replay import REPLAY_BUGS
@@ -128,7 +131,7 @@ def _overwriting_commits() -> Patches:
 
 
 def _no_seals() -> Patches:
-    return [mock.patch("tailrace.storage.store.seal_before", lambda folder, incarnation: None)]
+    return [mock.patch("tailrace.storage.claims.seal_before", lambda folder, incarnation: None)]
 
 
 def _no_pointers() -> Patches:
@@ -144,7 +147,7 @@ def _no_pointers() -> Patches:
 
         return gaping
 
-    unseen = method(Store, "_newer", lambda _: lambda self, incarnation: None)
+    unseen = method(Claims, "newer", lambda _: lambda self, incarnation: None)
     return [method(Store, "commit", make), unseen]
 
 
@@ -274,16 +277,17 @@ def _drivers_that_die_early(made: Scenario) -> Scenario:
 
 
 def _ack_before_durable() -> Patches:
-    def make(collect: Any) -> Any:
-        def early(self: Worker, now: int = 0) -> None:
-            collect(self, now)
-            for action in list(self.actions):
+    def make(want: Any) -> Any:
+        def early(self: Worker, actions: Any) -> None:
+            wanted = list(actions)
+            want(self, wanted)
+            for action in wanted:
                 if isinstance(action, WriteState) and action.last:
-                    self.handle(StateWritten(action.checkpoint, now))
+                    self.handle(StateWritten(action.checkpoint, 0))
 
         return early
 
-    return [method(Worker, "_collect", make)]
+    return [method(Worker, "_want", make)]
 
 
 def _stale_restore() -> Patches:
@@ -343,7 +347,7 @@ def _no_finished_flags() -> Patches:
 def _greedy_deletion() -> Patches:
     def unneeded(self: Checkpoints) -> list[str]:
         needed = {name for kept in self._kept for name in kept.names if kept is self._kept[-1]}
-        names = sorted(name for name in self._sizes if name not in needed or "chk-" in name)
+        names = sorted(name for name in self._sizes if name not in needed or is_of_checkpoint(name))
         for name in names:
             del self._sizes[name]
         return names
@@ -366,16 +370,43 @@ def _acks_are_not_looked_at() -> Patches:
     return [method(PendingCheckpoint, "needs", lambda _: lambda self: self.base)]
 
 
+def _unanswered_forgotten() -> Patches:
+    def make(unneeded: Any) -> Any:
+        def forgetful(self: Checkpoints) -> Any:
+            self._unanswered = set()
+            return unneeded(self)
+
+        return forgetful
+
+    return [method(Checkpoints, "_unneeded", make)]
+
+
+def _killed_while_manifests_are_on_their_way(made: Scenario) -> Scenario:
+    """Several checkpoints are under way that build on older ones, one is kept, and workers die around commits."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=4, keep=1)
+    faults = [Fault(made.seed % 3, "kill", made.seed, after=f"commit {n}") for n in (2 + made.seed % 4, 7, 11)]
+    network = "in small steps" if made.seed % 2 else made.network
+    return replace(
+        made,
+        network=network,
+        parallelism=2,
+        rate=None,
+        checkpoints=settings,
+        restarts=("fixed", 0),
+        faults=tuple(faults),
+    )
+
+
 BUGS: dict[str, Bug] = {
     bug.name: bug
     for bug in (
-        Bug("alignment is skipped", "counted", _no_alignment),
-        Bug("a commit overwrites what is there", "counted", _overwriting_commits),
-        Bug("a claim does not seal what was before", "counted", _no_seals),
-        Bug("no pointer goes in front of a number behind a gap", "counted", _no_pointers),
+        Bug("alignment is skipped", "counted", _no_alignment, seed=4),
+        Bug("a commit overwrites what is there", "counted", _overwriting_commits, seed=2),
+        Bug("a claim does not seal what was before", "counted", _no_seals, seed=2),
+        Bug("no pointer goes in front of a number behind a gap", "counted", _no_pointers, seed=13),
         Bug("a worker that was replaced is heard", "finished", _old_workers_heard, _replacements),
-        Bug("messages from before a reset count", "finished", _old_attempts_heard, _late_words),
-        Bug("frames of an older attempt are read", "counted", _old_frames_read, _late_frames),
+        Bug("messages from before a reset count", "finished", _old_attempts_heard, _late_words, seed=1),
+        Bug("frames of an older attempt are read", "counted", _old_frames_read, _late_frames, seed=4),
         Bug("sinks publish before the commit", "counted", _publish_before_commit),
         Bug(
             "what is complete is published with every checkpoint",
@@ -401,12 +432,13 @@ BUGS: dict[str, Bug] = {
             "counted",
             _carried_files_deleted,
             _much_prepared,
+            seed=1,
         ),
         Bug("a worker acks before its file is durable", "counted", _ack_before_durable),
-        Bug("a restart does not look for the newest checkpoint", "counted", _stale_restore),
+        Bug("a restart does not look for the newest checkpoint", "counted", _stale_restore, seed=4),
         Bug("a timer is forgotten at the snapshot", "in_event_time", _forgotten_timer),
-        Bug("schemas are found out again behind a restore", "of_one_type", _forgotten_schemas),
-        Bug("the keys of an aborted checkpoint are forgotten", "sparse", _forgotten_keys, _aborts_and_restarts),
+        Bug("schemas are found out again behind a restore", "of_one_type", _forgotten_schemas, seed=4),
+        Bug("the keys of an aborted checkpoint are forgotten", "sparse", _forgotten_keys, _aborts_and_restarts, seed=3),
         Bug(
             "what a sink prepared for an aborted checkpoint is forgotten",
             "counted",
@@ -414,23 +446,33 @@ BUGS: dict[str, Bug] = {
             _aborts_and_restarts,
         ),
         Bug("a split under way is lost", "in_short_splits", _split_in_flight),
-        Bug("operators that had finished finish again", "finished", _no_finished_flags),
+        Bug("operators that had finished finish again", "finished", _no_finished_flags, seed=4),
         Bug("files that a checkpoint needs are deleted", "counted", _greedy_deletion),
         Bug(
             "a chain begins with a file that does not hold the whole group",
             "toggled",
             _chains_that_begin_with_a_delta,
             _overlaps_of_what_comes_and_goes,
-            seed=14,
+            seed=22,
+        ),
+        Bug(
+            "files that a manifest on its way needs are deleted",
+            "apart",
+            _unanswered_forgotten,
+            _killed_while_manifests_are_on_their_way,
+            seed=3,
         ),
         Bug(
             "files that an ack refers to are deleted",
             "toggled",
             _acks_are_not_looked_at,
             _words_that_come_after_barriers,
+            seed=1,
         ),
         *OUTPUT_BUGS,
+        *FEEDBACK_BUGS,
         *LOOP_BUGS,
+        *LOOP_TIME_BUGS,
         *FLOW_BUGS,
         *REPLAY_BUGS,
     )

@@ -10,9 +10,7 @@ from unittest import mock
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.graph.operators import Custom
-from tailrace.protocol.termination import StartWave
 from tailrace.task.combining import Combined
-from tailrace.task.looping import TaskLoop
 from tailrace.task.redistribution import Redistribution
 from tailrace.task.restore import Restorer
 from tailrace.testing.faults import Fault
@@ -72,28 +70,6 @@ def _fed_by_inputs_alone() -> Patches:
         return lambda self, node: [edge.source for edge in self.plan.graph.node(node).inputs]
 
     return [method(Restorer, "_before", make)]
-
-
-def _times_in_a_loop(run: Run) -> bool:
-    """A loop assigns timestamps."""
-    return "times" in _in_loops(run)
-
-
-def _heads_go_behind_their_cut() -> Patches:
-    """A head whose input has ended goes with the event time of others behind its cut, where the wave does not see it."""
-
-    def make(work: Any) -> Any:
-        def late(self: TaskLoop) -> bool:
-            message, _ = self.commands[0]
-            if not isinstance(message, StartWave):
-                return bool(work(self))
-            self.commands.popleft()
-            self._start(message.wave)
-            return self._go_with(message.time)
-
-        return late
-
-    return [method(TaskLoop, "work", make)]
 
 
 def _at_another_size(run: Run, feedback: Any) -> Run:
@@ -199,13 +175,6 @@ FLOW_BUGS = (
         shape=_with_a_hoard,
     ),
     Bug(
-        "event time of a loop itself comes behind the cut of its head",
-        RANDOM,
-        _heads_go_behind_their_cut,
-        seed=285,
-        wants=_times_in_a_loop,
-    ),
-    Bug(
         "merged feedback has another key than its parts",
         RANDOM,
         _keys_not_checked,
@@ -224,7 +193,7 @@ FLOW_BUGS = (
         RANDOM,
         _copies_dealt_out,
         _often,
-        seed=5,
+        seed=87,
         shape=lambda run: _at_another_size(run, "broadcast"),
         wants=_loops_only,
     ),
@@ -233,7 +202,7 @@ FLOW_BUGS = (
         RANDOM,
         _copies_taken_from_one,
         _often,
-        seed=127,
+        seed=110,
         shape=lambda run: _at_another_size(run, "broadcast"),
         wants=_loops_only,
     ),
@@ -242,7 +211,7 @@ FLOW_BUGS = (
         RANDOM,
         _functions_not_asked,
         _often,
-        seed=5,
+        seed=124,
         shape=lambda run: _at_another_size(run, "partition_by"),
         wants=_loops_only,
     ),

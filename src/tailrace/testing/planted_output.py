@@ -161,17 +161,17 @@ def _no_answer_is_no() -> Patches:
 
 
 OUTPUT_BUGS = (
-    Bug("a store that does not answer counts as one without the file", OUTAGES, _no_answer_is_no),
+    Bug("a store that does not answer counts as one without the file", OUTAGES, _no_answer_is_no, seed=3),
     *(
         Bug(name, "counted", patches, TUNES.get(name, _started_again), seed)
         for name, patches, seed in (
-            ("sinks forget what a later manifest carries along", _settled_by_number, 25),
-            ("checkpoints are given up before they are marked", _given_up_unmarked, 8),
-            ("checkpoints before the origin are not marked with it", _only_the_origin_is_marked, 83),
-            ("a start from an older checkpoint takes what later ones need", _later_ones_forgotten, 6),
+            ("sinks forget what a later manifest carries along", _settled_by_number, 54),
+            ("checkpoints are given up before they are marked", _given_up_unmarked, 13),
+            ("checkpoints before the origin are not marked with it", _only_the_origin_is_marked, 11),
+            ("a start from an older checkpoint takes what later ones need", _later_ones_forgotten, 10),
             ("a checkpoint is marked of which some output was given up", _marked_though_given_up, 8),
-            ("a restart asks for what another start has published", _marks_of_others_not_read, 25),
-            ("a start in a copy forgets what the original will ask for", _copies_settle, 32),
+            ("a restart asks for what another start has published", _marks_of_others_not_read, 5),
+            ("a start in a copy forgets what the original will ask for", _copies_settle, 8),
             ("output of a sink that is gone is passed over", _lost_with_its_sink, 6),
         )
     ),

@@ -162,10 +162,10 @@ def replays(
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tailrace.testing.replay", description=__doc__)
-    parser.add_argument("seeds", nargs="?", default="0:50", help="first:last, the last one not included")
-    parser.add_argument("--program", choices=sorted(PROGRAMS), help="only this one")
-    parser.add_argument("--random", action="store_true", help="random dataflows in place of the golden programs")
-    parser.add_argument("--all", action="store_true", help="goes on after a difference")
+    parser.add_argument("seeds", nargs="?", default="0:50", help="FIRST:LAST, LAST excluded (default: 0:50)")
+    parser.add_argument("--program", choices=sorted(PROGRAMS), help="run this golden program only")
+    parser.add_argument("--random", action="store_true", help="run random dataflows, not the golden programs")
+    parser.add_argument("--all", action="store_true", help="go on after a difference")
     parser.add_argument("--play", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--bug", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

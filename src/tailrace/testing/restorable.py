@@ -23,6 +23,7 @@ from tailrace.state.codecs import unpack
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.manifest import Manifest, decode_manifest
 from tailrace.state.parts import BlockOf, LogOf, MetaOf
+from tailrace.state.paths import manifest_place
 from tailrace.storage.reading import own_indexes, read_state
 from tailrace.storage.slots import holds_manifest
 from tailrace.task.snapshot import TaskSnapshot, read_meta
@@ -92,7 +93,7 @@ class Restorable:
     def _made(self, made: Callable[[str, bytes], None]) -> Callable[[str, bytes], None]:
         def create(name: str, data: bytes) -> None:
             made(name, data)
-            if name.endswith(".manifest") and holds_manifest(data):
+            if manifest_place(name) is not None and holds_manifest(data):
                 self._committed(name, decode_manifest(data, name))
 
         return create

@@ -17,6 +17,7 @@ from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.loops import Pace
 from tailrace.coordinator.restarts import Exponential, Fixed, Strategy
 from tailrace.errors import TailraceError
+from tailrace.state.paths import marked_manifest
 from tailrace.storage.endings import still_ours
 from tailrace.task.tuning import Tuning
 from tailrace.testing.checker import BOOKS, Book, Ledger, check_leftovers, check_records
@@ -33,7 +34,7 @@ from tailrace.testing.starts import SINK, TURNS, Again, Moments, start_again
 from tailrace.testing.world import Conditions
 
 MS = 1_000
-EXPECTED_CAUSES = frozenset({"worker", "peer", "store", "checkpoint"})
+EXPECTED_CAUSES = frozenset({"worker", "moved", "peer", "store", "checkpoint"})
 """Kinds of failure that faults bring about. Any other is one of ours: the programs do nothing wrong."""
 BROKE = "broke the protocol"
 
@@ -399,7 +400,8 @@ def _judge(world: Simulation, program: Program, book: Book, files: LoopFiles, ve
     verdict.wrong += files.wrong
     verdict.wrong += check_records(book, program.expected(verdict.scenario.n), program.order, partly=verdict.gave_up)
     if not verdict.wrong and world.settings is not None:
-        verdict.wrong += check_leftovers(book, world.driver.run_id)
+        if not world.coordinator.durability.output.origin.spare:  # else the next start looks for them
+            verdict.wrong += check_leftovers(book, world.driver.run_id)
     if not verdict.wrong:
         verdict.wrong += judge_files(world, files)
 
@@ -410,7 +412,7 @@ def judge_files(world: Simulation, files: LoopFiles) -> Iterator[str]:
     if checkpoints is None or store is None:
         return
     for name in checkpoints.needed:
-        if name not in files.contents and not name.endswith(".published"):  # that one only spares work
+        if name not in files.contents and marked_manifest(name) is None:  # that one only spares work
             yield f"a checkpoint that is kept needs {name}, which is gone"
     # What the runtime does at the end of a job whose checkpoints are not to outlive it.
     run_id = world.driver.run_id

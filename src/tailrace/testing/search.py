@@ -98,23 +98,25 @@ def told(verdict: Verdict) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tailrace.testing.search", description=__doc__)
-    parser.add_argument("--seeds", default="0:200", help="first:last, the last one not included")
-    parser.add_argument("--program", choices=sorted(PROGRAMS), help="only this one")
-    parser.add_argument("--random", action="store_true", help="random dataflows in place of the golden programs")
-    parser.add_argument("--outages", action="store_true", help="a store of files that goes out of reach instead")
-    parser.add_argument("--seconds", type=float, help="begins no other seed after so long")
+    parser.add_argument("--seeds", default="0:200", help="FIRST:LAST, LAST excluded, or a single seed (default: 0:200)")
+    parser.add_argument("--program", choices=sorted(PROGRAMS), help="run this golden program only")
+    parser.add_argument("--random", action="store_true", help="run random dataflows, not the golden programs")
     parser.add_argument(
-        "--shrink", action="store_true", help="cuts a random dataflow that fails down as far as it goes"
+        "--outages", action="store_true", help="run the sink of files on a store that fails now and then"
     )
-    parser.add_argument("--all", action="store_true", help="goes on after a failure")
-    parser.add_argument("--trace", action="store_true", help="prints the history of each seed")
+    parser.add_argument("--seconds", type=float, help="begin no other seed after this many seconds")
+    parser.add_argument(
+        "--shrink", action="store_true", help="with --random: shrink each dataflow that fails, and print it"
+    )
+    parser.add_argument("--all", action="store_true", help="go on after a failure")
+    parser.add_argument("--trace", action="store_true", help="print the history of each seed")
     options = parser.parse_args(arguments)
     first, _, last = options.seeds.partition(":")
     seeds = range(int(first), int(last) if last else int(first) + 1)
     if options.random and options.program:
-        parser.error("--program is a golden one, and --random takes none")
+        parser.error("--program names a golden program, so it does not go with --random")
     if not options.random and options.shrink:
-        parser.error("--shrink goes with --random: a golden program is as small as it is")
+        parser.error("--shrink needs --random: golden programs are not shrunk")
     if options.outages:
         return _outages(seeds, options)
     if options.random:

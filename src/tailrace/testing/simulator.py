@@ -263,7 +263,7 @@ class Simulation:
     # What tests do to it.
 
     def coordinate(self, driver: Driver) -> None:
-        """Carries out what a coordinator wants, after something was said to it directly."""
+        """Carries out what a coordinator wants, after a harness has called it directly."""
         self._drivers.coordinate(driver)
 
     def kill(self, process: Process) -> None:

@@ -19,7 +19,7 @@ from unittest import mock
 
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import IncompatibleState, TailraceError
-from tailrace.state.manifest import published_mark
+from tailrace.state.paths import manifest_place, published_mark
 from tailrace.storage.slots import holds_manifest
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.testing.faults import Fault
@@ -334,5 +334,5 @@ class _History:
 
 def manifests(contents: Mapping[str, bytes | bytearray]) -> list[str]:
     """The checkpoints in a folder, the oldest first."""
-    found = [name for name, data in contents.items() if name.endswith(".manifest") and holds_manifest(bytes(data))]
-    return sorted(found, key=lambda name: tuple(map(int, name.removesuffix(".manifest").split("/"))))
+    found = sorted((place, name) for name in contents if (place := manifest_place(name)) is not None)
+    return [name for _, name in found if holds_manifest(bytes(contents[name]))]

@@ -6,14 +6,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
-from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, MarkSwept, Sweep
+from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, MarkSwept, StoreAction, Sweep
 from tailrace.coordinator.failures import storage_failure
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, Fenced
 from tailrace.state.manifest import decode_manifest
 from tailrace.storage.origins import claim_again
-from tailrace.storage.reading import read_placed, read_state
+from tailrace.storage.reading import read_placed, read_state, unreadable_for_good
 from tailrace.task.actions import ReadPrepared, ReadState
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.events import (
@@ -30,7 +30,6 @@ from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore
 from tailrace.testing.world import Driver, Event, Process, StoreWork
 
 _WRONG = (OSError, Fenced, CheckpointCorrupt, CheckpointNotFound)
-_FATAL = (CheckpointCorrupt, CheckpointNotFound, FileNotFoundError)
 
 
 @dataclass(frozen=True)
@@ -198,7 +197,7 @@ class Storage:
 
         def then(parts: Any, error: Exception | None) -> None:
             if error is not None:
-                reason, fatal = f"{type(error).__name__}: {error}", isinstance(error, _FATAL)
+                reason, fatal = f"{type(error).__name__}: {error}", unreadable_for_good(error)
                 process.handle(StateUnreadable(action.number, reason, fatal))
                 return
             for part in parts:
@@ -213,7 +212,7 @@ class Storage:
 
         def then(data: Any, error: Exception | None) -> None:
             if error is not None:
-                fatal = isinstance(error, _FATAL)
+                fatal = unreadable_for_good(error)
                 process.handle(PreparedUnreadable(action.number, f"{type(error).__name__}: {error}", fatal))
             else:
                 self._cluster.count("read what sinks had prepared from files")
@@ -221,7 +220,7 @@ class Storage:
 
         self.ask(process.party, "read prepared", lambda: [read_placed(store, one) for one in action.wanted], then)
 
-    def of_driver(self, driver: Driver, action: Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept) -> None:
+    def of_driver(self, driver: Driver, action: StoreAction) -> None:
         """What a coordinator wants of the storage."""
         store, coordinator, party = driver.store, driver.coordinator, driver.party
         assert store is not None
@@ -266,5 +265,7 @@ class Storage:
             self.ask(party, "mark", lambda: store.mark_published(action.path), marked)
         elif isinstance(action, MarkSwept):
             self.ask(party, "mark swept", store.mark_swept)
-        else:
+        elif isinstance(action, Sweep):
             self.ask(party, "sweep", lambda: store.sweep(action.incarnation, action.needed))
+        else:
+            assert_never(action)

@@ -78,6 +78,12 @@ class Strikes(Observer):
             cluster.count("froze a worker")
         elif fault.kind == "cut-link":
             self._cut_link(process, fault.other)
+        elif fault.kind == "move":
+            before = cluster.driver.coordinator.attempts.restarts
+            cluster.driver.coordinator.move([(process.slot, process.launch)], cluster.now)
+            if cluster.driver.coordinator.attempts.restarts > before:
+                cluster.count("moved a worker")
+            self._drivers.coordinate(cluster.driver)
         elif fault.kind in ("kill", "respawn"):
             if cluster.driver.coordinator.status is JobStatus.RESTARTING:
                 cluster.count("lost a worker during recovery")

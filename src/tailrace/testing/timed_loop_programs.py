@@ -144,7 +144,7 @@ class Later(tr.KeyedProcessFunction):
     waiting = tr.MapState(int, object)
 
     def process(self, hop: Any, ctx: tr.Context) -> None:
-        due = ctx.now() + (0.5 if hop[0] == 3 else 0.001 * (1 + hop[0] % 5))
+        due = ctx.now() + (0.05 if hop[0] == 3 else 0.001 * (1 + hop[0] % 5))
         self.waiting.put(hop[0], (due, hop))
         ctx.set_timer(processing_time=due)
 
@@ -156,7 +156,7 @@ class Later(tr.KeyedProcessFunction):
 
 
 def waited_for(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
-    """Timers of the clock inside a loop; one of them half a second after everything looks idle."""
+    """Timers of the clock inside a loop; one of them long after everything looks idle."""
 
     def body(hops: tr.DataStream) -> Any:
         late = hops.key_by(lambda hop: hop[0] % 7).process(Later())

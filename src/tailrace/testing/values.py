@@ -384,8 +384,8 @@ def run_case(seed: int, only: str | None = None) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """The command line. The exit code is 1 where a value changed."""
     parser = argparse.ArgumentParser(prog="python -m tailrace.testing.values", description=__doc__)
-    parser.add_argument("--seeds", default="0:200", help="from:to")
-    parser.add_argument("--only", choices=list(CASES), default=None)
+    parser.add_argument("--seeds", default="0:200", help="FIRST:LAST, LAST excluded (default: 0:200)")
+    parser.add_argument("--only", choices=list(CASES), default=None, help="run this kind of case only")
     chosen = parser.parse_args(arguments)
     first, _, last = chosen.seeds.partition(":")
     failed = 0

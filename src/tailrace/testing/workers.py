@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from tailrace.protocol import wire
-from tailrace.protocol.deployment import Hello, SubtaskReport
+from tailrace.protocol.deployment import Hello, PeerHello, SubtaskReport
 from tailrace.task.actions import Action, ClosePeers, ConnectPeers, Exit, ReadPrepared, ReadState, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.events import CoordinatorSaid, Encode, Flush, FrameArrived, PeersConnected, PeersUnreachable, Step
 from tailrace.task.jobspec import JobSpec
+from tailrace.task.meeting import Answer, Meeting
 from tailrace.task.slice import ToPeer
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.recording import Recordings
@@ -52,7 +53,9 @@ class Workers:
         outside = None if recording is None else recording.outside
         make = lambda: replace(load(), run_id=driver.run_id)  # noqa: E731 - what a real one unpickles
         machine = self._setting.worker(slot, make, checkpointing, cluster.covered, outside)
-        process = Process(party, driver, slot, launch, machine, cluster.observers, recording=recording)
+        process = Process(
+            party, driver, slot, launch, machine, Meeting(slot, self._name), cluster.observers, recording=recording
+        )
         cluster.processes[party] = process
         hello = Hello(slot, "simulated", party, party, self._name, driver.coordinator.incarnation, launch)
         cluster.send(party, driver.party, hello, cluster.chance.randint(*cluster.conditions.startup))
@@ -82,21 +85,18 @@ class Workers:
 
     def _work(self, process: Process) -> None:
         machine = process.machine
-        wakes: list[int] = []
-        for task in machine.tasks():
+        for task in machine.awake(self._cluster.now):
             budget = self._cluster.chance.randint(*self._cluster.conditions.budget)
             idle = process.handle(Step(task.id.vertex, self._cluster.now, budget))
             if idle is None:
-                self._cluster.note(f"{self._cluster.who(process.party)} {task.id} read {task.last_count}")
+                self._cluster.note(f"{self._cluster.who(process.party)} {task.id} read {task.work.last_count}")
                 return
-            if idle.wake_at is not None:
-                wakes.append(idle.wake_at)
             if not machine.stepping:
                 return
         if process.handle(Flush()):
             self._cluster.note(f"{self._cluster.who(process.party)} flushed")
         elif not machine.encoding:
-            process.asleep_until = min(wakes, default=None)
+            process.asleep_until = machine.wake_at
             self._cluster.note(f"{self._cluster.who(process.party)} idle until {process.asleep_until}")
 
     def _carry_out(self, process: Process) -> None:
@@ -137,27 +137,61 @@ class Workers:
                 assert_never(action)
 
     def _connect(self, process: Process, action: ConnectPeers) -> None:
-        wanted = {peer.slot: peer.port for peer in action.peers}  # a simulated worker listens at its party
         incarnation = process.machine.incarnation
 
         def act() -> None:
-            if process.machine.incarnation != incarnation:
+            if process.machine.incarnation == incarnation:
+                self._call(process, action)
+
+        self._cluster.send(process.party, process.party, Event("connect", act))
+
+    def _call(self, process: Process, action: ConnectPeers) -> None:
+        machine, meeting = process.machine, process.meeting
+        for peer in meeting.begin(action.peers, machine.epoch, machine.incarnation):
+            party = peer.port  # a simulated worker listens at its party
+            if party not in self._cluster.processes:
+                process.handle(PeersUnreachable(f"worker {peer.slot} is gone"))
                 return
-            missing = [slot for slot, party in wanted.items() if party not in self._cluster.processes]
-            if missing:
-                process.handle(PeersUnreachable(f"worker {missing[0]} is gone"))
-                return
-            process.peers = wanted
+            meeting.reached(peer.slot)
+            process.peers[peer.slot] = party
+            self._greet(process.party, party, meeting.hello)
+        early, process.early = process.early, []
+        for hello, caller in early:
+            self._called(process, hello, caller)
+        self._maybe_connected(process)
+
+    def _greet(self, caller: int, party: int, hello: PeerHello) -> None:
+        def act() -> None:
+            if party in self._cluster.processes:
+                self._called(self._cluster.processes[party], hello, caller)
+
+        self._cluster.send(caller, party, Event(f"hello of worker {hello.slot}", act))
+
+    def _called(self, process: Process, hello: PeerHello, caller: int) -> None:
+        other = self._cluster.processes.get(caller)
+        if other is None or other.peers.get(process.slot) != process.party or other.meeting.hello != hello:
+            return  # it has hung up, and may have called again
+        match process.meeting.called(hello):
+            case Answer.LATER:
+                process.early.append((hello, caller))
+            case Answer.OUT:
+                self._cluster.count("refused a peer")
+                self._cluster.lose_peer(other, process.slot, process.party, "refused")
+            case Answer.IN:
+                process.peers[hello.slot] = caller
+                self._maybe_connected(process)
+
+    def _maybe_connected(self, process: Process) -> None:
+        if process.meeting.complete():
             process.handle(PeersConnected())
 
-        self._cluster.send(process.party, process.party, Event("connected", act))
-
     def _close_peers(self, process: Process) -> None:
-        for party in process.peers.values():
+        for party in [*process.peers.values(), *(caller for _, caller in process.early)]:
             peer = self._cluster.processes.get(party)
             if peer is not None and peer.peers.get(process.slot) == process.party:
                 self._cluster.lose_peer(peer, process.slot, process.party, f"worker {process.slot} was reset")
-        process.peers = {}
+        process.peers, process.early = {}, []
+        process.meeting.over()
 
     def _stored(self) -> Storage:
         assert self._storage is not None, "a job without checkpoints wants nothing of the storage"

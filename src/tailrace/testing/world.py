@@ -10,10 +10,12 @@ from typing import Any, overload
 from tailrace.coordinator.actions import Send
 from tailrace.coordinator.machine import Coordinator
 from tailrace.elements.frames import decode as decode_frame
+from tailrace.protocol.deployment import PeerHello
 from tailrace.storage.origins import Origin
 from tailrace.task.events import Event as WorkerEvent
 from tailrace.task.events import Flush, Step
 from tailrace.task.idle import Idle
+from tailrace.task.meeting import Meeting
 from tailrace.task.worker import Worker
 from tailrace.testing.memorystore import MemoryStore
 from tailrace.testing.recording import LiveRecording
@@ -60,6 +62,7 @@ class Process:
     slot: int
     launch: int
     machine: Worker
+    meeting: Meeting
     observers: list[Observer]
     epoch: int = 0
     asleep_until: int | None = 0
@@ -67,6 +70,8 @@ class Process:
     frozen_until: int = 0
     peers: dict[int, int] = field(default_factory=dict)
     """Slot -> party, of the attempt that runs."""
+    early: list[tuple[PeerHello, int]] = field(default_factory=list)
+    """Who has called before this worker knew whom its attempt needs: (its hello, its party)."""
     writers: dict[int, Any] = field(default_factory=dict)
     """The files that it is writing, by checkpoint; None for one that has failed."""
     recording: LiveRecording | None = None

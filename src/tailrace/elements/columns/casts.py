@@ -60,10 +60,15 @@ def _as(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     if here == "null":
         return pa.nulls(len(array), kind)
     if not (here == there or {here, there} <= NUMBERS or {here, there} <= LISTS) or here == "other":
-        raise Misfit(f"column {path!r} is declared {kind}, and this one is of {array.type}; cast it, or declare it so")
+        raise Misfit(
+            f"column {path!r} is declared {kind}, and its values are of {array.type}; cast them, or declare that type"
+        )
     if here == "timestamp" and (array.type.tz is None) != (kind.tz is None):
-        has = "has none" if array.type.tz is None else f"is in {array.type.tz}"
-        raise Misfit(f"column {path!r} is declared {kind}, and this one is of {array.type}: its time zone {has}")
+        zone = "without a time zone" if array.type.tz is None else "with a time zone"
+        raise Misfit(
+            f"column {path!r} is declared {kind}, and its values are of {array.type}, {zone}; cast them, or declare that "
+            f"type"
+        )
     try:
         made = _NESTED[there](array, kind, path) if there in _NESTED else _scalars(array, kind, here, there)
     except REFUSALS as error:

@@ -77,7 +77,7 @@ def fit_float(value: Any, kind: pa.DataType) -> float:
         if (abs(held) == float("inf") and held != number) or (held == 0 and number != 0):
             raise Unfit(f"it is out of the range of {kind}")
     elif held != number:
-        raise Unfit(f"no {kind} is exactly this number")
+        raise Unfit(f"no {kind} is equal to it")
     return double if kind.bit_width == 64 else held
 
 
@@ -86,11 +86,11 @@ def fit_decimal(value: Any, kind: pa.DataType) -> Decimal:
     try:
         held = EXACT.quantize(number, Decimal((0, (1,), -kind.scale)))
     except Inexact:
-        raise Unfit(f"it has more than {kind.scale} digits behind the point") from None
+        raise Unfit(f"it has more than {kind.scale} digits after the decimal point") from None
     except ArithmeticError:
         raise Unfit("it has too many digits") from None
     if not held.is_zero() and held.adjusted() + 1 > kind.precision - kind.scale:
-        raise Unfit(f"it has more than {kind.precision - kind.scale} digits before the point")
+        raise Unfit(f"it has more than {kind.precision - kind.scale} digits before the decimal point")
     return held
 
 
@@ -107,7 +107,7 @@ def fit_text(value: Any, kind: pa.DataType) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Unfit("half a surrogate pair is no text") from None
+        raise Unfit("it contains half a surrogate pair") from None
     return text
 
 
@@ -131,7 +131,7 @@ def fit_date(value: Any, kind: pa.DataType) -> date:
 def _in_units(nanos: int, kind: pa.DataType) -> int:
     units, rest = divmod(nanos, _UNIT_NANOS[kind.unit])
     if rest:
-        raise Unfit(f"it is no whole number of {_UNIT_NAMES[kind.unit]}")
+        raise Unfit(f"it is not a whole number of {_UNIT_NAMES[kind.unit]}")
     return _in_range(units, kind)
 
 
@@ -144,11 +144,11 @@ def _in_range(units: int, kind: pa.DataType) -> int:
 def _numpy_nanos(value: Any) -> int:
     """A datetime64 or timedelta64 as nanoseconds."""
     if np.isnat(value):
-        raise Unfit("it is no time; use None")
+        raise Unfit("it is not a time (NaT); use None")
     unit, step = np.datetime_data(value.dtype)
     nanos = {"W": 604_800 * 10**9, "D": 86_400 * 10**9, "h": 3_600 * 10**9, "m": 60 * 10**9, **_UNIT_NANOS}.get(unit)
     if nanos is None:
-        raise Unfit(f"a {type(value).__name__} in units of {unit} is of no fixed length here")
+        raise Unfit(f"a {type(value).__name__} in units of {unit} has no fixed length")
     return int(value.astype(np.int64)) * step * nanos
 
 
@@ -159,12 +159,12 @@ def fit_timestamp(value: Any, kind: pa.DataType) -> int:
     if not isinstance(value, datetime):
         raise Unfit(f"it is of type {type(value).__name__}")
     if value != value:
-        raise Unfit("it is no time; use None")
+        raise Unfit("it is not a time (NaT); use None")
     aware = value.utcoffset() is not None
     if aware and kind.tz is None:
         raise Unfit("it has a time zone, and the column has none")
     if not aware and kind.tz is not None:
-        raise Unfit("it has no time zone, so it is no instant; give it one: value.replace(tzinfo=datetime.UTC)")
+        raise Unfit("it has no time zone, and the column has one; give it one: value.replace(tzinfo=datetime.UTC)")
     below = int(getattr(value, "nanosecond", 0))
     if below:
         value = value.to_pydatetime(warn=False)  # type: ignore[attr-defined]
@@ -182,7 +182,7 @@ def fit_duration(value: Any, kind: pa.DataType) -> int:
     if not isinstance(value, timedelta):
         raise Unfit(f"it is of type {type(value).__name__}")
     if value != value:
-        raise Unfit("it is no time; use None")
+        raise Unfit("it is not a time (NaT); use None")
     return _in_units(_nanos(value) + int(getattr(value, "nanoseconds", 0)), kind)
 
 
@@ -196,7 +196,7 @@ def fit_time(value: Any, kind: pa.DataType) -> int:
 
 
 def fit_nothing(value: Any, kind: pa.DataType) -> None:
-    raise Unfit("the column holds nothing but null")
+    raise Unfit("the column can hold only null")
 
 
 def fit_interval(value: Any, kind: pa.DataType) -> Any:

@@ -64,7 +64,7 @@ def check_names(have: Sequence[str], want: Sequence[str], what: str) -> None:
         parts = [f"it has no {', '.join(map(repr, missing))}"] if missing else []
         parts += [f"there is no column for {', '.join(map(repr, left))}"] if left else []
         parts = parts or [f"it has {', '.join(map(repr, have))}"]
-        raise Misfit(f"{what} goes by name into {', '.join(map(repr, want))}, and {'; '.join(parts)}")
+        raise Misfit(f"{what} must have the names {', '.join(map(repr, want))}: {'; '.join(parts)}")
 
 
 def column_lists(values: list[Any], names: list[str], plain: bool = True) -> list[Sequence[Any]]:
@@ -97,7 +97,7 @@ def _alike(values: list[Any], names: list[str], plain: bool) -> list[Sequence[An
     if plain and len(names) == 1 and (isinstance(first, _PLAIN) or not hasattr(first, names[0])):
         return [values]  # a stream of plain values fills the one declared column
     if isinstance(first, _PLAIN):
-        raise Misfit(f"{shortened(first, 80)} is no record with the columns {', '.join(map(repr, names))}")
+        raise Misfit(f"{shortened(first, 80)} is not a record with the columns {', '.join(map(repr, names))}")
     return _attributes(values, names)
 
 
@@ -151,5 +151,7 @@ def _attributes(values: list[Any], names: list[str]) -> list[Sequence[Any]]:
         try:
             columns.append([getattr(value, name) for value in values])
         except AttributeError as error:
-            raise Misfit(f"a record of type {type(values[0]).__name__} goes by name, and {error}") from None
+            raise Misfit(
+                f"a record of type {type(values[0]).__name__} must have an attribute for each column: {error}"
+            ) from None
     return columns

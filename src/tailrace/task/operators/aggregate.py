@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tailrace.api.aggregates import BuiltinAggregate, Mean, Sum, held, is_builtin
 from tailrace.api.functions import Function, as_callable
-from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.columns.exact import EXACT
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.keygroups import storable
@@ -74,8 +74,8 @@ class StatefulTask(OperatorTask):
         if old != self.shape():
             was, now, uid = ", ".join(old), ", ".join(self.shape()), self.ctx.uid
             raise IncompatibleState(
-                f"operator {self.node.name!r} (uid {uid!r}): the checkpoint holds state of {was}, and it is {now} now; "
-                f"give it another uid, and leave the old state behind: allow_dropped_state=[{uid!r}]"
+                f"operator {self.node.name!r} (uid {uid!r}): the checkpoint holds the state of {was}, and the operator has "
+                f"{now} now; give it another uid, and leave the old state behind: allow_dropped_state=[{uid!r}]"
             )
 
 
@@ -88,7 +88,7 @@ class ReduceTask(StatefulTask):
         self.functions = [node.operator.fn]
         self._reduce = as_callable(node.operator.fn)
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         rows = batch.to_rows()
         keys = settled_keys(self.keys.values(rows))
         table, reduce, out, copies = self.table, self._reduce, [], self.ctx.services.copy_records
@@ -138,7 +138,7 @@ class AggregateTask(StatefulTask):
             if part.data is not None:
                 self.check_shape(msgspec.msgpack.decode(part.data, type=list[str]))
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         if isinstance(batch, Columns):
             self._columns(batch)
         elif self._loop is not None:
@@ -188,7 +188,7 @@ class AggregateTask(StatefulTask):
         """Whether there are decimals to sum, or keys that numpy would round when it compares. What begins otherwise and
         changes is noticed by `_fast`."""
         if not self._careful:
-            with suppress(Exception):  # it is raised again, and told, when the records are read
+            with suppress(Exception):  # it is raised again, with its record, when the records are read
                 self._careful = _mistakable(self.keys.getter(values)(values[0]))
                 for i in self._sums:
                     first = next((x for x in map(self.inputs[i].getter(values), values) if x is not None), None)
@@ -200,7 +200,9 @@ class AggregateTask(StatefulTask):
         for value in values:
             key = self.keys.getter(values)(value)
             if any(isinstance(item, np.generic) for item in (key, *parts_of(key))):
-                what = "numpy may take this key for another one, because it rounds to compare; make it Python's: key.item()"
+                what = (
+                    "numpy may take this key for another one, as it rounds to compare; use a Python number: key.item()"
+                )
                 raise self.user_error(ValueError(what), value, what=what)
 
     def _first(self, key: Any) -> tuple[Any, ...]:

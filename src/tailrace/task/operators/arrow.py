@@ -77,7 +77,9 @@ class GroupedBatch:
             table = pa.table(arrays, names=names).group_by(by, use_threads=False).aggregate(asked)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             kinds = ", ".join(f"{field.name} {field.type}" for field in batch.data.schema)
-            what = f"Arrow cannot aggregate these columns ({kinds}): {error}"
+            what = (
+                f"Arrow cannot aggregate these columns ({kinds}): {error}; cast them, or aggregate in rows (to_rows())"
+            )
             raise task.user_error(error.with_traceback(None), what=what) from error
         return cls._read(table.combine_chunks(), key_names, by, aggregates, (wide, inputs), batch.times is not None)
 

@@ -6,11 +6,11 @@ channels. Everything that could take long comes in bounded portions: `advance` a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
 
 from tailrace.api.functions import Function
-from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.frames import ChannelName
 from tailrace.elements.timestamps import MIN_TIME
@@ -24,10 +24,10 @@ from tailrace.task.groupchains import GroupChains
 from tailrace.task.logs import LogFrame, Recording
 from tailrace.task.usercode import user_error
 
-Emit = Callable[[Any], None]
+Emit = Callable[[Batch], None]
 
 
-def nowhere(batch: Rows | Columns) -> None:
+def nowhere(batch: Batch) -> None:
     """Where records go that nobody asked for."""
 
 
@@ -50,7 +50,7 @@ class OperatorTask:
     def open(self) -> None:
         """Called once before anything else."""
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         """Takes a batch on an input port."""
         raise NotImplementedError
 
@@ -150,8 +150,8 @@ class OperatorTask:
         """Before `open`: records that were in flight to an old subtask of this operator, which had that parallelism. They
         come in the order of those subtasks, and those of each channel in order."""
         raise IncompatibleState(
-            f"the checkpoint holds {frame.count} records in flight to {self.node.name!r} (channel {channel}), and in "
-            f"this dataflow nothing can take them; start from a checkpoint that holds none, or the dataflow as it was"
+            f"the checkpoint holds {frame.count} records in flight to {self.node.name!r} (channel {channel}), and nothing "
+            f"in this dataflow can take them; start from a checkpoint without any, or start the dataflow as it was"
         )
 
     def logs_restored(self) -> None:
@@ -205,12 +205,18 @@ def call_user(function: Callable[..., Any], *args: Any, what: str, operator: str
         raise user_error(error, operator, subtask, what=said) from error
 
 
+class Closing(Protocol):
+    """What is closed at the end of a task."""
+
+    def close(self) -> None: ...
+
+
 def close_functions(functions: list[Any]) -> None:
     """Closes those of the functions that are rich ones."""
     close_all([fn for fn in functions if isinstance(fn, Function)])
 
 
-def close_all(closing: list[Any]) -> None:
+def close_all(closing: Sequence[Closing]) -> None:
     """Closes every one, and raises the first error only then."""
     raised: list[Exception] = []
     for one in closing:

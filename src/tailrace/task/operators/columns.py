@@ -9,14 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.schemas import batch_as, columns_of, plain_batch
 from tailrace.errors import UserCodeError, shortened
 from tailrace.task.operators.base import OperatorTask
 
 
-def columns_in(task: OperatorTask, batch: Any, schema: pa.Schema, *, select: bool = False) -> Columns:
+def columns_in(task: OperatorTask, batch: Batch, schema: pa.Schema, *, select: bool = False) -> Columns:
     """A batch of either form as columns of this schema."""
     if isinstance(batch, Columns):
         try:
@@ -31,7 +31,7 @@ def columns_in(task: OperatorTask, batch: Any, schema: pa.Schema, *, select: boo
     return Columns(data, batch.times, batch.groups, batch.split)
 
 
-def rows_in(task: OperatorTask, batch: Any) -> Rows:
+def rows_in(task: OperatorTask, batch: Batch) -> Rows:
     """A batch of either form as rows."""
     try:
         rows: Rows = batch.to_rows()
@@ -61,12 +61,12 @@ def _first(error: Misfit, values: list[Any], schema: pa.Schema) -> Misfit:
     return error
 
 
-def _refused(task: OperatorTask, error: Misfit, batch: Any) -> UserCodeError:
+def _refused(task: OperatorTask, error: Misfit, records: list[Any] | pa.RecordBatch) -> UserCodeError:
     record = None
-    if error.row is not None and isinstance(batch, list):
-        record = shortened(batch[error.row])
-    elif error.row is not None:
-        cells: Any = [column[error.row] for column in batch.columns]
+    if error.row is not None and isinstance(records, list):
+        record = shortened(records[error.row])
+    elif error.row is not None and isinstance(records, pa.RecordBatch):
+        cells: Any = [column[error.row] for column in records.columns]
         with suppress(Exception):  # a value that Python cannot hold is shown as Arrow does
             cells = [cell.as_py() for cell in cells]
         record = shortened(tuple(cells))

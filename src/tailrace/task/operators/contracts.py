@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
+from tailrace.api.connectors import Enumerator, Reader, SinkWriter
 from tailrace.elements.batches import Form
 
 _READ = {
@@ -25,29 +26,29 @@ def of_class(value: Any) -> str:
 def listed(given: Any, who: str) -> list[Any]:
     """Splits that `who` (a class and a method) listed. A text or a mapping would be taken apart."""
     if isinstance(given, (*_NO_LIST, Mapping)) or not isinstance(given, Iterable):
-        raise TypeError(f"{who} returns a list of splits, not {of_class(given)}")
+        raise TypeError(f"{who} must return a list of splits, not {of_class(given)}")
     return list(given)
 
 
-def reader_of(given: Any, who: str) -> Any:
+def reader_of(given: Any, who: str) -> Reader:
     """A reader that `who` made."""
     if not callable(getattr(given, "read", None)) or not callable(getattr(given, "close", None)):
-        raise TypeError(f"{who} returns a tr.Reader, not {of_class(given)}")
-    return given
+        raise TypeError(f"{who} must return a tr.Reader, not {of_class(given)}")
+    return cast(Reader, given)
 
 
-def enumerator_of(given: Any, who: str) -> Any:
+def enumerator_of(given: Any, who: str) -> Enumerator | None:
     """An enumerator that `who` made, or None."""
     if given is not None and not callable(getattr(given, "discover", None)):
-        raise TypeError(f"{who} returns a tr.Enumerator, or None, not {of_class(given)}")
-    return given
+        raise TypeError(f"{who} must return a tr.Enumerator, or None, not {of_class(given)}")
+    return cast("Enumerator | None", given)
 
 
-def writer_of(given: Any, who: str) -> Any:
+def writer_of(given: Any, who: str) -> SinkWriter:
     """A writer that `who` made."""
     if not all(callable(getattr(given, name, None)) for name in ("write", "prepare", "close")):
-        raise TypeError(f"{who} returns a tr.SinkWriter, not {of_class(given)}")
-    return given
+        raise TypeError(f"{who} must return a tr.SinkWriter, not {of_class(given)}")
+    return cast(SinkWriter, given)
 
 
 def records_of(given: Any, limit: int, form: Form, who: str) -> list[Any] | None:
@@ -61,7 +62,7 @@ def records_of(given: Any, limit: int, form: Form, who: str) -> list[Any] | None
     elif _is_plain_sequence(given):
         records = list(given)
     else:
-        raise TypeError(f"{who} returned {_an(given)}; a source of {form} gives {_READ[form]}")
+        raise TypeError(f"{who} returned {_an(given)}; a source of {form} must return {_READ[form]}")
     if records is not None and len(records) > limit:
         raise ValueError(
             f"{who} returned {len(records)} records, and at most {limit} were asked for (its argument `limit`)"
@@ -83,14 +84,14 @@ def batch_of(given: Any, limit: int, names: tuple[str, ...] | None, who: str) ->
     elif isinstance(given, list | tuple) and not given:
         return pa.record_batch({})
     else:
-        raise TypeError(f"{who} returned {_an(given)}; a source of columns gives {_READ['columns']}")
+        raise TypeError(f"{who} returned {_an(given)}; a source of columns must return {_READ['columns']}")
     if batch is not None and batch.num_rows > limit:
         raise ValueError(
             f"{who} returned {batch.num_rows} rows, and at most {limit} were asked for (its argument `limit`)"
         )
     if batch is not None and names is not None and batch.num_rows and tuple(batch.schema.names) != tuple(names):
         raise ValueError(
-            f"{who} returned the columns {', '.join(batch.schema.names)}, and its source says that they are "
+            f"{who} returned the columns {', '.join(batch.schema.names)}, and its source declares "
             f"{', '.join(names)} (its attribute `columns`)"
         )
     return batch

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelName
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.graph.graph import Node
@@ -87,7 +88,7 @@ class HeadTask(OperatorTask):
         self.redistribution = Redistribution(edges, self.node.name, ctx.subtask, ctx.parallelism, ctx.services)
         self.channel = self.channel._replace(source=tails[0].uid if tails else "")
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         if port == FEEDBACK_PORT:
             self.fed = True
             if self.loop.separate:
@@ -193,7 +194,7 @@ class TailTask(OperatorTask):
         if self.finished:  # before the checkpoint that it was restored from
             self.queue.end()
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         self.queue.append(batch)
 
     def snapshot(self, checkpoint: int) -> bytes | None:
@@ -225,18 +226,21 @@ class JudgeTask(OperatorTask):
         self._feedback: list[Any] = []
         self._output: list[Any] = []
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         (self._output if port else self._feedback).extend(batch.to_rows().values)
 
     def end_round(self, number: int, limit: int) -> bool:
         result = RoundResult(number, self._feedback, self._output)
         self._feedback, self._output = [], []
-        self.verdict = (number, bool(self.call_user(lambda: self.until(result), what=f"until, of round {number},")))
+        self.verdict = (
+            number,
+            bool(self.call_user(lambda: self.until(result), what=f"until, called for round {number},")),
+        )
         return True
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         state = (self.verdict, self._feedback, self._output)
-        return self.call_user(lambda: pickle.dumps(state, 5), what="pickling what a round produced")  # type: ignore[no-any-return]
+        return self.call_user(lambda: pickle.dumps(state, 5), what="pickling the result of a round")  # type: ignore[no-any-return]
 
     def restore(self, parts: list[MetaPart]) -> None:
         for part in parts:
@@ -247,7 +251,7 @@ class JudgeTask(OperatorTask):
 class EnterTask(OperatorTask):
     """A stream from outside on its way into a loop."""
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         self.out(batch)
 
 
@@ -272,7 +276,7 @@ class LeaveTask(OperatorTask):
     def open(self) -> None:
         self.released = max(self.released, self.ctx.watermark_time)
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         self.out(batch)
 
     def own_watermark(self) -> int:

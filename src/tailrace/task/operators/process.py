@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tailrace.api.functions import CoProcessFunction, Function, KeyedProcessFunction, ProcessFunction
-from tailrace.elements.batches import Rows
+from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import shortened
 from tailrace.graph.graph import Node
@@ -156,7 +156,7 @@ class ProcessTask(FunctionTask):
         fn = node.operator.fn
         super().__init__(node, ctx, fn if isinstance(fn, ProcessFunction) else _Plain(fn), node.operator.at_end)
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         self.run(self.fn.process, batch.to_rows(), None)
 
 
@@ -270,9 +270,10 @@ class KeyedProcessTask(TimedTask):
         super().__init__(node, ctx, fn if isinstance(fn, ProcessFunction) else _Plain(fn), node.operator.at_end)
         self.keys = key_reader(node, node.operator.key, ctx.subtask)
         if not hasattr(self.fn, "on_timer"):
-            ctx.event_timers = ctx.processing_timers = None  # told when a timer is set, not when nobody takes it
+            # A timer is refused when it is set, not when it fires and nothing takes it.
+            ctx.event_timers = ctx.processing_timers = None
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         rows = batch.to_rows()
         keys = settled_keys(self.keys.values(rows))
         self.touch(keys)
@@ -293,7 +294,7 @@ class CoProcessTask(TimedTask):
     def _reader(self, port: int, selector: Selector | None) -> FieldReader | None:
         return None if selector is None else key_reader(self.node, selector, self.ctx.subtask, port)
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         rows, reader = batch.to_rows(), self.keys[port]
         keys = None if reader is None else settled_keys(reader.values(rows))
         self.touch(keys)

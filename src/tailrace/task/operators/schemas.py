@@ -30,7 +30,8 @@ def learn_schema(operator: OperatorTask, graph: Graph) -> None:
             operator.one_schema = OneSchema(declared)
     elif operator.one_schema_of == "output" and not (operator.one_schema is None or operator.one_schema.declared):
         if _declared_behind(graph, operator.node.id):
-            operator.one_schema = None  # what comes of it is brought into a schema there, whatever types it has here
+            # `to_columns` behind it casts its output to a schema, whatever types it has here.
+            operator.one_schema = None
 
 
 def _declared_before(graph: Graph, inputs: tuple[Edge, ...]) -> pa.Schema | None:
@@ -81,7 +82,7 @@ def restore_schema(operator: OperatorTask, parts: list[MetaPart]) -> None:
         if so_far is not None:
             continue
         if operator.widens and all(part.parallelism == where.parallelism for part in parts):
-            return  # nothing has come here yet: it is as it was before the restart
+            return  # no batch has come here yet: each subtask goes on as it was
         raise IncompatibleState(_told(operator, before, schema))
     if so_far is not None:
         one.go_on_with(so_far)
@@ -102,5 +103,5 @@ def _told(operator: OperatorTask, one: pa.Schema | None, other: pa.Schema) -> st
         advice = "start from a checkpoint before that, with to_columns(schema) before the sink"
     return (
         f"operator {where.name!r} (uid {where.uid!r}): in its subtasks the stream had columns of different types, "
-        f"({described(one)}) and ({described(other)}), and nobody knows which go on here: {advice}"
+        f"({described(one)}) and ({described(other)}), and it is unknown which go on here: {advice}"
     )

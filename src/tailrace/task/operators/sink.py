@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
-from tailrace.api.connectors import NO_RECORD
-from tailrace.elements.batches import Columns
+from tailrace.api.connectors import NO_RECORD, SinkWriter
+from tailrace.elements.batches import Batch, Columns
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink
@@ -38,7 +36,8 @@ class SinkTask(OperatorTask):
         super().__init__(node, ctx)
         assert isinstance(node.operator, Sink)
         self.sink = node.operator.sink
-        self.writer: Any = None
+        self.writer = SinkWriter()
+        """That of the user's sink, once it is open; until then one that does nothing."""
         self.final_prepared: list[bytes] = []
         """Without checkpoints: what is to be published at the end of the job."""
         self.unconfirmed: list[tuple[int, bytes]] = []
@@ -66,7 +65,7 @@ class SinkTask(OperatorTask):
     def restore(self, parts: list[MetaPart]) -> None:
         self._restored = parts
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         if not len(batch):
             return
         batch = self._in_form(batch)
@@ -79,7 +78,7 @@ class SinkTask(OperatorTask):
             raise self.user_error(error, *(() if record is NO_RECORD else (record,)), what=what) from error
         self.records += len(batch)
 
-    def _in_form(self, batch: Any) -> Any:
+    def _in_form(self, batch: Batch) -> Batch:
         """The batch as the sink takes it: rows, or columns of its schema, which is that of the first batch where the sink
         was given none."""
         if self.sink.form == "rows":
@@ -116,8 +115,7 @@ class SinkTask(OperatorTask):
         return [prepared]
 
     def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
+        self.writer.close()
 
     # Checkpoints.
 

@@ -130,7 +130,7 @@ class SourceTask(OperatorTask):
                 self._list_splits(position, known is None)
             self._answer(self._dealer.deal())
         self._opened = True
-        # Who had finished has told everybody behind it so, and takes no more; as the enumerator it answers the others.
+        # A subtask that had finished has told its consumers so, and takes no split; as the enumerator it answers the others.
         self._last = self._last or self.finished
         self._tell(not self._last and (self._everything or not self.splits), [])
         self._settle()
@@ -170,7 +170,7 @@ class SourceTask(OperatorTask):
         held_back: set[int] = set()
         for source, post in self._inbox:
             if not self._opened or source in held_back or self._cuts.behind(post):
-                held_back.add(source)  # what a subtask sent stays in order
+                held_back.add(source)  # the messages of a subtask stay in order
                 waiting.append((source, post))
             else:
                 self._take(source, post.message)
@@ -358,7 +358,7 @@ class SourceTask(OperatorTask):
             self.call_user(lambda said=said: self.outside.tell(said), what="telling the enumerator what has ended")
 
     def close(self) -> None:
-        opened: list[Any] = [split.reader for split in self.splits if split.reader is not None]
+        opened: list[Reader | Enumerator] = [split.reader for split in self.splits if split.reader is not None]
         close_all(opened if self._enumerator is None else [*opened, self._enumerator])
 
     # Checkpoints.
@@ -396,7 +396,7 @@ class SourceTask(OperatorTask):
             raise self.user_error(
                 ValueError(
                     f"a split of the source has {len(data) / 2**20:.0f} MiB, pickled, and at most {LARGEST_SPLIT >> 20} MiB "
-                    f"travel to its reader: let a split say where the records are, and not hold them"
+                    f"travel to its reader: let a split say where the records are, instead of holding them"
                 )
             )
         return data

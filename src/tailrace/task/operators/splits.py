@@ -239,7 +239,8 @@ class Dealer:
             return set(range(self.parallelism)) - {index % self.parallelism for index in self.unassigned}
         if any(index >= self.parallelism or index in self._asked for index in self.unassigned):
             return set()
-        return set(range(self.parallelism)) - set(self.unassigned)  # what is left is kept for those
+        # What is left is kept for the readers that have not asked.
+        return set(range(self.parallelism)) - set(self.unassigned)
 
     def _taken_by(self, reader: int) -> list[int]:
         if self.everything:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.api.functions import Function, MapBatchesFunction, as_callable
-from tailrace.elements.batches import Columns, Rows, Times
+from tailrace.elements.batches import Batch, Columns, Rows, Times
 from tailrace.elements.columns.kinds import plain_schema
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.graph.graph import Node
@@ -55,7 +55,7 @@ class FusedRows(OperatorTask):
             ctx.watermark_time = time
         return True
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         rows = batch.to_rows()
         try:
             if rows.times is None:
@@ -185,12 +185,13 @@ class BatchesTask(OperatorTask):
             for made in self._batches([said] if isinstance(said, pa.RecordBatch | pa.Table) else said or ()):
                 self._send(made, None, -1)
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
+        assert isinstance(batch, Columns)
         given, name = batch.data, self._time_column
         if name is not None:
             if name in given.schema.names:
                 taken = ValueError(
-                    f"timestamps={name!r}: the stream has a column of this name already; take another one"
+                    f"timestamps={name!r}: the stream has a column of this name already; choose another name"
                 )
                 raise self.user_error(taken)
             given = with_times(given, batch.times, name)
@@ -244,7 +245,7 @@ class BatchesTask(OperatorTask):
 class ToRowsTask(OperatorTask):
     """Columns to named tuples."""
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         self.out(rows_in(self, batch))
 
 
@@ -257,5 +258,5 @@ class ToColumnsTask(OperatorTask):
         assert isinstance(node.operator, ToColumns)
         self.schema = plain_schema(node.operator.schema)
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         self.out(columns_in(self, batch, self.schema, select=True))

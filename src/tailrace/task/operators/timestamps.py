@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.elements.batches import Columns, Rows, Times
+from tailrace.elements.batches import Batch, Columns, Rows, Times
 from tailrace.elements.timestamps import MIN_TIME, NO_TIME, micros
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AssignTimestamps, describe_selector
@@ -83,10 +83,10 @@ class TimestampsTask(OperatorTask):
     def own_watermark(self) -> int:
         return self._watermark
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         times = self._times(batch)
         if isinstance(batch, Columns):
-            made: Any = Columns(batch.data, times, batch.groups, batch.split)
+            made: Batch = Columns(batch.data, times, batch.groups, batch.split)
         else:
             made = Rows(batch.values, times, batch.groups, batch.split)
         self.out(made)
@@ -121,7 +121,7 @@ class TimestampsTask(OperatorTask):
         self._update()
         return 1
 
-    def _times(self, batch: Any) -> Times:
+    def _times(self, batch: Batch) -> Times:
         if isinstance(batch, Columns) and isinstance(self.spec.fn, str):
             return self._arrow_times(batch, self.spec.fn)
         rows = batch.to_rows()
@@ -170,8 +170,8 @@ def in_seconds(times: Times) -> Times:
     """The times as they are. Raises `OverflowError` for one behind the year 9999: a number of milliseconds, most likely."""
     if len(times) and (latest := int(times.max())) >= YEAR_10000:
         raise OverflowError(
-            f"{latest // 1_000_000:,} seconds since 1970 lie behind the year 9999; a number is one of seconds: divide "
-            f"milliseconds by 1,000"
+            f"{latest // 1_000_000:,} seconds since 1970 lie after the year 9999; numbers are seconds: divide milliseconds "
+            f"by 1,000"
         )
     return times
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tailrace.api.aggregates import is_builtin
 from tailrace.api.functions import as_callable
-from tailrace.elements.batches import Columns, Rows, Times
+from tailrace.elements.batches import Batch, Columns, Rows, Times
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.convert import row_type
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME
@@ -69,13 +69,13 @@ class WindowTask(StatefulTask):
 
     # Records in.
 
-    def process(self, batch: Any, port: int) -> None:
+    def process(self, batch: Batch, port: int) -> None:
         if not len(batch):
             return
         if batch.times is None or (batch.times == NO_TIME).any():
             missing = ValueError(
-                "a record without a timestamp reached a window; use assign_timestamps before it (behind map_batches, where "
-                "the function keeps no column of its input; or give map_batches timestamps=)"
+                "a record without a timestamp reached a window; use assign_timestamps before it (behind a map_batches that "
+                "keeps no column of its input, or give map_batches timestamps=)"
             )
             raise self.user_error(missing, *self._first_untimed(batch))
         self._check_range(batch.times)
@@ -90,14 +90,14 @@ class WindowTask(StatefulTask):
         for time in (int(times.min()), int(times.max())):
             if not MIN_TIME + room < time < LAST_TIME - room:
                 wrong = OverflowError(
-                    f"a record's timestamp, {time} microseconds since 1970, is too far off for a window"
+                    f"a record's timestamp, {time} microseconds since 1970, is too near the end of the range of timestamps"
                 )
                 raise self.user_error(wrong)
 
     def _vectorised(self) -> bool:
         return self.reduce is None and all(map(is_builtin, self.functions))
 
-    def _first_untimed(self, batch: Any) -> tuple[Any, ...]:
+    def _first_untimed(self, batch: Batch) -> tuple[Any, ...]:
         at = 0 if batch.times is None else int(np.flatnonzero(batch.times == NO_TIME)[0])
         return tuple(batch.slice(at, at + 1).to_rows().values)
 
@@ -196,7 +196,7 @@ class WindowTask(StatefulTask):
         self._late(batch, ~accepted)
         self._refire([(key, start, state) for (key, start), state in updated.items()])
 
-    def _late(self, batch: Any, late: np.ndarray[Any, Any]) -> None:
+    def _late(self, batch: Batch, late: np.ndarray[Any, Any]) -> None:
         if not late.any():
             return
         self.ctx.metrics.inc("late_records", int(late.sum()))
@@ -228,13 +228,14 @@ class WindowTask(StatefulTask):
             last = start + self.spec.size - 1
             windows = self.table.get(key)
             if windows is None or start not in windows:
-                continue  # the clean-up of a window that was restored with more allowed lateness than there is now
+                continue  # the clean-up of a window that was restored from a job with more allowed lateness
             if at == last:
                 fired.append((key, start, windows[start]))
             if at >= last + self.spec.allowed_lateness:
                 self._drop(key, start)
             else:
-                self.timers.set((key, start), last + self.spec.allowed_lateness)  # it is, unless restored with less
+                # Set already, unless the window was restored from a job with less.
+                self.timers.set((key, start), last + self.spec.allowed_lateness)
         self.backend.relieve()
         self._fire(fired)
         next_time = self.timers.next_time()

@@ -339,7 +339,7 @@ class _Phases:
 
 def other_size(said: str, parallelism: int) -> int | None:
     """The parallelism at which a start says that it would go on, where it does not at this one."""
-    found = re.search(r"start it at parallelism (\d+), as the checkpoint was taken", said)
+    found = re.search(r"start it at parallelism (\d+), at which the checkpoint was taken", said)
     return int(found[1]) if found is not None and int(found[1]) != parallelism else None
 
 

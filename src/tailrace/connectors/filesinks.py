@@ -1,0 +1,106 @@
+"""What the sinks that write files have in common: a file under cover per transaction, and publishing it.
+
+They write under cover (`connectors.folders`) and begin a new file after each `prepare`; a published file has a plain name.
+Names never repeat, so publishing twice is harmless, and a file tells whose it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tailrace.api.connectors import Sink, SinkContext, SinkWriter
+from tailrace.connectors import folders, hidden
+from tailrace.connectors.agreement import Agreement
+from tailrace.connectors.hidden import Folder, Hidden, Origin
+
+
+class FileWriter(SinkWriter):
+    """A file under cover per transaction, made with its first record."""
+
+    suffix = ""
+
+    def __init__(self, place: str | Folder, ctx: SinkContext) -> None:
+        self.folder = folders.folder_at(place) if isinstance(place, str) else place
+        self.hidden: Hidden | None = None
+        self._ctx = ctx
+        self._count = 0
+
+    def _begin(self) -> Any:
+        """The file of the running transaction: takes bytes."""
+        if self.hidden is None:
+            ctx = self._ctx
+            name = hidden.name_of(ctx.subtask, ctx.run_id, ctx.incarnation, ctx.uid, self._count, self.suffix)
+            self._count += 1
+            self.hidden = self.folder.create(name)
+        return self.hidden.stream
+
+    def _flush(self) -> None:
+        """The last writes of a transaction."""
+
+    def prepare(self) -> bytes | None:
+        if self.hidden is None:
+            return None
+        self._flush()
+        token, self.hidden = self.hidden.finish(), None
+        return token
+
+    def close(self) -> None:
+        if self.hidden is not None:
+            self.hidden.discard()
+            self.hidden = None
+
+
+class FileSink(Sink):
+    """A sink whose writers are `FileWriter`s."""
+
+    same_columns = True
+    """Its files have the same ones: it cannot go on where its subtasks had different ones, nor with others than before."""
+    path: str | None = None
+    """The folder, a path or URL; None until it is known."""
+    _unsettled: frozenset[bytes] = frozenset()
+    """Files that this object has published and may be asked for again: their traces stay."""
+    _agreement: Agreement | None = None
+    """About the columns of its files; where it publishes."""
+
+    @property
+    def place(self) -> str | None:
+        return self.path
+
+    def publish(self, prepared: Sequence[bytes]) -> None:
+        self._agreement = self._agreement or Agreement()
+        self._agreement.check(prepared)
+        self._make_visible(prepared)
+        self._unsettled |= frozenset(prepared)
+
+    def _make_visible(self, prepared: Sequence[bytes]) -> None:
+        folders.publish_files(prepared)
+
+    def settled(self, prepared: Sequence[bytes]) -> None:
+        folders.settle_files(prepared)
+        self._unsettled -= frozenset(prepared)
+
+    def recover(self, run_ids: Sequence[str], incarnation: int, uid: str) -> None:
+        whose = hidden.whose(uid)
+        self._sweep(
+            lambda of: of.run_id in run_ids and of.incarnation < incarnation and of.whose == whose,
+            list(self._unsettled),
+        )
+
+    def _folder(self, path: str) -> Folder:
+        """The folder of its files."""
+        return folders.folder_at(path)
+
+    def _sweep(self, wanted: Callable[[Origin], bool], keep: Sequence[bytes] = ()) -> None:
+        if self.path is not None:
+            self._folder(self.path).sweep(wanted, {hidden.plain_name(one) for one in keep})
+
+
+def remove_unfinished(sink: Sink, run_id: str, uid: str | None = None, keep: Sequence[bytes] = ()) -> None:
+    """Removes what a run that has ended left under cover: files of killed workers, and prepared files that will never
+    be published; and the traces of published ones. `keep` is the output that sinks prepared for a checkpoint that
+    stays: a later start publishes it, or needs to know that it was published. Without a `uid` the files of all sinks of
+    the run in that folder are meant."""
+    if isinstance(sink, FileSink):
+        whose = None if uid is None else hidden.whose(uid)
+        sink._sweep(lambda of: of.run_id == run_id and whose in (None, of.whose), keep)

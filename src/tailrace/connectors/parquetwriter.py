@@ -1,0 +1,126 @@
+"""Writes batches in columns into Parquet files: in large row groups, with the columns that were declared or found."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailrace.api.connectors import SinkContext
+from tailrace.connectors import hidden
+from tailrace.connectors.filesinks import FileWriter
+from tailrace.connectors.hidden import Folder
+from tailrace.connectors.lengths import Limit
+from tailrace.connectors.parquet import columns_with_statistics
+from tailrace.elements.columns.common import has_nulls, settled
+from tailrace.elements.columns.misfit import Misfit
+from tailrace.elements.columns.schemas import batch_as
+
+
+class ParquetWriter(FileWriter):
+    suffix = ".parquet"
+    group_rows = 65_536
+
+    def __init__(self, place: str | Folder, ctx: SinkContext, schema: pa.Schema | None) -> None:
+        super().__init__(place, ctx)
+        self.schema = schema
+        """None until the first file is begun, where it was not declared."""
+        self._declared = schema is not None
+        self._found: Any = None
+        """The columns, as far as they are known. No file is begun while something is null only."""
+        self.file: pq.ParquetWriter | None = None
+        self.waiting: list[pa.RecordBatch] = []
+        self.rows = 0
+        self._statistics: list[str] = []
+
+    def write(self, batch: Any) -> None:
+        if self.schema is None:
+            self._found = batch.schema if self._found is None else settled(self._found, batch.schema)
+            self.waiting.append(batch)
+        else:
+            self.waiting.append(self._fitted(batch))
+        self.rows += batch.num_rows
+        if self.file is None and not (self.schema is None and has_nulls(self._found)):
+            self._open()
+        if self.rows >= self.group_rows:
+            self._write_group()
+
+    def _open(self) -> None:
+        """Begins the file: its columns are known, or cannot be waited for any longer."""
+        if self.schema is None:
+            self.schema = self._columns(self._found)
+            self.waiting = list(map(self._fitted, self.waiting))
+        self._statistics = self._statistics or columns_with_statistics(self.schema)
+        self.file = pq.ParquetWriter(
+            self._begin(), self.schema, compression="zstd", write_statistics=self._statistics or False
+        )
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        # Batches come in one schema. Only a column that was null so far may have got a type since this file was begun.
+        assert self.schema is not None
+        try:
+            return self._fitting(batch_as(batch, self.schema))
+        except Misfit as error:
+            if self._declared or not has_nulls(self.schema):
+                raise
+            raise ValueError(
+                f"{error}; it held only null when its file was begun: give the sink a schema, or the stream one with "
+                f"to_columns(schema)"
+            ) from error
+
+    def _columns(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of the file, where the stream's are these and none were given."""
+        return schema
+
+    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch as it is written. Raises `ValueError` for what does not fit."""
+        return batch
+
+    def _write_group(self) -> None:
+        if self.waiting:
+            if self.file is None:
+                self._open()
+            assert self.file is not None
+            self.file.write_table(pa.Table.from_batches(self.waiting, self.schema))
+        self.waiting, self.rows = [], 0
+
+    def prepare(self) -> bytes | None:
+        self._write_group()
+        token = super().prepare()
+        if token is None or self._declared:
+            return token
+        assert self.schema is not None
+        return hidden.with_columns(token, [(field.name, str(field.type)) for field in self.schema])
+
+    def _flush(self) -> None:
+        assert self.file is not None
+        self.file.close()
+        self.file = None
+
+    def close(self) -> None:
+        if self.file is not None:
+            with contextlib.suppress(Exception):  # what it flushes goes into a file that is given up
+                self.file.close()
+        self.file, self.waiting, self.rows = None, [], 0
+        super().close()
+
+
+class TableWriter(ParquetWriter):
+    """Refuses what Spark's INSERT would refuse, and pads what it would pad."""
+
+    def __init__(self, path: str, ctx: SinkContext, schema: pa.Schema | None, limits: dict[str, Limit]) -> None:
+        super().__init__(path, ctx, schema)
+        self.limits = limits
+
+    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name, limit in self.limits.items():
+            at = batch.schema.get_field_index(name)
+            row = limit.first_too_long(batch.column(at))
+            if row is not None:
+                self.record = batch.slice(row, 1).to_pylist()[0]
+                raise ValueError(f"column {name!r} is {limit.text}, and a value is longer than that")
+            if limit.pads:
+                batch = batch.set_column(at, batch.schema.field(at), limit.padded(batch.column(at)))
+        return batch

@@ -1,0 +1,148 @@
+"""TLS under the connections of a job: both ends show a certificate, and each trusts those of the job's authority only.
+
+What the two ends say first inside is the handshake with the job's token, as without TLS (`protocol.handshake`).
+Certificates are made for the job, by the driver, or given, as files that every machine has.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import hashlib
+import os
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tailrace.errors import ConfigError
+
+SETTING = "TAILRACE_TLS"
+CERTIFICATE, KEY, AUTHORITY = "cert.pem", "key.pem", "ca.pem"
+"""What the files of a folder of given certificates are called."""
+NAME = "tailrace"
+LIFE = datetime.timedelta(days=3650)
+"""A certificate that is made lives longer than any job."""
+SKEW = datetime.timedelta(days=1)
+"""By how much clocks of machines may differ."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """What one end shows, and whom it trusts: PEM texts of this job's, or the folder that has the files."""
+
+    certificate: str = ""
+    key: str = field(default="", repr=False)  # it stays out of every log and error
+    authority: str = ""
+    folder: str = ""
+    """Where the three files are on each machine; empty where they were made for the job, and travel with its workers."""
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, as part of a file's name."""
+        return hashlib.sha256(self.folder.encode()).hexdigest()[:16] if self.folder else "made"
+
+    def texts(self) -> tuple[str, str, str]:
+        """Certificate, key and authority, as they are now. Raises `ConfigError` where this machine does not have them."""
+        if not self.folder:
+            return self.certificate, self.key, self.authority
+        try:
+            certificate, key, authority = (
+                Path(self.folder, name).read_text() for name in (CERTIFICATE, KEY, AUTHORITY)
+            )
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{SETTING}={self.folder}: the files are to be in PEM, which is text: {error}") from None
+        except OSError as error:
+            raise ConfigError(
+                f"{SETTING}={self.folder}: {error.strerror or error}: {error.filename}. Every machine of the cluster needs "
+                f"{CERTIFICATE}, {KEY} and {AUTHORITY} in this folder, readable by the user that runs there"
+            ) from error
+        return certificate, key, authority
+
+
+def chosen(said: str | None) -> Tls | None:
+    """What `TAILRACE_TLS` asks for: nothing, `1` for certificates that are made for the job, or a folder that has some.
+    Raises `ConfigError`."""
+    if said in (None, "", "0"):
+        return None
+    if said == "1":
+        return made()
+    if not os.path.isabs(said):
+        raise ConfigError(
+            f"{SETTING}={said}: expected 1, or the absolute path of a folder with {CERTIFICATE}, {KEY} and {AUTHORITY}"
+        )
+    given = Tls(folder=said)
+    accepting(given), dialing(given)  # what is wrong with them is told here, and not by the first worker
+    return given
+
+
+def made() -> Tls:
+    """A new key, and a certificate that is its own authority. Raises `ConfigError` where they cannot be made."""
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError as error:
+        raise ConfigError(
+            f"{SETTING}=1: certificates are made with the package cryptography, which is not installed: "
+            f'pip install "tailrace[tls]", or give a folder that has some'
+        ) from error
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+        .decode()
+    )
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    return Tls(certificate, text, certificate)
+
+
+def accepting(tls: Tls) -> ssl.SSLContext:
+    """For the end that listens."""
+    return _context(*tls.texts(), tls.folder, True)
+
+
+def dialing(tls: Tls) -> ssl.SSLContext:
+    """For the end that dials."""
+    return _context(*tls.texts(), tls.folder, False)
+
+
+@functools.lru_cache(maxsize=8)
+def _context(certificate: str, key: str, authority: str, folder: str, server: bool) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # machines have many names: the authority vouches for the job, not for a host
+    context.verify_mode = ssl.CERT_REQUIRED
+    if server:
+        context.num_tickets = 0  # nobody comes back to a connection
+    try:
+        context.load_verify_locations(cadata=authority)
+        with tempfile.TemporaryDirectory(
+            prefix="tailrace-"
+        ) as folder:  # only this user can read it; ssl takes files only
+            file = Path(folder, "both.pem")
+            file.write_text(f"{certificate}\n{key}")
+            context.load_cert_chain(file, password=_no_password)
+    except (ssl.SSLError, ValueError, OSError) as error:
+        where = f"{folder}: " if folder else ""
+        raise ConfigError(
+            f"{SETTING}: {where}the certificate, its key or the authority is of no use: {error}"
+        ) from error
+    return context
+
+
+def _no_password() -> str:
+    """Nobody is at the keyboard of a worker, and OpenSSL would ask there."""
+    raise ValueError("the key is encrypted, and has to be without a password")

@@ -1,0 +1,201 @@
+"""The claims of one run in the folder of its job: how it gets an incarnation, gives it up, and sees that somebody else has
+taken the job over. See `store` for what a claim is good for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable
+
+import msgspec
+
+from tailrace.errors import CheckpointsRemoved, ConfigError, Fenced
+from tailrace.state.paths import claim_name, closed_mark, ready_mark
+from tailrace.state.takeover import Holder, barred_by, overtaken_by
+from tailrace.storage.filesystem import Folder
+from tailrace.storage.processes import Owner, Process, this_process
+from tailrace.storage.seals import seal_before
+from tailrace.storage.slots import incarnations_in, owner_of
+
+_CLAIMS = 100
+"""So many starts of a job may come before one that claims at the same time."""
+
+
+class Claims:
+    """Those of one run of the job `job`. Nothing is claimed when this is made."""
+
+    def __init__(
+        self, folder: Folder, job: str, process: Process | None = None, nonce: Callable[[], str] | None = None
+    ) -> None:
+        self.held: list[int] = []
+        """The incarnations that this object has claimed: those of one run."""
+        self.run_id = ""
+        """That run; nothing as long as none is claimed."""
+        self._folder = folder
+        self._url = folder.url
+        self._job = job
+        self._process = process
+        self._nonce = nonce if nonce is not None else lambda: uuid.uuid4().hex
+        self._written: dict[int, bytes] = {}
+        """What it has written into its claims."""
+
+    def holder(self, incarnation: int) -> Holder:
+        """Who has claimed an incarnation."""
+        owner = owner_of(self._folder, incarnation)
+        return Holder(incarnation, None) if owner is None else _holder(incarnation, owner)
+
+    def live_holder(self) -> Holder | None:
+        """Who holds the newest incarnation, if that is a live process of this host and has not released it."""
+        incarnations = incarnations_in(self._folder)
+        if not incarnations or self._folder.exists(closed_mark(incarnations[-1])):
+            return None
+        owner = owner_of(self._folder, incarnations[-1])
+        return _holder(incarnations[-1], owner, lives=True) if owner is not None and self._me().lives(owner) else None
+
+    def claim(self, owner: str, takeover: bool = False) -> int:
+        """A new incarnation for the run `owner`, with every earlier one sealed. See `Store.claim`."""
+        process = self._me()
+        who = Owner(self._job, owner, process.host, process.pid, process.started, self._nonce(), self._url)
+        data = msgspec.json.encode(who)
+        incarnation = max(self.held, default=0)
+        for _ in range(_CLAIMS):
+            incarnations = incarnations_in(self._folder)
+            self._check_may_claim(owner, incarnations, takeover)
+            incarnation = max(incarnation, *incarnations[-1:], 0) + 1
+            if self._take(incarnation, data):
+                break
+        else:
+            raise OSError(
+                f"{self._url}: {_CLAIMS} incarnations in a row up to {incarnation} were taken by others when they were "
+                "claimed; does the store refuse every conditional write?"
+            )
+        first, self.run_id = not self.held, owner
+        self.held.append(incarnation)
+        self._written[incarnation] = data
+        try:
+            self._check_create(claim_name(incarnation), data)
+            seal_before(self._folder, incarnation)
+        except BaseException:
+            if first:
+                self._give_up(incarnation, data)
+            raise
+        return incarnation
+
+    def hold(self, run_id: str) -> None:
+        """The claims of another process of this run are ours now. See `Store.hold`."""
+        for incarnation in incarnations_in(self._folder):
+            owner = owner_of(self._folder, incarnation)
+            if owner is not None and owner.run_id == run_id:
+                self.held.append(incarnation)
+                self._written[incarnation] = self._folder.read(claim_name(incarnation))
+        if not self.held:
+            raise CheckpointsRemoved(f"the checkpoint folder {self._url} has no claim of run {run_id} any more")
+        self.run_id = run_id
+
+    def _take(self, incarnation: int, data: bytes) -> bool:
+        name = claim_name(incarnation)
+        try:
+            self._folder.create(name, data)
+        except FileExistsError:
+            return self._folder.read(name) == data  # made at a first try that seemed to fail
+        except BaseException:
+            if not self.held:
+                self._give_up(incarnation, data)
+            raise
+        return True
+
+    def _give_up(self, incarnation: int, data: bytes) -> None:
+        """The first claim of a run has failed: what it may have left does not bar the name while we live."""
+        self.held = []
+        with contextlib.suppress(Exception):  # out of reach
+            if self._folder.read(claim_name(incarnation)) == data:
+                self._close(incarnation)
+
+    def release(self, incarnation: int) -> None:
+        """The job has ended: its name may be used again."""
+        mine = {incarnation, *self.held}
+        for newer in [one for one in incarnations_in(self._folder) if one > incarnation and one not in mine]:
+            owner = owner_of(self._folder, newer)
+            if owner is not None and owner.run_id == self.run_id:  # a claim that seemed to fail
+                mine.add(newer)
+        for one in sorted(mine):
+            self._close(one)
+        self.held = []
+
+    def _close(self, incarnation: int) -> None:
+        if not self._folder.exists(claim_name(incarnation)):
+            return  # somebody has removed it: there is no claim to give up
+        with contextlib.suppress(FileExistsError):
+            self._folder.create(closed_mark(incarnation), b"closed\n")
+
+    def _me(self) -> Process:
+        if self._process is None:
+            self._process = this_process()
+        return self._process
+
+    def _check_may_claim(self, run_id: str, incarnations: list[int], takeover: bool) -> None:
+        if self.held and run_id == self.run_id:
+            self.check_ours(self.held[-1])
+            newer = overtaken_by(run_id, map(self.holder, reversed([i for i in incarnations if i > self.held[-1]])))
+            if newer is not None:
+                raise Fenced(f"{self.taken_over(newer)}: this one cannot restart")
+            return
+        barred = barred_by(run_id, None if takeover else self.live_holder())
+        if barred is not None:
+            raise ConfigError(
+                f"two live jobs of one name: job {self._job!r} with checkpoints in {self._url} is running already, as "
+                f"run {barred.run_id} in {barred.where}. Wait for it, stop it, or give this job another name"
+            )
+
+    def taken_over(self, by: Holder) -> str:
+        """What a message says of another run that has the job now."""
+        who = f" (run {by.run_id}, {by.where})" if by.run_id is not None else ""
+        return f"a newer start of job {self._job!r}{who} has taken over with incarnation {by.incarnation}"
+
+    def _check_create(self, name: str, data: bytes) -> None:
+        if self._folder.checked:
+            return
+        try:
+            self._folder.create(name, data)
+        except FileExistsError:
+            self._folder.checked = True
+            return
+        raise ConfigError(
+            f"{self._url}: the store, or the installed botocore, does not know conditional writes (If-None-Match), so two "
+            "drivers could commit over each other; use a store that does, and botocore 1.35.20 or newer"
+        )
+
+    # What somebody else may have done meanwhile.
+
+    def check_ours(self, incarnation: int) -> None:
+        """The claim is the first file in a folder of ours. If it is gone, any other may be gone, and the number may be
+        somebody else's by now. Raises `CheckpointsRemoved`, `Fenced`."""
+        ours = self._written.get(incarnation)
+        if ours is None:
+            return  # claimed by another object: this one cannot tell
+        try:
+            there = self._folder.read(claim_name(incarnation))
+        except FileNotFoundError:
+            raise CheckpointsRemoved(
+                f"the checkpoint folder {self._url} was removed, or a part of it, while job {self._job!r} ran: the "
+                f"claim {claim_name(incarnation)} is gone. What the job has published stays; its checkpoints cannot be "
+                f"relied on"
+            ) from None
+        if there != ours:
+            raise Fenced(
+                f"the checkpoint folder {self._url} was removed while job {self._job!r} ran, and the job was started again: "
+                f"incarnation {incarnation} is not ours any more"
+            )
+
+    def newer(self, incarnation: int) -> Holder | None:
+        """The claim of a newer driver that has come to its end."""
+        if incarnation not in self._written:
+            return None  # claimed by another object: this one cannot tell
+        newer = [one for one in incarnations_in(self._folder) if one > incarnation and one not in self._written]
+        others = (one for one in map(self.holder, newer) if overtaken_by(self.run_id, [one]) is not None)
+        return next((one for one in others if self._folder.exists(ready_mark(one.incarnation))), None)
+
+
+def _holder(incarnation: int, owner: Owner, lives: bool = False) -> Holder:
+    return Holder(incarnation, owner.run_id, f"process {owner.pid} of {owner.host}", lives)

@@ -1,0 +1,291 @@
+"""What a worker runs in one attempt of its job: its slice, and its part in restoring, in checkpoints and in publishing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tailrace.errors import InternalError
+from tailrace.protocol.deployment import (
+    Deploy,
+    OperatorEvent,
+    Peer,
+    Progress,
+    Publish,
+    Published,
+    Settled,
+    SubtasksFinished,
+)
+from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
+from tailrace.state.manifest import decode_manifest
+from tailrace.state.parts import Part
+from tailrace.task.actions import Action, ConnectPeers, ReadPrepared, ReadState, ToCoordinator
+from tailrace.task.checkpoints import WorkerCheckpoints
+from tailrace.task.functions import with_own_functions
+from tailrace.task.idle import Idle
+from tailrace.task.jobspec import JobSpec
+from tailrace.task.looping import Command
+from tailrace.task.machine import Task
+from tailrace.task.publishing import Awaited, Publisher, in_parts
+from tailrace.task.restore import Restorer
+from tailrace.task.services import Services
+from tailrace.task.slice import Slice
+from tailrace.task.turns import Turns
+
+
+class Attempt:
+    """It lives from a `Deploy` to the next `Reset`, or to the end of the worker. Its methods return what it wants done, as
+    actions. It knows nothing of the worker's phases and catches nothing: what it raises is for the worker to tell."""
+
+    def __init__(
+        self, spec: JobSpec, slot: int, epoch: int, deploy: Deploy, services: Services, numbers: Iterator[int]
+    ) -> None:
+        plan = with_own_functions(spec.plan, keep_first=True)
+        self.slice = Slice(plan, slot, deploy.attempt, services, spec.memory)
+        self.checkpoints: WorkerCheckpoints | None = None
+        """None where the job takes no checkpoints."""
+        if spec.checkpointing:
+            self.checkpoints = WorkerCheckpoints(slot, epoch, services, self.slice.tasks)
+        self.closed = False
+        """Whether the user's functions were closed."""
+        self._slot = slot
+        self._peers: list[Peer] = deploy.peers
+        self._publisher = Publisher(slot, spec.plan, services)
+        self._restorer: Restorer | None = None
+        """While the storage reads what is to be restored."""
+        self._numbers = numbers
+        """Numbers the questions to the storage, through all attempts of a worker: an answer that an earlier attempt has
+        waited for has a number under which this one has asked nothing."""
+        self._state_asked = 0
+        """The number of `ReadState`."""
+        self._prepared_asked = 0
+        """The number of the newest `ReadPrepared`."""
+        self._turns = Turns(self.slice.tasks)
+        self._to_cut: set[int] = set()
+        """Checkpoints that were triggered, and of which this worker has neither a durable file nor heard any more."""
+
+    # The beginning.
+
+    def begin(self, deploy: Deploy) -> list[Action]:
+        """What the checkpoint holds for this worker is read; without one the functions are opened at once."""
+        if not deploy.manifest:
+            return self._open()
+        manifest = decode_manifest(deploy.manifest, "the manifest to restore")
+        self._restorer = Restorer(self.slice.plan, self.slice.tasks, manifest, deploy.own)
+        self._state_asked = next(self._numbers)
+        return [ReadState(self._state_asked, deploy.manifest, deploy.folder, self._restorer.wanted())]
+
+    def awaits_state(self, number: int) -> bool:
+        """Whether an answer with this number is to the `ReadState` of this attempt, of which the end has not come."""
+        return self._restorer is not None and number == self._state_asked
+
+    def restore(self, part: Part) -> None:
+        """A part of what is to be restored was read."""
+        assert self._restorer is not None
+        self._restorer.part(part)
+
+    def restored(self) -> list[Action]:
+        """All of it was read."""
+        assert self._restorer is not None
+        restorer, self._restorer = self._restorer, None
+        restorer.finish()
+        return self._open()
+
+    def _open(self) -> list[Action]:
+        self.slice.open()
+        wanted = self.slice.peers()
+        return [ConnectPeers(tuple(peer for peer in self._peers if peer.slot in wanted)), *self.wanted()]
+
+    # Steps.
+
+    def tasks(self) -> list[Task]:
+        """All tasks, the most downstream one first."""
+        return self.slice.tasks
+
+    def awake(self, now: int) -> Iterator[Task]:
+        """The tasks that are to be asked at time `now`, in this order: all that do not sleep, by turns. One that is to make
+        a cut comes before all work: checkpoints would wait until busy tasks rest."""
+        if self._to_cut:
+            yield from [task for task in self.slice.tasks if task.has_cut_to_make]
+        for task in self._turns.order():
+            if not task.asleep(now):
+                yield task
+            elif self.slice.services.debug:
+                task.check_asleep(now)
+
+    @property
+    def wake_at(self) -> int | None:
+        """When the clock alone gives a task something to do, where none has anything now."""
+        return min((t.idle.wake_at for t in self.slice.tasks if t.idle and t.idle.wake_at is not None), default=None)
+
+    def step(self, task: Task, now: int, budget: int) -> Idle | None:
+        """One step of one task. What it wants done is in `wanted`."""
+        idle = self.slice.step(task, now, budget)
+        if idle is None:
+            self._turns.stepped(task)
+        return idle
+
+    def sends(self) -> list[Action]:
+        """What the tasks have sent to other workers."""
+        sends: list[Action] = [*self.slice.actions]
+        self.slice.actions.clear()
+        return sends
+
+    def wanted(self, now: int = 0) -> list[Action]:
+        """What the tasks want done."""
+        wanted = self.sends()
+        if self.slice.nests:
+            wanted += map(ToCoordinator, self.slice.nests.found())
+        for task in self._stirred():
+            source = task.chain.source
+            if source is not None and source.events:
+                for target, payload in source.events:
+                    wanted.append(ToCoordinator(OperatorEvent(task.vertex.id, self._slot, target, payload)))
+                source.events.clear()
+            if task.cuts.declined:
+                for checkpoint in task.cuts.declined:
+                    wanted.append(ToCoordinator(Declined(checkpoint, f"{task.id}: a later checkpoint overtook it")))
+                task.cuts.declined.clear()
+            if task.snapshot is not None and self.checkpoints is not None:
+                wanted += self.checkpoints.collect(task, now)
+        return wanted
+
+    def _stirred(self) -> list[Task]:
+        """The tasks that something has happened to since this was last asked, and those with a snapshot: no others can want
+        anything, and there may be hundreds."""
+        services = self.slice.services
+        stirred = services.stirred
+        tasks = [self.slice.by_vertex[vertex] for vertex in stirred]
+        if services.debug:
+            self._check_stirred()
+        stirred.clear()
+        stirred.update((task.id.vertex, None) for task in tasks if task.snapshot is not None)
+        return tasks
+
+    def _check_stirred(self) -> None:
+        for task in self.slice.tasks:
+            source = task.chain.source
+            if (task.snapshot or task.cuts.declined or (source and source.events)) and (
+                task.id.vertex not in self.slice.services.stirred
+            ):
+                raise InternalError(f"K5: {task.id} wants something, and nothing has happened to it", ())
+
+    def at_rest(self) -> list[Action]:
+        """The tasks have nothing else to do: what has come to rest is told of the loop nests."""
+        return [ToCoordinator(said) for said in self.slice.nests.idle()]
+
+    def report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> list[Action]:
+        """How it goes."""
+        progress = Progress(self.slice.reports(busy), elapsed, refused)
+        return [ToCoordinator(progress), *map(ToCoordinator, self.slice.nests.times())]
+
+    def command(self, message: Command) -> list[Action]:
+        """The coordinator says something to a loop nest."""
+        self.slice.nests.command(message)
+        return self.wanted()
+
+    def operator_event(self, message: OperatorEvent) -> list[Action]:
+        """A subtask in another worker says something to one that is here."""
+        self.slice.operator_event(message.vertex, message.source, message.payload)
+        return self.wanted()
+
+    # Checkpoints.
+
+    def checkpoint(self, message: Trigger | Abort | Complete) -> list[Action]:
+        """The coordinator begins a checkpoint, or says what has become of one."""
+        if self.checkpoints is None:
+            return []
+        if isinstance(message, Trigger):
+            self._to_cut.add(message.cut.number)
+            self.slice.trigger(message.cut)
+            return []
+        self._to_cut.discard(message.checkpoint)
+        if isinstance(message, Complete):
+            self.slice.confirm(message.checkpoint)
+        else:
+            self.slice.abort(message.checkpoint)
+            return [*self.checkpoints.abort(message.checkpoint)]
+        return []
+
+    @property
+    def encoding(self) -> bool:
+        """Whether there is a snapshot to be encoded, or a log."""
+        if self.checkpoints is not None and self.checkpoints.logs_to_encode:
+            return True
+        return self.to_encode() is not None
+
+    def to_encode(self) -> Task | None:
+        """The task whose snapshot is encoded next."""
+        for vertex in self.slice.services.stirred:
+            task = self.slice.by_vertex[vertex]
+            if task.snapshot is not None and not task.snapshot.done:
+                return task
+        return None
+
+    def encode(self, task: Task | None, now: int, limit: int) -> list[Action]:
+        """Encodes about `limit` more entries of the snapshot of a task, or, where none has one, of a log."""
+        if task is not None:
+            task.encode(now, limit)
+            return self.wanted(now)
+        return [] if self.checkpoints is None else [*self.checkpoints.encode_logs(limit, now)]
+
+    def froze(self, vertex: int, micros: int) -> None:
+        """How long the last cut of a vertex's task took."""
+        if self.checkpoints is not None:
+            self.checkpoints.froze(self.slice.by_vertex[vertex], micros)
+
+    def written(self, checkpoint: int, now: int) -> list[Action]:
+        """The file of a checkpoint is durable. Where checkpoints come so fast that the worker never rests, this is when it
+        says which loops have come to rest."""
+        ack = None if self.checkpoints is None else self.checkpoints.written(checkpoint, now)
+        self._to_cut.discard(checkpoint)
+        return [] if ack is None else [ToCoordinator(ack), *self.at_rest()]
+
+    def not_written(self, checkpoint: int, reason: str) -> list[Action]:
+        """The file of a checkpoint cannot be written."""
+        known = self.checkpoints is not None and self.checkpoints.knows(checkpoint)
+        return [ToCoordinator(Declined(checkpoint, reason))] if known else []
+
+    # Publishing.
+
+    def publish(self, message: Publish) -> list[Action]:
+        """What sinks have prepared is to be made visible."""
+        return self._published(self._publisher.publish(message))
+
+    def awaits_prepared(self, number: int) -> bool:
+        """Whether an answer with this number is to the newest `ReadPrepared`."""
+        return number == self._prepared_asked
+
+    def prepared_read(self, data: list[bytes]) -> list[Action]:
+        """What is to be made visible was read."""
+        return self._published(self._publisher.read(data))
+
+    def _published(self, found: list[Published | Awaited]) -> list[Action]:
+        wanted: list[Action] = []
+        for one in found:
+            if isinstance(one, Published):
+                wanted.append(ToCoordinator(one))
+            else:
+                self._prepared_asked = next(self._numbers)
+                wanted.append(ReadPrepared(self._prepared_asked, one.folder, one.wanted))
+        return wanted
+
+    def settled(self, message: Settled) -> None:
+        """Nobody will ask again for what was published."""
+        self._publisher.settled(message)
+
+    # The end.
+
+    def finished(self) -> list[Action]:
+        """All tasks have ended, and there are no checkpoints: what the sinks have prepared is told in parts."""
+        *parts, last = in_parts([one for task in self.slice.tasks for one in task.prepared()])
+        told = [SubtasksFinished(part, more=True) for part in parts]
+        return [*self.at_rest(), *map(ToCoordinator, told), ToCoordinator(SubtasksFinished(last))]
+
+    def close(self) -> list[BaseException]:
+        """Closes the user's functions; what some of them raised."""
+        self.closed = True
+        return self.slice.close()
+
+    def drop(self) -> list[Action]:
+        """Gives up the checkpoints that are being written."""
+        return [] if self.checkpoints is None else [*self.checkpoints.drop_all()]

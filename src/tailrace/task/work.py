@@ -1,0 +1,251 @@
+"""What a task does with what it reads: batches and markers go through its operators, event time goes on behind them, and
+what they give goes out. Each method is one bounded piece of it; whose turn it is, the task decides (`ORDER`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from tailrace.elements.batches import Batch
+from tailrace.elements.frames import ChannelId
+from tailrace.elements.markers import Barrier, EndOfInput, Marker, Watermark
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
+from tailrace.errors import InternalError
+from tailrace.graph.plan import Plan, Vertex
+from tailrace.task.chain import build_chain, check_unchanged
+from tailrace.task.copying import fingerprint
+from tailrace.task.cutting import TaskCuts
+from tailrace.task.gate import InputChannel
+from tailrace.task.idle import Idle, Reason
+from tailrace.task.looping import FEEDBACK_CHANNEL, MARKERS
+from tailrace.task.operators.loops import FEEDBACK_PORT
+from tailrace.task.services import Services
+from tailrace.task.wiring import make_gate, make_loop, make_outbox
+
+_STORY = 32
+
+
+@dataclass(frozen=True)
+class TaskId:
+    """A subtask of a vertex."""
+
+    vertex: int
+    subtask: int
+
+    def __str__(self) -> str:
+        return f"v{self.vertex}[{self.subtask}]"
+
+
+class Work:
+    """The parts of one subtask, and what is done with them between two cuts."""
+
+    def __init__(self, plan: Plan, vertex: Vertex, subtask: int, attempt: int, services: Services, window: int) -> None:
+        self.id = TaskId(vertex.id, subtask)
+        self.services = services
+        self.gate = make_gate(plan, vertex, subtask, window)
+        self.outbox, by_edge = make_outbox(plan, vertex, subtask, attempt, services, window)
+        self.chain = build_chain(plan, vertex, subtask, attempt, services, self.outbox, by_edge)
+        self.loop = make_loop(plan, vertex, self.gate, self.chain, self.outbox)
+        self.head = None if self.loop is None else self.loop.head
+        """What decides whose turn it is, where the task is the head of a loop."""
+        self.cuts = TaskCuts(self.gate)
+        self.records_in = 0
+        self.last_count = 0
+        """Records of the last step, for the driver that derives the budget."""
+        self.brought_in = False
+        """Whether the last step read what no channel brings: records of a source, or what had come back to a loop's head."""
+        self.grants: list[tuple[ChannelId, int]] = []
+        """Grants that are worth saying, to be carried out after each step."""
+        self.advancing = False
+        """Whether event time has work left in the chain."""
+        self.said_end = False
+        """Whether the end of the input has gone to all channels: no barrier may go behind it."""
+        self.finished = False
+        self.story: deque[str] = deque(maxlen=_STORY)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way that no cut may fall into."""
+        return self.advancing or (self.loop is not None and self.loop.ending is not None)
+
+    def begin(self, now: int) -> None:
+        """A step begins at time `now`."""
+        self.services.now = self.outbox.now = now
+        self.last_count = 0
+        self.brought_in = False
+
+    def obey(self, now: int, budget: int) -> None:
+        assert self.loop is not None
+        self.story.append(str(self.loop.commands[0][0]))
+        self._moved(self.loop.work(), budget)
+        self._still_idle()
+
+    def end_round(self, now: int, budget: int) -> None:
+        assert self.loop is not None
+        self.loop.go_on_ending(budget)
+        self.advance(budget)
+        self._still_idle()
+
+    def fire(self, now: int, budget: int) -> None:
+        self.chain.fire_processing(now, budget)
+        self.advance(budget)
+        self.chain.pass_on_idleness(self.outbox)
+        self._still_idle()
+        self.outbox.flush_if_old()
+
+    def rest(self, now: int, budget: int) -> None:
+        assert self.loop is not None
+        self.loop.go_on_resting()
+        self.advance(budget)
+        self._still_idle()
+        self.outbox.flush_if_old()
+
+    def say_round_end(self, now: int, budget: int) -> None:
+        assert self.loop is not None
+        self.loop.say_round_end()
+        self.outbox.flush_if_old()
+
+    def read(self, now: int, budget: int) -> Idle | None:
+        source = self.chain.source
+        assert source is not None
+        if self.chain.fallen_silent:
+            self.chain.take_back_idleness(self.outbox)  # it may have been given a split
+        if not source.ready(now):
+            if source.starved and self.chain.generators:
+                self.chain.pass_on_idleness(self.outbox)
+            wake, due = source.wake_at(), self.chain.next_processing()
+            return Idle(Reason.NO_INPUT, min((t for t in (wake, due) if t is not None), default=None))
+        self.brought_in = True
+        self.chain.splits_opened()
+        self.last_count = source.read(budget, now)
+        self.records_in += self.last_count
+        if self.chain.fallen_silent:
+            self.chain.take_back_idleness(self.outbox)
+        ended = self.chain.splits_ended()
+        self.advance(budget)
+        if ended:
+            self.chain.pass_on_idleness(self.outbox)
+        self.outbox.flush_if_old()
+        return None
+
+    def take(self, now: int, budget: int) -> None:
+        taken = self.gate.take(budget)
+        if taken.marker is not None:
+            self._mark(taken.channel, taken.marker, budget)
+        elif taken.batch is not None:
+            if self.loop is not None and taken.channel.id in self.loop.channels:
+                self.loop.read(taken.channel.id, taken.batch)
+            if self.outbox.idle_waits:
+                self.outbox.not_idle()  # the channel that this batch came on is not
+            self._process(taken.batch, taken.channel.port)
+            if self.gate.woken:
+                self._woken_by_input()  # and is not, behind what this batch gave
+            if self.loop is not None and self.loop.leave is not None and self.loop.leave.idle:
+                self.chain.still_idle(self.outbox)  # the loop is idle again behind this batch
+        if taken.grant is not None:
+            self.grants.append((taken.channel.id, taken.grant))
+        if self._timely or (taken.marker is not None and not isinstance(taken.marker, Barrier)):
+            self.advance(budget)
+        self.outbox.flush_if_old()
+
+    def _process(self, batch: Batch, port: int) -> None:
+        self.last_count = len(batch)
+        self.records_in += len(batch)
+        root = self.chain.root
+        if self.services.debug:
+            before = fingerprint(batch)
+            root.process(batch, port)
+            check_unchanged(batch, before, root.node.name, self.id.subtask)
+        else:
+            root.process(batch, port)
+        if self.chain.fallen_silent:
+            self.chain.take_back_idleness(self.outbox)
+
+    def take_feedback(self, now: int, budget: int) -> None:
+        """Reads what has come back to the head of a loop."""
+        assert self.head is not None and self.loop is not None
+        self.brought_in = True
+        element = self.head.queue.take(budget)
+        if isinstance(element, MARKERS):
+            self.story.append(f"feedback {element}")
+            self._moved(self.loop.marker(FEEDBACK_CHANNEL, element), budget)
+        elif element is not None:
+            if self.head.over:
+                raise InternalError(f"E2: {self.id}: records came back to a loop that has ended", self.story)
+            self.loop.read(FEEDBACK_CHANNEL, element)
+            self._process(element, FEEDBACK_PORT)
+            if self._timely:
+                self.advance(budget)
+        if not self.head.queue.ready:
+            self._still_idle()
+        self.outbox.flush_if_old()
+
+    @property
+    def _timely(self) -> bool:
+        """Whether records move event time on, or set timers that no watermark will come for any more."""
+        return bool(self.chain.generators) or self.chain.overdue or self.chain.arrived[0] >= LAST_TIME
+
+    def _still_idle(self) -> None:
+        """Inputs are idle: announces idleness again behind what the task emitted by itself (clock timers, feedback)."""
+        if self.gate.all_idle:
+            self.chain.still_idle(self.outbox)
+
+    def _moved(self, moved: bool, budget: int) -> None:
+        """A command to the loop may have let event time go on, or brought it to its end."""
+        if moved:
+            self._woken()
+            self.advance(budget)
+            self.chain.pass_on_idleness(self.outbox)
+
+    def _woken(self) -> None:
+        """The way out of the loop is active again: the tasks behind it must wait for its watermark."""
+        if self.loop is not None and self.loop.leave is not None and not self.loop.leave.idle:
+            self.chain.awake(self.outbox)
+
+    def _woken_by_input(self) -> None:
+        """The task is not idle any more: nor are the tasks behind it, though it may have nothing for them yet. What it gives
+        them later may be as old as its watermark."""
+        self.gate.woken = False
+        if not self.chain.root.generates_watermarks:
+            self.chain.awake(self.outbox)
+
+    def _mark(self, channel: InputChannel, marker: Marker, budget: int) -> None:
+        self.story.append(f"{channel.id} {marker}")
+        if isinstance(marker, Barrier):
+            self.cuts.barrier(channel.id, marker.cut, self.services.now)
+            return
+        if isinstance(marker, MARKERS):
+            assert self.loop is not None
+            self._moved(self.loop.marker(channel.id, marker), budget)
+            return
+        self.gate.mark(channel, marker)
+        if self.loop is not None and not isinstance(marker, EndOfInput):
+            self.loop.time_read(channel.id)
+        if isinstance(marker, EndOfInput):
+            self.cuts.ended(channel.id)
+            if self.loop is not None:
+                self.loop.channel_ended(channel.id)
+        if self.gate.woken:
+            self._woken_by_input()
+        if not isinstance(marker, Watermark) and self.gate.all_idle:
+            self.chain.idle(self.outbox)
+        if self.gate.watermark != MAX_TIME:
+            self.chain.watermark(self.gate.watermark)
+
+    def advance(self, budget: int) -> None:
+        self.advancing = not self.chain.advance(self.outbox, budget)
+
+    def end(self, now: int, budget: int) -> Idle | None:
+        if not self.chain.ended:
+            must_wait = self.chain.end(self.outbox, budget)
+            self.outbox.flush_if_old()
+            if must_wait and not self.chain.ended:
+                return Idle(Reason.QUIET, self.chain.next_processing())
+            return None
+        if not self.said_end:
+            self.said_end = True
+            self.outbox.end()
+        self.finished = not self.outbox.blocked
+        self.outbox.flush_if_old()
+        return None

@@ -1,0 +1,94 @@
+"""A standalone Spark cluster for tests: a master and two workers of the installed pyspark, whose executors see nothing of
+the driver's.
+
+The workers have other working folders and other temporary folders than the driver, as on machines of their own. And they run
+in a mount namespace in which the driver's folder is empty: a file that the driver has written there is not there for them,
+under any name, and what they write there the driver never sees. That takes `unshare`, and either root or a kernel that lets
+everybody have namespaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster import Standalone, free_port
+from tests import class_archive
+from tests.environ import plain_environ
+
+CORES = 3
+"""Of each worker."""
+_HIDE = 'mount -t tmpfs tmpfs "$1" && shift && exec "$@"'
+
+
+def hiding() -> list[str] | None:
+    """How a command is run for which a folder (its first argument) is empty; None where that cannot be done here."""
+    if shutil.which("unshare") is None:
+        return None
+    for options in ("-m", "-rm"):  # as root; in a user namespace
+        command = ["unshare", options, "sh", "-c", _HIDE, "sh"]
+        tried = subprocess.run([*command, "/mnt", "true"], capture_output=True, timeout=20)
+        if tried.returncode == 0:
+            return command
+    return None
+
+
+class Cluster(Standalone):
+    """Started when it is made. `hide` is what `hiding` gives."""
+
+    def __init__(self, root: Path, hide: list[str]) -> None:
+        self._server: subprocess.Popen[bytes] | None = None
+        before = [*hide, str(root / "driver")]
+        super().__init__(root, cores=CORES, environ=plain_environ(), java=class_archive.quick(), before=before)
+
+    def run(self, program: str, *args: str, timeout: float = 240, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Runs a program, its text or the path of a file, as a driver of this cluster."""
+        if not os.path.isfile(program):
+            script = self.driver / "program.py"
+            script.write_text(program)
+            program = str(script)
+        conf = {"spark.executor.memory": "512m", "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+        conf |= {"spark.default.parallelism": "2", "spark.sql.shuffle.partitions": "2"}
+        submit = shlex.join(part for setting in conf.items() for part in ("--conf", "=".join(setting)))
+        whole = self.environ_of(self.driver) | {
+            "TAILRACE_MASTER": self.master,
+            "PYSPARK_SUBMIT_ARGS": f"--driver-memory 512m {submit} pyspark-shell",
+            **environ,
+        }
+        command = [sys.executable, program, *args]
+        return subprocess.run(command, cwd=self.driver, env=whole, capture_output=True, text=True, timeout=timeout)
+
+    def connect_server(self, **conf: str) -> str:
+        """Starts a Spark Connect server as a driver of this cluster, beside the programs that use it, with nothing of theirs
+        in its folders. Gives its address. It holds its cores until `stop_server`."""
+        port, name = free_port(), "server"
+        conf |= {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
+        conf |= {"spark.executor.memory": "512m", "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+        submit = [part for setting in conf.items() for part in ("--conf", "=".join(setting))]
+        command = ["SparkSubmit", "--master", self.master, *submit]
+        command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+        self.start(name, [], command, "512m")
+        self._server = self.started[-1]
+        self.wait_for(port, name)
+        return f"sc://127.0.0.1:{port}"
+
+    def stop_server(self) -> None:
+        """Kills the Spark Connect server, as if its machine was lost."""
+        if self._server is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._server.pid, signal.SIGKILL)
+            self._server.wait(20)
+            self.started.remove(self._server)
+            self._server = None
+
+
+def said(done: subprocess.CompletedProcess[Any]) -> str:
+    """What a program has said, for the message of a test."""
+    return f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
