@@ -22,6 +22,7 @@ from tailrace.testing.random_flows.description import (
     changed,
 )
 from tailrace.testing.scenarios import (
+    ANCHORS,
     LOOP_ANCHORS,
     MS,
     NETWORKS,
@@ -262,6 +263,8 @@ def drawn(seed: int, faults: bool = True) -> Run:
         settings = replace(settings, timeout=6 * settings.timeout, tolerated_failures=10_000)
     struck = drawn_faults(rng, checkpointing) if faults else ()
     struck = tuple(_in_loops(rng, fault) for fault in struck)
+    if faults and checkpointing:
+        struck += _moves(random.Random(f"tailrace random moves {seed}"))
     world = Scenario(
         seed,
         "random",
@@ -347,6 +350,19 @@ def _interval(rng: random.Random, flow: Flow, network: str) -> int:
 def _in_loops(rng: random.Random, fault: Fault) -> Fault:
     moved = replace(fault, turn=rng.randint(0, 30), after=rng.choice(LOOP_ANCHORS))
     return moved if rng.random() < 0.35 else fault
+
+
+def _moves(rng: random.Random) -> tuple[Fault, ...]:
+    """Machines that are about to go, in some runs: at any turn, or at a moment of the job or of a loop. Drawn by themselves:
+    all other draws of a seed are what they were before there were any."""
+    if rng.random() >= 0.3:
+        return ()
+    found = []
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        after = rng.choice((*ANCHORS, *LOOP_ANCHORS)) if rng.random() < 0.6 else ""
+        turn = rng.randint(0, 30) if after else rng.randint(1, rng.choice([100, 400, 1000]))
+        found.append(Fault(turn, "move", which=rng.randint(0, 5), after=after))
+    return tuple(found)
 
 
 def options(run: Run) -> dict[str, set[Any]]:

@@ -49,6 +49,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
         {
             "kill",
             "respawn",
+            "move",
             "freeze",
             "cut-link",
             "delay",
