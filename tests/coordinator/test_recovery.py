@@ -47,6 +47,7 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Transaction, Trigger
 from tailrace.state.manifest import Manifest, Prepared, StateFile, decode_manifest
+from tailrace.state.paths import published_mark
 
 # Checkpoints: the good course.
 
@@ -837,7 +838,7 @@ def test_a_commit_that_failed_or_may_have_is_settled_by_a_restart() -> None:
     job.claimed()
     actions = job.actions()
     assert [a.needed for a in actions if isinstance(a, Sweep)] == [
-        ["1/1.manifest", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"]
+        ["1/1.manifest", "1/1.published", "1/chk-1/w0-1.state", "1/chk-1/w1-1.state"]
     ]
     deploy = next(a.message for a in actions if isinstance(a, Send))
     assert deploy.own and decode_manifest(deploy.manifest, "it") == job.disk[-1]
@@ -1242,6 +1243,40 @@ def test_a_coordinator_that_takes_over_restores_the_newest_checkpoint_of_its_run
     job.all_say(Deployed())
     assert [data for one in job.said(Publish) for _, data in one.prepared] == [[b"out"]]
     assert job.machine.attempts.restarts == 1
+
+
+def test_a_coordinator_that_takes_over_keeps_the_mark_of_what_is_published() -> None:
+    """Where a checkpoint is marked, its manifest is read without what it prepared. The mark seemed to be of no use, and was
+    swept away: whoever restored the checkpoint after that published it once more."""
+    lost = Job().run()
+    lost.complete(b"out")
+    job = Job()
+    job.disk, job.path = [msgspec.structs.replace(lost.disk[-1], prepared=[])], lost.path
+    job.machine.take_over("the process was lost", job.now)
+    job.actions()
+    job.claimed(2)
+    sweep, *_ = job.actions()
+    assert isinstance(sweep, Sweep) and published_mark(lost.path) in sweep.needed
+
+
+def test_a_coordinator_that_takes_over_knows_the_older_files_of_what_it_restores() -> None:
+    """It took them for deleted, and refused every checkpoint that went on from them: no checkpoint was complete any more,
+    and a job whose input had ended did not end."""
+    lost = Job().run()
+    lost.complete()
+    older = "1/chk-0/w0-1.state"
+    job = Job()
+    job.disk, job.path = [msgspec.structs.replace(lost.disk[-1], older=[older])], lost.path
+    job.machine.take_over("the process was lost", job.now)
+    for slot in range(2):
+        job.hello(slot)
+    job.claimed(2)
+    job.all_say(Deployed())
+    checkpoints = job.machine.checkpoints
+    assert checkpoints is not None
+    pending = checkpoints.trigger(job.now).number
+    assert checkpoints.refused(0, Ack(pending, "file", 1, older=[older])) is None
+    assert checkpoints.refused(0, Ack(pending, "file", 1, older=["1/chk-7/w0-1.state"])) is not None
 
 
 def test_a_coordinator_that_takes_over_begins_anew_where_its_run_has_no_checkpoint() -> None:

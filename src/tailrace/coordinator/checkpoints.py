@@ -194,7 +194,7 @@ class Checkpoints:
         """The job holds a new incarnation. `manifest` is the newest of this run, if there is any."""
         self._unanswered = set()
         if manifest is not None:
-            self.adopt(manifest, path)
+            self.adopt(manifest, path, read=True)
             self.next_id = max(self.next_id, manifest.checkpoint + 1)
         self.last = 0
 
@@ -298,18 +298,21 @@ class Checkpoints:
         ended = CheckpointEnded(number, tuple(pending.waiting), stats, None)
         return Completed(ended, stats, pending.fresh)
 
-    def adopt(self, manifest: Manifest, path: str) -> None:
-        """A complete checkpoint of this run counts among those that are kept."""
+    def adopt(self, manifest: Manifest, path: str, read: bool = False) -> None:
+        """A complete checkpoint of this run counts among those that are kept. `read` from its file, where it is marked as
+        published it seems to have prepared nothing: the mark is needed all the same."""
         self.newest = max(self.newest, manifest.checkpoint)
         if any(kept.checkpoint == manifest.checkpoint for kept in self._kept):
             return
-        own = [path, published_mark(path)] if manifest.prepared else [path]
+        own = [path, published_mark(path)] if manifest.prepared or read else [path]
         names = frozenset([*own, *[file.name for file in manifest.files], *manifest.older])
         self._kept.append(_Kept(manifest.checkpoint, path, names))
         for name in own:
             self._sizes.setdefault(name, 0)
         for file in manifest.files:
             self._sizes.setdefault(file.name, file.size)
+        for name in manifest.older:  # of what a lost coordinator wrote: they are there, and nobody knows their sizes
+            self._sizes.setdefault(name, 0)
         for pending in self.pending.values():
             pending.base |= names
 
