@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.testing.faults import Fault
 from tailrace.testing.programs import LOOPS, PROGRAMS
-from tailrace.testing.scenarios import WEIGHTS, run_scenario, scenario
+from tailrace.testing.scenarios import ANCHORS, LOOP_ANCHORS, MS, WEIGHTS, run_scenario, scenario
 from tailrace.testing.search import FIGURES, main, search, told
 
 EACH = 3
@@ -71,6 +72,40 @@ def test_workers_that_move_change_nothing(seed: int) -> None:
     verdict = run_scenario(replace(made, faults=(*made.faults, *moves)))
     assert verdict.wrong == []
     assert verdict.covered["moved a worker"] > 0 or made.checkpoints is None
+
+
+@pytest.mark.parametrize("seed", [seed for seed in range(16) if scenario(seed).checkpoints is not None])
+def test_a_coordinator_that_is_lost_alone_changes_nothing(seed: int) -> None:
+    """Beside all other faults, and again and again, also in the middle of the recovery from the time before. Its workers
+    live on for a while; the next process of the same run learns what to do from the files, and the old workers can commit
+    nothing any more (decision 22). Seed 12: a successor swept away the mark that the newest checkpoint is published, and
+    when it was lost itself, the next one published once more what a reader may have taken."""
+    made = scenario(seed)
+    losses = [Fault(turn, "lose-coordinator", duration=turn % 7 * MS) for turn in range(30 + seed, 2500, 190)]
+    verdict = run_scenario(replace(made, faults=(*made.faults, *losses)))
+    assert verdict.wrong == []
+    assert verdict.covered["lost the coordinator alone"]
+
+
+SELDOM = {"Abort", "Reset", "claim", "read state", "Release"}
+"""Moments that do not come in these programs before something has failed."""
+
+
+@pytest.mark.parametrize("moment", [one for one in (*ANCHORS, *LOOP_ANCHORS) if one not in SELDOM])
+def test_at_any_moment_a_coordinator_may_be_lost_alone(moment: str) -> None:
+    """While workers live on for longer than its successor takes, and while they do not. Programs with a loop and without.
+    A successor took files of older checkpoints for deleted, and no checkpoint was complete any more: `nested` did not
+    end."""
+    lost = 0
+    for seed, program in enumerate(("counted", "in_sequence", "nested", "hoarded")):
+        made = replace(scenario(seed, program, faults=False), checkpoints=CheckpointSettings(interval=1 * MS))
+        losses = tuple(
+            Fault(turn, "lose-coordinator", duration=seed % 2 * 30 * MS, after=moment) for turn in (seed, 60)
+        )
+        verdict = run_scenario(replace(made, faults=losses))
+        assert verdict.wrong == []
+        lost += verdict.covered["lost the coordinator alone"]
+    assert lost
 
 
 @pytest.mark.parametrize("program", sorted(set(PROGRAMS) - set(LOOPS)))

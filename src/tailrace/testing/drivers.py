@@ -84,22 +84,30 @@ class Drivers:
                 abandoned = store.abandoned()
                 origin = self._origin(store, wanted)
         storage.files.begun(run_id, None if origin is None else (storage.files_in(origin.folder), origin.path))
-        coordinator = Coordinator(
-            job.name,
-            incarnation,
-            job.plan.slots,
-            b"",
-            job.limits,
-            run_id=run_id,
-            max_parallelism=job.plan.graph.max_parallelism,
-            checkpoints=settings,
-            restarts=job.restarts() if job.restarts is not None else None,
-            start_from=start_from(origin, store),
-            abandoned=abandoned,
-            nests=nests_of(job.plan),
-            pace=job.pace,
-        )
-        driver = Driver(-self._cluster.party(), run_id, coordinator, store, origin)
+
+        def fresh() -> Coordinator:
+            return Coordinator(
+                job.name,
+                incarnation,
+                job.plan.slots,
+                b"",
+                job.limits,
+                run_id=run_id,
+                max_parallelism=job.plan.graph.max_parallelism,
+                checkpoints=settings,
+                restarts=job.restarts() if job.restarts is not None else None,
+                start_from=start_from(origin, store),
+                abandoned=list(abandoned),
+                nests=nests_of(job.plan),
+                pace=job.pace,
+            )
+
+        return self._driver(run_id, fresh, store, origin)
+
+    def _driver(
+        self, run_id: str, fresh: Callable[[], Coordinator], store: MemoryStore | None, origin: Origin | None
+    ) -> Driver:
+        driver = Driver(-self._cluster.party(), run_id, fresh(), store, fresh, origin)
         self._cluster.drivers[driver.party] = driver
         return driver
 
@@ -135,6 +143,16 @@ class Drivers:
     def take_over(self) -> None:
         """Another driver takes the job over, from the newest checkpoint."""
         self.start(self.begin("latest"))
+
+    def replace(self, lost: Driver, why: str) -> None:
+        """Another process goes on with the run of a coordinator that was lost: see `runtime.outpost`. It knows what its
+        program knows, which is what that one was begun with; the rest it finds in the files."""
+        with self._storage.calm():
+            store = self._storage.own()
+            store.hold(lost.run_id)
+        driver = self._driver(lost.run_id, lost.fresh, store, lost.origin)
+        driver.coordinator.take_over(why, self._cluster.now)
+        self.coordinate(driver)
 
     def tick(self, driver: Driver) -> None:
         """A coordinator looks at the clock."""

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal[
-    "kill", "respawn", "move", "freeze", "cut-link", "delay", "checkpoint", "crash-driver", "freeze-driver", "storage"
+    "kill",
+    "respawn",
+    "move",
+    "freeze",
+    "cut-link",
+    "delay",
+    "checkpoint",
+    "crash-driver",
+    "freeze-driver",
+    "lose-coordinator",
+    "storage",
 ]
 
 
@@ -24,6 +34,8 @@ class Fault:
     - `crash-driver`: the driver dies, and another one goes on from the newest checkpoint;
     - `freeze-driver`: the driver does nothing for `duration` microseconds, is taken for dead, and another one goes on; then
       it wakes up, and its workers are still there;
+    - `lose-coordinator`: the coordinator's process alone dies, as an executor's may; after `duration` microseconds its
+      program, which lives, starts another one, and the same run goes on from its newest checkpoint;
     - `storage`: for `duration` turns each operation on the storage of checkpoints goes wrong with probability `chance`, as
       `outcome` says: it is refused, or there is no answer, and it was done or was not.
 

@@ -160,7 +160,28 @@ def _no_answer_is_no() -> Patches:
     return [method(FinishedRemote, "_there", make)]
 
 
+def _marks_swept() -> Patches:
+    """A coordinator that takes over sweeps the mark away that tells that the newest checkpoint is published."""
+
+    def make(adopt: Any) -> Any:
+        def adopting(self: Checkpoints, manifest: Any, path: str, read: bool = False) -> None:
+            adopt(self, manifest, path)
+
+        return adopting
+
+    return [method(Checkpoints, "adopt", make)]
+
+
+def _coordinators_lost_in_a_row(made: Scenario) -> Scenario:
+    """The coordinator is lost when something has become visible, and so is its successor, before it has a checkpoint."""
+    settings = CheckpointSettings(interval=2 * MS, tolerated_failures=10_000, keep=1)
+    then = Fault(40 + made.seed % 6 * 15, "lose-coordinator", after="lost the coordinator alone")
+    faults = [Fault(made.seed % 5, "lose-coordinator", after="Settled"), then]
+    return replace(made, checkpoints=settings, faults=tuple(faults))
+
+
 OUTPUT_BUGS = (
+    Bug("a successor sweeps away that a checkpoint is published", "counted", _marks_swept, _coordinators_lost_in_a_row),
     Bug("a store that does not answer counts as one without the file", OUTAGES, _no_answer_is_no, seed=3),
     *(
         Bug(name, "counted", patches, TUNES.get(name, _started_again), seed)

@@ -45,12 +45,14 @@ class Restorable:
         self._cuts: dict[tuple[int, int], dict[Place, dict[int, bytes]]] = {}
         """(incarnation, checkpoint) -> keyed state at the cut, by subtask."""
         self._incarnation = 0
+        self._run_of: dict[str, str] = {}
+        """Manifest -> its run."""
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Restorable]:
         """Watches as long as this lasts."""
         freeze, cut = LayeredBackend.freeze, TaskSnapshot._freeze
-        surplus, give_up_all = Checkpoints.surplus, Checkpoints.give_up_all
+        surplus, give_up_all, claimed = Checkpoints.surplus, Checkpoints.give_up_all, Checkpoints.claimed
 
         def cutting(snapshot: TaskSnapshot, operator: Any, reached: int) -> None:
             self._incarnation = operator.ctx.services.incarnation
@@ -70,11 +72,21 @@ class Restorable:
 
             return given_up
 
+        def claiming(checkpoints: Checkpoints, manifest: Manifest | None, path: str) -> None:
+            if (
+                manifest is not None and not checkpoints._kept
+            ):  # the successor of a lost coordinator knows the newest only
+                run = self._run_of.get(path)
+                for older in [one for one in self.kept if one != path and self._run_of[one] == run]:
+                    del self.kept[older]
+            claimed(checkpoints, manifest, path)
+
         with (
             mock.patch.object(TaskSnapshot, "_freeze", cutting),
             mock.patch.object(LayeredBackend, "freeze", freezing),
             mock.patch.object(Checkpoints, "surplus", giving_up(surplus)),
             mock.patch.object(Checkpoints, "give_up_all", giving_up(give_up_all)),
+            mock.patch.object(Checkpoints, "claimed", claiming),
             mock.patch.object(self.files, "_made", self._made(self.files._made)),
             mock.patch.object(self.files, "delete", self._delete(self.files.delete)),
         ):
@@ -110,6 +122,7 @@ class Restorable:
         return deleted
 
     def _committed(self, name: str, manifest: Manifest) -> None:
+        self._run_of[name] = manifest.run_id
         self.kept[name] = {name, *(file.name for file in manifest.files), *manifest.older}
         try:
             found = content(self.files, manifest)

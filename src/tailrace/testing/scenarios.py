@@ -420,7 +420,7 @@ def judge_files(world: Simulation, files: LoopFiles) -> Iterator[str]:
     if newest is None:
         yield f"the job was taken over from {run_id}, which is its newest start"
         return
-    for older in [one for one in world.cluster.drivers.values() if one is not world.driver]:
+    for older in [one for one in world.cluster.drivers.values() if one.run_id != run_id]:
         if older.store is not None and (still_ours(older.store, older.run_id) is not None):
             yield f"{older.run_id} may remove what {run_id}, which has taken over from it, starts from"
     files.newest = None

@@ -15,6 +15,9 @@ from tailrace.testing.storing import Storage, Trouble
 from tailrace.testing.workers import Workers
 from tailrace.testing.world import Event, Observer, Process
 
+OF_DRIVERS = frozenset({"checkpoint", "move", "crash-driver", "freeze-driver", "lose-coordinator"})
+"""Faults that happen to the newest driver, or that it is told of."""
+
 
 class Strikes(Observer):
     """The faults of a job. Those that wait for a line of the trace get their turn when it is noted."""
@@ -54,6 +57,8 @@ class Strikes(Observer):
         cluster = self._cluster
         here = sorted(cluster.processes)
         process = cluster.processes[here[fault.which % len(here)]] if here else None
+        if fault.kind in OF_DRIVERS and not cluster.driver.alive:
+            return  # a lost coordinator that has no successor yet hears nothing, and cannot be lost once more
         if fault.kind == "storage":
             until = cluster.turns + fault.duration
             self._storage.trouble = Trouble(until, fault.chance, fault.outcome, fault.only)
@@ -62,7 +67,7 @@ class Strikes(Observer):
             cluster.count("asked for a checkpoint")
             cluster.driver.coordinator.checkpoint(None, cluster.now)
             self._drivers.coordinate(cluster.driver)
-        elif fault.kind in ("crash-driver", "freeze-driver"):
+        elif fault.kind in ("crash-driver", "freeze-driver", "lose-coordinator"):
             self._end_driver(fault)
         elif fault.kind == "delay" and cluster.links:
             keys = sorted(cluster.links)
@@ -106,7 +111,8 @@ class Strikes(Observer):
 
     def _end_driver(self, fault: Fault) -> None:
         """The driver dies, in the middle of whatever it was doing, and its workers notice sooner or later; or it falls
-        asleep. Another one goes on from the newest checkpoint."""
+        asleep. Another one goes on from the newest checkpoint: at once as another run, or after a while as the same one,
+        where only the coordinator's process was lost."""
         cluster, old = self._cluster, self._cluster.driver
         status = old.coordinator.status
         if old.store is None or status is JobStatus.CREATED or status.final:
@@ -117,11 +123,16 @@ class Strikes(Observer):
             cluster.count("froze the driver")
             old.frozen_until = cluster.now + fault.duration
         else:
-            cluster.count("crashed the driver")
+            alone = fault.kind == "lose-coordinator"
+            cluster.count("lost the coordinator alone" if alone else "crashed the driver")
             old.alive = False
             cluster.cut_short(old.party)
             for process in cluster.processes.values():
                 if process.driver is old:
                     told = Event("coordinator lost", lambda process=process: process.handle(CoordinatorLost("it died")))  # type: ignore[misc]
                     cluster.send(old.party, process.party, told, cluster.chance.randint(*cluster.conditions.zombie))
-        self._drivers.take_over()
+        if fault.kind == "lose-coordinator":
+            at = cluster.now + fault.duration
+            cluster.later(at, "another coordinator", lambda: self._drivers.replace(old, "its executor was lost"))
+        else:
+            self._drivers.take_over()

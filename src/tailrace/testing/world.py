@@ -103,6 +103,8 @@ class Driver:
     run_id: str
     coordinator: Coordinator
     store: MemoryStore | None
+    fresh: Callable[[], Coordinator]
+    """Makes the coordinator once more, as it was before the job began."""
     origin: Origin | None = None
     """The checkpoint that it has started from."""
     alive: bool = True
