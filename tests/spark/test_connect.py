@@ -144,7 +144,7 @@ def test_a_client_that_dies_gives_its_slots_back_in_seconds(cluster: Cluster, se
 
 
 UNREACHED = """
-import os, signal, time
+import json, os, signal, subprocess, sys, time
 import psutil
 import tailrace as tr
 from tailrace.testing.programs import PROGRAMS
@@ -179,6 +179,21 @@ job.cancel()
 assert job.await_termination(30)
 print(job.status)
 
+checkpoints = tr.CheckpointConfig(CHECKPOINTS, interval=None)
+env = tr.Environment(spark, checkpoint=checkpoints)
+env.from_source(tr.sources.Sequence(0, None, rate=100)).map(lambda n: n).sink_to(tr.sinks.Print())
+job = env.execute("asked")
+while str(job.status) != "RUNNING":
+    time.sleep(0.05)
+asking = [sys.executable, "-m", "tailrace", "checkpoint", "asked", "--json"]
+asked = subprocess.run(asking, capture_output=True, text=True, timeout=60)
+assert asked.returncode == 0, asked.stderr
+made = json.loads(asked.stdout)
+assert made["path"].startswith(CHECKPOINTS) and os.path.exists(made["path"]), made
+job.cancel()
+assert job.await_termination(30)
+print("took checkpoint", made["id"])
+
 def killed(job):
     port = job._runner._post.host.address[1]
     for one in psutil.net_connections("tcp"):
@@ -200,14 +215,15 @@ print("went on", job.restarts)
 
 def test_a_client_that_executors_cannot_reach_has_its_coordinators_on_executors(cluster: Cluster, server: str) -> None:
     """As a laptop in front of a cluster, from which no way leads back: DataFrames come and go, failures are told, jobs are
-    cancelled, and a job whose coordinator was killed goes on from its newest checkpoint."""
+    cancelled, `tailrace checkpoint` has one taken, and a job whose coordinator was killed goes on from its newest
+    checkpoint."""
     shared = cluster.root / "shared"
     shared.mkdir(exist_ok=True)
     program = UNREACHED.replace("CHECKPOINTS", repr(str(shared)))
     environ = {"TAILRACE_DRIVER_HOST": "192.0.2.77", "TAILRACE_SHIP": "1", "TAILRACE_TLS": "1"}
     done = on(cluster, server, program, **environ)
     assert done.returncode == 0, said(done)
-    for told in ("divided 500 True", "CANCELLED", "went on 1"):
+    for told in ("divided 500 True", "CANCELLED", "took checkpoint 1", "went on 1"):
         assert told in done.stdout, said(done)
     assert "no way leads from the executors to this program at 192.0.2.77" in done.stderr, said(done)
 
