@@ -238,7 +238,7 @@ LAST = "1/chk-3/w0-0.state"
     ("name", "change", "said"),
     [
         (LAST, lambda d: d.__setitem__(0, 0), "not a state file"),
-        (LAST, lambda d: d.__setitem__(4, 3), "version 3; this tailrace reads versions 1 to 2"),
+        (LAST, lambda d: d.__setitem__(4, 4), "version 4; this tailrace reads versions 1 to 3"),
         (LAST, lambda d: d.pop(), "cut short or damaged"),
         (LAST, lambda d: d.__delitem__(slice(3, None)), "not a state file"),
         (LAST, lambda d: d.clear(), "not a state file"),

@@ -33,13 +33,17 @@ class One:
         window: int = 1 << 20,
         parallelism: int = 2,
         restored: TaskSnapshot | None = None,
+        overtaking: bool = False,
     ) -> None:
         self.out: list[Any] = []
         env = tr.Environment(parallelism=parallelism)
         build(env, tr.sinks.Callback(self.out.append))
         plan = env._plan(env._pending())
         self.services = Services(
-            random.Random, checkpointing=True, make_backend=lambda uid, subtask: MemoryBackend(uid=uid, subtask=subtask)
+            random.Random,
+            checkpointing=True,
+            overtaking=overtaking,
+            make_backend=lambda uid, subtask: MemoryBackend(uid=uid, subtask=subtask),
         )
         self.task = Task(plan, plan.vertices[vertex], 0, 0, self.services, window)
         if restored is not None:

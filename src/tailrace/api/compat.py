@@ -4,7 +4,7 @@ have prepared output which is not published."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tailrace.api import connectors
@@ -76,9 +76,11 @@ def check(
     *,
     max_parallelism: tuple[int, int] | None = None,
     prepared: Sequence[Prepared] = (),
+    in_flight: Mapping[str, int] | None = None,
 ) -> None:
     """Raises one `IncompatibleState` that lists everything that does not fit, and says what to do. `max_parallelism`: that
-    of the checkpoint and that of the dataflow. `prepared`: what sinks have prepared and may not have published."""
+    of the checkpoint and that of the dataflow. `prepared`: what sinks have prepared and may not have published. `in_flight`:
+    bytes of records that were on their way to operators, by uid."""
     wrong = []
     if max_parallelism is not None and max_parallelism[0] != max_parallelism[1]:
         wrong.append(
@@ -94,6 +96,13 @@ def check(
     for uid, count in unpublishable(prepared, nodes).items():
         if not may_be_dropped(uid, allow_dropped_state):
             wrong.append(_lost_output(uid, names.get(uid, "?"), count, by_uid.get(uid)))
+    for uid, size in (in_flight or {}).items():
+        if uid not in by_uid and not may_be_dropped(uid, allow_dropped_state):
+            wrong.append(
+                f"{size} bytes of records were in flight to operator {names.get(uid, '?')!r} (uid {uid!r}), which is not in "
+                f"the dataflow any more; give the operator that is to get them uid={uid!r}, or give them up: "
+                f"allow_dropped_state=[{uid!r}]"
+            )
     if wrong:
         listed = "\n".join(f"  - {one}" for one in wrong)
         raise IncompatibleState(f"the checkpoint does not fit the dataflow:\n{listed}")

@@ -38,6 +38,9 @@ class CheckpointSettings:
     """So many checkpoints in a row may fail before the job does."""
     keep: int = 1
     """How many complete ones are kept."""
+    overtakes_after: int = -1
+    most_inflight: int = -1
+    """When barriers overtake records, and how many bytes of them at most: see `elements.cuts.CutRequest`."""
     origin: str = ""
     """The URL of the checkpoint folder, for the manifest."""
     retain: str = "on-cancellation"
@@ -155,6 +158,9 @@ class Checkpoints:
         self._kept: list[_Kept] = []
         self._sizes: dict[str, int] = {}
         """Every file that this run has written and that was not deleted."""
+        self._found: set[str] = set()
+        """Files that a complete checkpoint refers to, whoever wrote them: a coordinator that was lost, or another run. Those
+        that are not in `_sizes` are never deleted by us."""
 
     # When.
 
@@ -208,6 +214,8 @@ class Checkpoints:
         number = self.next_id
         self.next_id += 1
         cut = CutRequest(number, kind, hold)
+        if kind is CutKind.CHECKPOINT and not hold:
+            cut = CutRequest(number, kind, hold, self.settings.overtakes_after, self.settings.most_inflight)
         base = set(self._kept[-1].names) if self._kept else set()
         self.pending[number] = PendingCheckpoint(number, now, now + self.clock_offset, cut, self.requests, base)
         self.requests = []
@@ -226,7 +234,8 @@ class Checkpoints:
     def refused(self, slot: int, ack: Ack) -> str | None:
         """Why an ack counts for nothing: the worker refers to a file that is not there any more. A peer's barrier overtook
         our `Complete`, so it did not know of the newest complete checkpoint when it encoded its state."""
-        gone = [name for name in ack.older if name not in self._sizes] if ack.checkpoint in self.pending else []
+        known = self._sizes.keys() | self._found
+        gone = [name for name in ack.older if name not in known] if ack.checkpoint in self.pending else []
         return f"the file of worker {slot} refers to {gone[0]}, which is deleted" if gone else None
 
     def commit(self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int, now: int) -> Commit:
@@ -274,6 +283,7 @@ class Checkpoints:
             prepared=prepared,
             final=pending.final,
             size=sum(ack.size for ack in acks),
+            in_flight=_in_flight(acks),
             root=self.settings.origin,
         )
 
@@ -311,8 +321,7 @@ class Checkpoints:
             self._sizes.setdefault(name, 0)
         for file in manifest.files:
             self._sizes.setdefault(file.name, file.size)
-        for name in manifest.older:  # of what a lost coordinator wrote: they are there, and nobody knows their sizes
-            self._sizes.setdefault(name, 0)
+        self._found.update(manifest.older)
         for pending in self.pending.values():
             pending.base |= names
 
@@ -364,6 +373,7 @@ class Checkpoints:
         names = sorted(name for name in self._sizes if name not in needed)
         for name in names:
             del self._sizes[name]
+        self._found.difference_update(names)
         return names
 
     def give_up_all(self) -> list[str]:
@@ -400,6 +410,15 @@ class Checkpoints:
             final=pending.final,
             inflight=sum(ack.inflight for ack in pending.acks.values()),
         )
+
+
+def _in_flight(acks: list[Ack]) -> dict[str, int]:
+    """Bytes that barriers have overtaken, by the uid of the operator that was to receive them."""
+    found: dict[str, int] = {}
+    for ack in acks:
+        for uid, size in ack.overtaken.items():
+            found[uid] = found.get(uid, 0) + size
+    return dict(sorted(found.items()))
 
 
 def _records(acks: list[Ack]) -> list[OperatorRecord]:

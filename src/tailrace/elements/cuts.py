@@ -32,3 +32,13 @@ class CutRequest(msgspec.Struct, frozen=True, array_like=True):
     hold: bool = False
     """Whether heads of loops emit nothing behind their cuts, until the checkpoint is aborted: all feedback is then in
     their logs, and no task has acted on it."""
+    overtakes_after: int = -1
+    """How long its barriers stay behind records that wait, in int64 microseconds from when a task hears of it: 0: they
+    overtake them at once; -1: they never do, the cut is an aligned one."""
+    most_inflight: int = -1
+    """Barriers overtake no more than so many bytes in one subtask; where more waits they stay behind it. -1: any number."""
+
+    @property
+    def may_overtake(self) -> bool:
+        """Whether its barriers may overtake records."""
+        return self.overtakes_after >= 0

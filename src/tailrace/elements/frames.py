@@ -28,6 +28,7 @@ VERSION = 1
 _MAGIC = b"TRFR"
 _HEADER = struct.Struct("<4sBBHIHHHHQIq")
 _SECTION = struct.Struct("<HHI")
+_WHOLE_CUT = struct.Struct("<BBqq")
 
 ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, WAVE, REST, ROUND_END = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 _VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT = 1, 2, 3, 4, 5
@@ -78,6 +79,8 @@ class Frame:
     number: int
     size: int
     sections: dict[int, memoryview]
+    data: bytes = b""
+    """The frame as it came."""
 
     def batch(self) -> Batch:
         """The records of a ROWS or COLUMNS frame. Raises `ProtocolViolation` where the bytes hold none. What the class
@@ -115,6 +118,9 @@ class Frame:
         if data is None:
             return CutRequest(self.number)
         try:
+            if len(data) == _WHOLE_CUT.size:
+                kind, hold, after, most = _WHOLE_CUT.unpack(data)
+                return CutRequest(self.number, CutKind(kind), bool(hold), after, most)
             kind, hold = data
             return CutRequest(self.number, CutKind(kind), bool(hold))
         except ValueError as error:
@@ -194,9 +200,7 @@ def encode_marker(channel: ChannelId, incarnation: int, attempt: int, seq: int, 
         return _frame(WATERMARK, channel, incarnation, attempt, seq, 0, marker.time, [])
     if isinstance(marker, Barrier):
         cut = marker.cut
-        usual = cut == CutRequest(cut.number)
-        sections: list[tuple[int, bytes | memoryview]] = [] if usual else [(_CUT, bytes((cut.kind, cut.hold)))]
-        return _frame(BARRIER, channel, incarnation, attempt, seq, 0, cut.number, sections)
+        return _frame(BARRIER, channel, incarnation, attempt, seq, 0, cut.number, _cut_section(cut))
     if isinstance(marker, WaveMark):
         return _frame(WAVE, channel, incarnation, attempt, seq, 0, marker.wave, [])
     if isinstance(marker, Rest):
@@ -204,6 +208,14 @@ def encode_marker(channel: ChannelId, incarnation: int, attempt: int, seq: int, 
     if isinstance(marker, RoundEnd):
         return _frame(ROUND_END, channel, incarnation, attempt, seq, 0, marker.round, [])
     return _frame(IDLE if isinstance(marker, IdleChannel) else END, channel, incarnation, attempt, seq, 0, 0, [])
+
+
+def _cut_section(cut: CutRequest) -> list[tuple[int, bytes | memoryview]]:
+    if cut == CutRequest(cut.number):
+        return []
+    if not cut.may_overtake:
+        return [(_CUT, bytes((cut.kind, cut.hold)))]
+    return [(_CUT, _WHOLE_CUT.pack(cut.kind, cut.hold, cut.overtakes_after, cut.most_inflight))]
 
 
 def encode_grant(channel: ChannelId, incarnation: int, attempt: int, total: int) -> bytes:
@@ -226,7 +238,7 @@ def decode(data: bytes) -> Frame:
         raise ProtocolViolation(f"a frame of unknown kind {kind}")
     found = _find_sections(data, sections)
     channel = ChannelId(edge, source, target)
-    return Frame(kind, channel, incarnation, attempt, seq, count, number, len(data), found)
+    return Frame(kind, channel, incarnation, attempt, seq, count, number, len(data), found, data)
 
 
 def _find_sections(data: bytes, count: int) -> dict[int, memoryview]:

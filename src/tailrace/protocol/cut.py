@@ -2,14 +2,16 @@
 
 This is one task's half. A marker is *announced* when it arrives, which may be behind records that are still to be read: so a
 task knows of a cut, and since when, before its turn has come; for an aligned cut nothing else follows. A channel that has
-delivered the marker of a cut is *blocked* until all live channels have; then
-the task cuts, between two records, and sends the marker on. (A channel may be *recorded* instead; that is for the modes
-to come.) A task without live channels (a source, or one whose inputs have all ended) cuts when the coordinator triggers
-it. An end of input counts as the marker of every open cut on its channel.
+delivered the marker of a cut is *blocked* until all live channels have; then the task cuts, between two records, and sends
+the marker on. In an unaligned cut the task does not wait for channels that may be *overtaken*: it cuts as soon as it knows
+of the cut, and records, of each such channel, what comes before the marker does. Others, broadcast ones for instance,
+deliver their markers first even then. A task without live channels (a source, or one whose inputs have all ended) cuts when
+the coordinator triggers it. An end of input counts as the marker of every open cut on its channel.
 
 The argument. On each channel, what its sender sent before its own cut comes before the marker, so the receiver has
 processed exactly that of it when it cuts, and what comes after the marker is processed after: no record is on two sides
-of one cut, and none is in between. A channel that ended has delivered all it ever will.
+of one cut, and none is in between. Where the task cuts before the marker came, what lies in between is in the record of the
+channel, which belongs to the cut. A channel that ended has delivered all it ever will.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Outcome(Generic[Channel]):
 
 
 class Aligner(Generic[Channel]):
-    """One task's aligned cuts, by number. Numbers grow on each channel; some may be missing.
+    """One task's cuts, by number. Numbers grow on each channel; some may be missing. `overtakable`: the channels for whose
+    markers an unaligned cut does not wait.
 
     Invariant A1: `blocked` holds exactly the live channels that have delivered the marker of `current`.
     Invariant A2: a cut is made at most once, in growing order, and never after it was aborted here.
@@ -46,8 +49,9 @@ class Aligner(Generic[Channel]):
     arrived, whether it was read or not.
     """
 
-    def __init__(self, channels: Iterable[Channel]) -> None:
-        self.live = set(channels)
+    def __init__(self, channels: Iterable[Channel], overtakable: Iterable[Channel] = ()) -> None:
+        self.overtakable = frozenset(overtakable)
+        self.live = dict.fromkeys(channels)
         """Channels that have not ended."""
         self.current: int | None = None
         self.blocked: dict[Channel, None] = {}
@@ -85,7 +89,7 @@ class Aligner(Generic[Channel]):
     def ended(self, channel: Channel) -> Outcome[Channel]:
         """A channel ended."""
         outcome: Outcome[Channel] = Outcome()
-        self.live.discard(channel)
+        self.live.pop(channel, None)
         if self.current is not None:
             self._complete(outcome)
         if not self.live:
@@ -103,6 +107,28 @@ class Aligner(Generic[Channel]):
         else:
             self._make(cut, outcome)
         return outcome
+
+    @property
+    def next_known(self) -> int | None:
+        """The cut to be made next, of those that are known of. One that a channel has skipped is not made any more."""
+        if self.current is not None:
+            return self.current
+        return min((*self.announced, *self._triggered), default=None)
+
+    def may_overtake(self, cut: int) -> bool:
+        """Whether the next cut waits for nothing but channels that may be overtaken."""
+        if cut != self.next_known:
+            return False
+        return all(channel in self.overtakable or channel in self.blocked for channel in self.live)
+
+    def overtake(self, cut: int) -> tuple[list[Channel], Outcome[Channel]]:
+        """The next cut is made before all markers are read. Says on which channels they are not."""
+        if not self.may_overtake(cut):
+            raise ValueError(f"cut {cut} waits for channels that are never overtaken, or is not the next")
+        missing = [channel for channel in self.live if channel not in self.blocked]
+        outcome: Outcome[Channel] = Outcome()
+        self._make(cut, outcome)
+        return missing, outcome
 
     def abort(self, cut: int) -> Outcome[Channel]:
         """A cut will not be completed anywhere."""
@@ -129,11 +155,11 @@ class Aligner(Generic[Channel]):
 
     def check(self) -> str | None:
         """What is wrong with the invariants, or None."""
-        if not set(self.blocked) <= self.live:
+        if not set(self.blocked) <= set(self.live):
             return "A1: a channel that ended is blocked"
         if (self.current is None) != (not self.blocked):
             return "A1: channels are blocked without an open cut, or the other way round"
-        if self.current is not None and set(self.blocked) == self.live:
+        if self.current is not None and set(self.blocked) == set(self.live):
             return f"A3: cut {self.current} is open though every live channel has delivered it"
         if self.current is not None and not set(self.blocked) <= set(self.announced.get(self.current, ())):
             return f"A4: cut {self.current} was read on channels on which it had not arrived"

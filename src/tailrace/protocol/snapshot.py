@@ -83,7 +83,9 @@ class Ack(Message, frozen=True):
     write_micros: int = 0
     """From the last block to a durable file."""
     inflight: int = 0
-    """Bytes of records that were on their way around loops."""
+    """Bytes of records that were in flight: on their way around loops, or overtaken by barriers."""
+    overtaken: dict[str, int] = {}
+    """Of the latter: bytes by the uid of the operator that was to receive them."""
 
 
 class Declined(Message, frozen=True):

@@ -22,9 +22,18 @@ def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSetting
         max_concurrent=config.max_concurrent,
         tolerated_failures=config.tolerated_failures,
         keep=config.keep,
+        overtakes_after=_overtakes_after(config),
+        most_inflight=config.max_inflight_bytes if config.mode == "unaligned-max-inflight" else -1,
         origin=folder,
         retain=config.retain,
     )
+
+
+def _overtakes_after(config: CheckpointConfig) -> int:
+    """Microseconds after which barriers of a checkpoint overtake records; -1: never."""
+    if config.mode == "aligned":
+        return -1
+    return 0 if config.alignment_timeout is None else micros(config.alignment_timeout)
 
 
 def start_from(origin: Origin | None, store: Store | None) -> StartFrom:

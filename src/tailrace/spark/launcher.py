@@ -115,6 +115,7 @@ def submit(
         env.copy_records,
         env.debug,
         checkpointing=config is not None,
+        overtaking=config is not None and config.mode != "aligned",
         allow_dropped_state=allow_dropped_state,
         state_backend=env.state_backend,
         checkpoint_dir=None if config is None else absolute(config.dir),
@@ -257,7 +258,14 @@ def find_origin(
     origin = origin_at(store, path)
     manifest = origin.manifest
     groups = (manifest.max_parallelism, plan.graph.max_parallelism)
-    check(manifest.operators, plan.graph.nodes, allow, max_parallelism=groups, prepared=manifest.prepared)
+    check(
+        manifest.operators,
+        plan.graph.nodes,
+        allow,
+        max_parallelism=groups,
+        prepared=manifest.prepared,
+        in_flight=manifest.in_flight,
+    )
     return origin
 
 

@@ -17,6 +17,7 @@ of one, in this file or in that of an earlier checkpoint.
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 
 import msgspec
 import xxhash
@@ -24,8 +25,11 @@ import xxhash
 from tailrace.elements.frames import ChannelName
 from tailrace.errors import CheckpointCorrupt
 
-VERSION = 2
-"""The version of a file that may hold logs: a reader that does not know logs must refuse it, or it would lose records."""
+VERSION = 3
+"""The version of a file that may hold logs of any channel: a reader that does not know them must refuse it, or it would lose
+records."""
+WITH_FEEDBACK = 2
+"""The version of a file that may hold logs of feedback, and no others."""
 WITHOUT_LOGS = 1
 """The version of any other file, which an older tailrace can read."""
 _FEEDBACK_PORT = 1
@@ -92,13 +96,36 @@ class LogPiece(msgspec.Struct, frozen=True, array_like=True):
     """The round that they wait for, in a loop in rounds; 0: none."""
 
 
+class LogKind(IntEnum):
+    """Which part of the records in flight in a channel a log holds. The numbers are in files."""
+
+    FEEDBACK = 0
+    """What was on its way around a loop."""
+    RECEIVED = 1
+    """What had come to the reader, and came before the barrier, and was not read: the reader's half."""
+    SENT = 2
+    """What the barrier overtook at the sender: the sender's half. It comes behind the reader's."""
+    RETURNED = 3
+    """What the reader had got from an earlier checkpoint, and not read. It comes before all else."""
+
+
 class ChannelLog(msgspec.Struct, omit_defaults=True):
-    """The records that were in flight in one channel at the cut."""
+    """Records that were in flight in one channel at the cut. A piece without records is a marker of event time."""
 
     channel: ChannelName
     parallelism: int
     """That of the operator that receives."""
     pieces: list[LogPiece] = []
+    kind: LogKind = LogKind.FEEDBACK
+    age: int = 0
+    """Of what was returned: how often. Older records are read first."""
+    turn: int = 0
+    """Of what was returned: tells several logs of one name apart."""
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether it is of a channel that barriers overtake."""
+        return self.kind is not LogKind.FEEDBACK
 
 
 class OperatorPart(msgspec.Struct, omit_defaults=True):
@@ -149,9 +176,10 @@ def checksum(data: bytes | memoryview) -> int:
     return xxhash.xxh64_intdigest(data)
 
 
-def header(logs: bool = False) -> bytes:
-    """How a file starts; `logs`: whether it may hold some."""
-    return _HEADER.pack(_MAGIC, VERSION if logs else WITHOUT_LOGS)
+def header(logs: bool = False, overtaken: bool = False) -> bytes:
+    """How a file starts: with the oldest version that has what it may hold. `logs`: some; `overtaken`: some of channels that
+    barriers overtake."""
+    return _HEADER.pack(_MAGIC, VERSION if overtaken else WITH_FEEDBACK if logs else WITHOUT_LOGS)
 
 
 def tail(index: Index, offset: int) -> bytes:

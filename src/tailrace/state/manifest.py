@@ -72,6 +72,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether every input had ended: the last checkpoint of a job."""
     size: int = 0
     """Bytes written by this checkpoint."""
+    in_flight: dict[str, int] = {}
+    """By the uid of an operator: bytes of records that barriers have overtaken on their way to it."""
     root: str = ""
     """The URL of the checkpoint folder of the job that wrote it, for people; files are found beside the manifest."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.elements.frames import ChannelName
-from tailrace.state.format import TableInfo
+from tailrace.state.format import LogKind, TableInfo
 
 
 class MetaOf(msgspec.Struct, frozen=True, tag=True):
@@ -59,6 +59,10 @@ class LogOf(msgspec.Struct, frozen=True, tag=True):
     """Of the others only those of these key groups [first, last) do; None: all."""
     round: int = 0
     """The round that they wait for, in a loop in rounds; 0: none."""
+    kind: LogKind = LogKind.FEEDBACK
+    age: int = 0
+    turn: int = 0
+    """See `state.format.ChannelLog`."""
 
     @property
     def uid(self) -> str:

@@ -134,7 +134,18 @@ def _log(store: Readable, name: str, index: Index, log: ChannelLog) -> Iterator[
         except FileNotFoundError as error:
             raise _missing(file) from error
         check_block(data, piece, file)
-        yield LogOf(log.channel, log.parallelism, piece.count, memoryview(data), piece.start, piece.groups, piece.round)
+        yield LogOf(
+            log.channel,
+            log.parallelism,
+            piece.count,
+            memoryview(data),
+            piece.start,
+            piece.groups,
+            piece.round,
+            log.kind,
+            log.age,
+            log.turn,
+        )
 
 
 def _file_of(piece: LogPiece, name: str, index: Index) -> str:

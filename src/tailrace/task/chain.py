@@ -312,7 +312,7 @@ def build_chain(
     outputs: dict[int, Output],
 ) -> Chain:
     """The operators of a vertex for one subtask; `outputs` are the edges out of it by plan edge id."""
-    groups = _fusion_groups(plan, vertex, services.debug)
+    groups = _fusion_groups(plan, vertex, services)
     operators: list[OperatorTask] = []
     index_of: dict[int, int] = {}
     for group in groups:
@@ -342,7 +342,7 @@ def build_chain(
     return Chain(operators, feeds, leaving)
 
 
-def _fusion_groups(plan: Plan, vertex: Vertex, debug: bool) -> list[list[int]]:
+def _fusion_groups(plan: Plan, vertex: Vertex, services: Services) -> list[list[int]]:
     """The nodes of a vertex, runs of fusible row functions together. In debug runs every operator stands alone."""
     uses: dict[int, int] = {}
     for inner in vertex.links:
@@ -355,8 +355,9 @@ def _fusion_groups(plan: Plan, vertex: Vertex, debug: bool) -> list[list[int]]:
     for ident in vertex.nodes:
         link = feeder.get(ident)
         joins = (
-            not debug
+            not services.debug
             and link is not None
+            and plan.graph.node(ident).uid not in services.in_flight
             and link.tag is None
             and uses[link.source] == 1
             and isinstance(plan.graph.node(ident).operator, FUSIBLE)

@@ -56,6 +56,8 @@ class _Pending:
     """Channels whose log of the checkpoint is not in the file yet, with where it is."""
     inflight: int = 0
     """Bytes of such logs."""
+    overtaken: dict[str, int] = field(default_factory=dict)
+    """Of those of channels that barriers have overtaken, by the uid of the operator that was to receive them."""
     sealed_at: int | None = None
 
 
@@ -75,7 +77,8 @@ class WorkerCheckpoints:
         self._inline = INLINE_BYTES if tuning.inline is None else tuning.inline
         self._tasks = tasks
         self._logs = any(operator.recordings() for task in tasks for operator in task.chain.operators)
-        """Whether there may be logs in the files."""
+        self._overtaken = services.overtaking
+        """Whether there may be logs in the files: of feedback, and of channels that barriers overtake."""
         self._pending: dict[int, _Pending] = {}
 
     def name(self, checkpoint: int) -> str:
@@ -103,7 +106,8 @@ class WorkerCheckpoints:
     def _begin(self, checkpoint: int) -> _Pending:
         services = self._services
         index = Index(services.job, services.incarnation, checkpoint, self._slot, services.max_parallelism)
-        return _Pending(FileBuilder(self.name(checkpoint), index, self._logs), {task.vertex.id for task in self._tasks})
+        builder = FileBuilder(self.name(checkpoint), index, self._logs, self._overtaken)
+        return _Pending(builder, {task.vertex.id for task in self._tasks})
 
     def _take(self, task: Task, pending: _Pending) -> None:
         """Everything of a task is there."""
@@ -154,6 +158,9 @@ class WorkerCheckpoints:
             for frame in frames:
                 pending.builder.add_frame(log, frame)
                 pending.inflight += len(frame.data)
+                if log.overtaken and frame.count:
+                    target = log.channel.target
+                    pending.overtaken[target] = pending.overtaken.get(target, 0) + len(frame.data)
             if done:
                 recording.discard(checkpoint)
                 pending.logs.remove(found)
@@ -186,7 +193,15 @@ class WorkerCheckpoints:
         builder = pending.builder
         took = max(0, now - pending.sealed_at)
         return Ack(
-            checkpoint, builder.name, builder.offset, builder.older(), acks, pending.prepared, took, pending.inflight
+            checkpoint,
+            builder.name,
+            builder.offset,
+            builder.older(),
+            acks,
+            pending.prepared,
+            took,
+            pending.inflight,
+            pending.overtaken,
         )
 
     def abort(self, checkpoint: int) -> list[DropState]:

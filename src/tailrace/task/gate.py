@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tailrace.elements.batches import Batch, concat, joinable
-from tailrace.elements.frames import ChannelId, Element, Frame
+from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
@@ -25,8 +25,8 @@ class InputChannel:
     """
 
     __slots__ = (
-        "blocked", "charge", "ended", "expected", "flow", "id", "idle", "port", "queue", "reading", "taken", "watermark",
-        "worked_off",
+        "blocked", "charge", "ended", "expected", "flow", "id", "idle", "port", "queue", "reading", "returning", "taken",
+        "watermark", "worked_off",
     )  # fmt: skip
 
     def __init__(self, ident: ChannelId, port: int, window: int) -> None:
@@ -46,6 +46,23 @@ class InputChannel:
         self.charge = 0
         self.worked_off = 0
         """Frames that were read to their end, and markers that are counted among them."""
+        self.returning: Returning | None = None
+        """Where it is none of today's channels, but what a checkpoint held of an old one: of which."""
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing is unread."""
+        return not self.queue and self.reading is None
+
+
+@dataclass(frozen=True, slots=True)
+class Returning:
+    """Whose records a channel brings back that were in flight at the cut."""
+
+    name: ChannelName
+    """What the channel was called, with the subtask that reads it now."""
+    operator: int = 0
+    """The position, in its chain, of the operator that receives them: 0 for the root."""
 
 
 @dataclass(slots=True)
@@ -62,7 +79,10 @@ class Taken:
 class Gate:
     """All channels of one subtask.
 
-    Invariant G2: `_turn` holds exactly the channels with something unread that are not blocked, each once.
+    Invariant G2: `_turn` holds exactly the channels with something unread that are not blocked, each once: of those in
+    front, while there are some.
+    Invariant G3: nothing is read of today's channels while something is unread that was in flight at the restored cut; nor
+    of what was in flight to a job that went on from an earlier cut, before all of what that one had found in flight.
     """
 
     def __init__(self, channels: list[InputChannel]) -> None:
@@ -75,6 +95,8 @@ class Gate:
         self.woken = False
         """Whether all channels were idle, and one is not any more. The task sets it back when it has passed that on."""
         self._turn: deque[InputChannel] = deque()
+        self.front: deque[list[InputChannel]] = deque()
+        """What was in flight at the restored cut, in the order in which it is read: one list after the other."""
 
     @property
     def has_input(self) -> bool:
@@ -82,12 +104,17 @@ class Gate:
 
     @property
     def ended(self) -> bool:
-        return all(channel.ended for channel in self.channels.values())
+        return not self.front and all(channel.ended for channel in self.channels.values())
+
+    @property
+    def _current(self) -> Iterable[InputChannel]:
+        """The channels whose turn it is: their event time counts."""
+        return self.front[0] if self.front else self.channels.values()
 
     @property
     def all_idle(self) -> bool:
         """Whether every channel that has not ended is idle; where all have ended, whether the task is."""
-        live = [channel for channel in self.channels.values() if not channel.ended]
+        live = [channel for channel in self._current if not channel.ended]
         return all(channel.idle for channel in live) if live else self.idle_at_end
 
     def arrive(self, ident: ChannelId, seq: int, element: Element, charge: int) -> None:
@@ -102,10 +129,28 @@ class Gate:
             raise ProtocolViolation(f"channel {ident}: record {seq} came where {channel.expected} was due")
         if charge:
             channel.flow.arrive(charge)
-        channel.expected += _count(element)
-        if not channel.queue and channel.reading is None and not channel.blocked:
+        channel.expected += count_of(element)
+        if not channel.queue and channel.reading is None and not channel.blocked and not self.front:
             self._turn.append(channel)
         channel.queue.append((element, charge))
+
+    def returned(self, front: list[list[InputChannel]]) -> None:
+        """Before anything has arrived: what was in flight at the restored cut comes first."""
+        self.front.extend(front)
+        self._next_front()
+
+    def settle(self) -> None:
+        """What was read has had its effect: where nothing is left of what was in flight, today's channels come."""
+        if self.front and not self._turn:
+            self._next_front()
+
+    def _next_front(self) -> None:
+        was_idle = self.all_idle
+        while self.front and all(channel.drained for channel in self.front[0]):
+            self.front.popleft()
+        self._turn.extend(c for c in self._current if not c.drained and not c.blocked)
+        self.woken = self.woken or (was_idle and not self.all_idle)
+        self._update()
 
     def take(self, limit: int) -> Taken:
         """The next channel's marker, or at most `limit` of its records, of one batch or of several small ones. Channels take
@@ -142,7 +187,7 @@ class Gate:
             element, charge = queue[0]
             if isinstance(element, Marker):
                 break
-            count += _count(element)
+            count += count_of(element)
             if count > most:
                 break
             following = decoded(channel.id, element)
@@ -172,7 +217,7 @@ class Gate:
             channel = self.channels[ident]
             if channel.blocked:  # the one whose marker completed the cut never was
                 channel.blocked = False
-                if channel.queue:
+                if channel.queue and not self.front:
                     self._turn.append(channel)
 
     def mark(self, channel: InputChannel, marker: Watermark | IdleChannel | EndOfInput) -> None:
@@ -192,7 +237,7 @@ class Gate:
         channel.idle = False
 
     def _update(self) -> None:
-        counted = [c.watermark for c in self.channels.values() if not c.ended and not c.idle]
+        counted = [c.watermark for c in self._current if not c.ended and not c.idle]
         if counted:
             self.watermark = max(self.watermark, min(counted))
         elif self.ended:
@@ -201,6 +246,8 @@ class Gate:
     @property
     def empty(self) -> bool:
         """Whether nothing that arrived is unread, but for barriers: those are no work."""
+        if self.front:
+            return False
         for channel in self.channels.values():
             if channel.reading is not None or not all(isinstance(one, Barrier) for one, _ in channel.queue):
                 return False
@@ -212,7 +259,7 @@ class Gate:
 
     def check(self) -> None:
         """Raises `InternalError` where an invariant of this file does not hold."""
-        waiting = [c for c in self.channels.values() if (c.queue or c.reading is not None) and not c.blocked]
+        waiting = [c for c in self._current if (c.queue or c.reading is not None) and not c.blocked]
         if sorted(c.id for c in waiting) != sorted(c.id for c in self._turn):
             raise InternalError(f"G2: channels with input {waiting} are not those in turn {list(self._turn)}")
         for channel in self.channels.values():
@@ -238,7 +285,8 @@ def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:
         ) from error
 
 
-def _count(element: Element) -> int:
+def count_of(element: Element) -> int:
+    """How many records an element holds."""
     if isinstance(element, Frame):
         return element.count
     return 0 if isinstance(element, Marker) else len(element)

@@ -22,6 +22,8 @@ class JobSpec:
     debug: bool = False
     checkpointing: bool = False
     """Whether checkpoints are taken: sinks then prepare at every cut."""
+    overtaking: bool = False
+    """Whether their barriers may overtake records."""
     allow_dropped_state: tuple[str, ...] | bool = False
     """Operators (uids) whose state may be dropped where it does not fit any more, or True for all."""
     state_backend: str = "memory"

@@ -191,6 +191,10 @@ class Recording:
         """Whether no checkpoint was begun or given up so far."""
         return self._newest_known < 0
 
+    def log(self, checkpoint: int) -> Log:
+        """The log of a checkpoint that has one."""
+        return self._logs[checkpoint]
+
     def pending(self) -> list[int]:
         """The checkpoints that have a log."""
         return list(self._logs)

@@ -18,7 +18,10 @@ from tailrace.elements.markers import Barrier
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan, Vertex
+from tailrace.task.cutting import DueCut
+from tailrace.task.gate import InputChannel
 from tailrace.task.idle import UNTIL_A_TIMER, UNTIL_TOLD, Idle, Reason
+from tailrace.task.inflight import Logged
 from tailrace.task.looping import Command
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.outbox import MAX_AGE
@@ -39,6 +42,7 @@ class Task:
         self.services = services
         self.gate, self.outbox, self.chain = self.work.gate, self.work.outbox, self.work.chain
         self.loop, self.head, self.cuts = self.work.loop, self.work.head, self.work.cuts
+        self.inflight = self.work.inflight
         self.idle: Idle | None = None
         """Why the last step did nothing; None where it did something."""
         self._sleeps_until = 0
@@ -51,6 +55,8 @@ class Task:
         self._worked = True
         """Whether it has done a step of work since its last cut, or need not: where nothing but the coordinator's word asks
         for the next one, that one waits for it. Else cuts that come faster than they are encoded would be all it does."""
+        self._in_line: dict[int, int] = {}
+        """Checkpoints whose barriers wait behind records of ours, with when they may overtake them."""
         self._story = self.work.story
         self._order = [turn[:3] for turn in ORDER if turn.whose(self)]
 
@@ -62,7 +68,9 @@ class Task:
     @property
     def has_cut_to_make(self) -> bool:
         """Whether a cut is due, and can be encoded."""
-        return bool(self._due) and self.snapshot is None
+        if self.snapshot is not None:
+            return False
+        return bool(self._due) or (self.inflight is not None and self.cuts.struck(self.services.now))
 
     def open(self) -> None:
         """Opens the user's functions."""
@@ -75,6 +83,13 @@ class Task:
         if self.head is not None and self.head.finished:
             self.head.end_loop()
 
+    def returned(self, front: list[list[InputChannel]]) -> None:
+        """What was in flight to the task at the restored cut: it comes before anything new. Called behind `restored`."""
+        self.gate.returned(front)
+        if self.gate.watermark > self.chain.arrived[0]:
+            self.chain.watermark(self.gate.watermark)
+            self.work.advancing = True
+
     def close(self) -> list[BaseException]:
         """Closes the user's functions; returns what they raised. What is being encoded holds on to the state of the whole
         operator (and that to it), and Python would find out much later: it is given up here."""
@@ -82,6 +97,8 @@ class Task:
         for operator, _ in snapshot.operators if snapshot is not None else ():
             if operator.backend is not None and snapshot is not None:
                 operator.backend.abort(snapshot.checkpoint)
+        if self.inflight is not None:
+            self.inflight.close()
         return self.chain.close()
 
     # Events.
@@ -90,6 +107,8 @@ class Task:
         """Something came on a channel. A barrier is announced, whatever is unread in front of it."""
         self.wake()
         self.gate.arrive(ident, seq, element, charge)
+        if self.inflight is not None and self.inflight.recording:
+            self.inflight.arrived(ident, element, charge)
         if isinstance(element, Barrier):
             self.cuts.announce(ident, element.cut)
 
@@ -97,6 +116,7 @@ class Task:
         """The consumer of one of our channels allows more."""
         self.wake()
         self.outbox.granted(ident, total)
+        self._barriers_left()
 
     def trigger(self, cut: CutRequest) -> None:
         """The coordinator wants a checkpoint."""
@@ -111,6 +131,8 @@ class Task:
             self.head.held_by = None
         if self.snapshot is not None and self.snapshot.checkpoint == checkpoint:
             self.snapshot = None
+        if self.inflight is not None:
+            self.inflight.abort(checkpoint)
         for operator in self.chain.operators:
             operator.abort(checkpoint)
             if operator.backend is not None:
@@ -155,14 +177,21 @@ class Task:
         cuts = self.cuts
         if cuts.unstamped:
             cuts.stamp(now)
+        if self._in_line:
+            self._overtake_at_last(now)
         made = cuts.made
         idle = self._first_of_order(now, budget)
         if idle is None:
             self._worked = self._worked or cuts.made == made
-        elif self._due and not self.work.busy:
+        elif self._due and not self.work.busy and not self._must_drain:
             idle = self._cut_at_last(now)  # nothing else is to be done
+        elif self.inflight is not None and not self.work.busy and cuts.struck(now):
+            idle = self._cut_at_last(now)
+        self._barriers_left()
         if idle is not None and self.outbox.flush_if_old():
             idle = None  # the worker may not rest for long, and flushes only then
+        if idle is not None and self.inflight is not None:
+            idle = self._until_a_strike(idle, now)
         self.idle = idle
         if idle is not None and self._may_sleep(idle.reason):
             flush_at = MAX_TIME if self.outbox.oldest is None else self.outbox.oldest + MAX_AGE
@@ -198,24 +227,76 @@ class Task:
             snapshot.encoded_at = now
 
     def _cut(self, now: int) -> None:
-        """The cut: state is frozen, and the barrier goes behind what was emitted."""
-        due = self.cuts.make(now)
+        """The cut: state is frozen, and the barrier goes behind what was emitted; past it, where it may overtake."""
+        due = self.cuts.make(now) if self._due else self.cuts.overtake(now)
         cut = due.request
         self._story.append(f"cut {cut.number}")
         self._worked = False
         loop = (0, -1) if self.loop is None else (self.loop.rest.done, self.loop.rounds.done)
-        self.snapshot = TaskSnapshot(cut, self.chain, due.aligned, now, *loop, due.announced)
+        overtaken = self._inputs_overtaken(due)
+        self.snapshot = TaskSnapshot(cut, self.chain, due.aligned, now, *loop, due.announced, overtaken)
         if cut.hold and self.head is not None:
             self.head.held_by = cut.number
         if not self.work.said_end:
             self.outbox.barrier(cut)
+            self.snapshot.recordings += self._outputs_overtaken(due)
+
+    # Unaligned cuts.
+
+    def _inputs_overtaken(self, due: DueCut) -> Logged:
+        if self.inflight is None or not (due.request.may_overtake or self.gate.front):
+            return []
+        return self.inflight.cut_input(due.request.number, due.missing)
+
+    def _outputs_overtaken(self, due: DueCut) -> Logged:
+        """The barrier waits on some channels behind what has no credit: it goes past that, now or when its time has come."""
+        if self.inflight is None or due.overtakes_at is None:
+            return []
+        number, most = due.request.number, due.request.most_inflight
+        if most >= 0:
+            most = max(0, most - (self.inflight.found if due.missing else 0))
+        logged = self.inflight.cut_output(number, most)
+        if due.struck:
+            self.inflight.overtake_output(number)
+        elif logged:
+            self._in_line[number] = due.overtakes_at
+        return logged
+
+    def _overtake_at_last(self, now: int) -> None:
+        """Barriers that wait behind records go past them when their time has come."""
+        assert self.inflight is not None
+        for number, at in list(self._in_line.items()):
+            if now >= at or number not in self.inflight.in_line:
+                del self._in_line[number]
+                self.inflight.overtake_output(number)
+
+    def _barriers_left(self) -> None:
+        if self.outbox.barriers_sent:
+            if self.inflight is None:
+                self.outbox.barriers_sent.clear()
+            else:
+                self.inflight.sent()
+
+    def _until_a_strike(self, idle: Idle, now: int) -> Idle:
+        """A task that waits is to be asked again when a cut becomes an unaligned one."""
+        times = [at for at in (self.cuts.strikes_at(now), *self._in_line.values(), idle.wake_at) if at is not None]
+        return Idle(idle.reason, min(times)) if times else idle
+
+    def _is_struck(self, now: int) -> bool:
+        """Whether an unaligned cut is to be made, and has its place here: behind a step of work."""
+        return self._worked and self.snapshot is None and not self.work.busy and self.cuts.struck(now)
 
     @property
     def _cut_is_next(self) -> bool:
         """Whether a cut is due, and has its place here: where a barrier says so, and else behind a step of work."""
-        if not self._due or self.work.busy:
+        if not self._due or self.work.busy or self._must_drain:
             return False
         return bool(self.cuts.aligner.live) or (self._worked and self.snapshot is None)
+
+    @property
+    def _must_drain(self) -> bool:
+        """Whether a cut would lose what was in flight at the restored cut: an aligned one does not record it."""
+        return self.inflight is None and bool(self.gate.front)
 
     def _next_cut(self, now: int, budget: int) -> None:
         self._cut(now)
@@ -259,6 +340,8 @@ class Task:
         try:
             self.gate.check()
             self.outbox.check()
+            if self.inflight is not None:
+                self.inflight.check()
             wrong = self.cuts.aligner.check()
             if wrong is not None:
                 raise InternalError(wrong, ())
@@ -292,6 +375,10 @@ def _in_loop(task: Task) -> object:
     return task.loop
 
 
+def _overtakes(task: Task) -> object:
+    return task.inflight
+
+
 def _is_head(task: Task) -> object:
     return task.head
 
@@ -322,6 +409,7 @@ def _feeds_back(task: Task, now: int) -> object:
 ORDER: tuple[Turn, ...] = (
     Turn(lambda t, now: t._due and t._cut_is_next and t.snapshot is not None, None, Reason.ENCODING),
     Turn(lambda t, now: t._due and t._cut_is_next, Task._next_cut),
+    Turn(lambda t, now: t._is_struck(now), Task._next_cut, whose=_overtakes),
     Turn(lambda t, now: t.finished, None, Reason.FINISHED),
     Turn(_commanded, _works(Work.obey), whose=_in_loop),
     Turn(lambda t, now: t.outbox.blocked, None, Reason.NO_CREDIT),
@@ -330,6 +418,7 @@ ORDER: tuple[Turn, ...] = (
     Turn(lambda t, now: t.head is not None and t.head.held_by is not None, None, Reason.HELD, whose=_is_head),
     Turn(_timer_due, _works(Work.fire), whose=_has_timers),
     Turn(lambda t, now: t.loop is not None and t.loop.rest_due, _works(Work.rest), whose=_in_loop),
+    Turn(lambda t, now: t.gate.front, _works(Work.take), whose=_is_source),
     Turn(lambda t, now: t.chain.source is not None and not t.chain.source.ended, _works(Work.read), whose=_is_source),
     Turn(_feeds_back, _works(Work.take_feedback), whose=_is_head),
     Turn(lambda t, now: t.gate.has_input, _works(Work.take)),

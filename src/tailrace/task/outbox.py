@@ -31,10 +31,14 @@ Payload = bytes | Batch | Marker
 """What goes on a channel: bytes to another worker, a batch or a marker as it is to a task of this one."""
 
 
+Queued = tuple[int, Payload, int]
+"""What waits on a channel: (seq, payload, charge). A marker is encoded when it goes."""
+
+
 class OutputChannel:
     """One channel out of the task.
 
-    Invariant O1: `queue` holds sealed frames and markers in order; nothing is sent past them.
+    Invariant O1: `queue` holds sealed frames and markers in order; nothing but a barrier that overtakes is sent past them.
     Invariant O2: `seq` is the sequence number of the next record to be sealed.
     """
 
@@ -49,8 +53,8 @@ class OutputChannel:
         self.flow = Producer(window)
         self.buffer: list[Batch] = []
         self.buffered = 0
-        self.queue: deque[tuple[int, Payload, int]] = deque()
-        """(seq, payload, charge), in the order in which they go."""
+        self.queue: deque[Queued] = deque()
+        """In the order in which they go."""
         self.seq = 0
         self.sealed = 0
         self.sent = 0
@@ -92,6 +96,8 @@ class Outbox:
         self.records = 0
         self.blocked = 0
         """How many channels have something sealed that waits for credit."""
+        self.barriers_sent: list[tuple[ChannelId, int]] = []
+        """Barriers that have left since somebody looked."""
         self.oldest: int | None = None
         """When the oldest of what waits to be sent came up (int64 microseconds). Invariant O3: where it is None, nothing
         waits to be sealed."""
@@ -206,6 +212,34 @@ class Outbox:
         channel.flow.granted(total)
         self._drain(channel)
 
+    def overtaken_by(self, channel: OutputChannel, checkpoint: int) -> list[tuple[int, Payload, int]]:
+        """What the barrier of a checkpoint waits behind on a channel, in order: (records, payload, charge). Nothing where it
+        has gone. It stays behind earlier barriers, and so behind what is before those."""
+        start, passed = self._overtaken(channel, checkpoint)
+        if not passed:
+            return []
+        following = [*(seq for seq, _, _ in passed[1:]), channel.queue[start + len(passed)][0]]
+        return [(after - seq, payload, charge) for (seq, payload, charge), after in zip(passed, following, strict=True)]
+
+    def overtake(self, channel: OutputChannel, checkpoint: int) -> None:
+        """The barrier of a checkpoint goes past what waits, at once unless an earlier barrier waits, too."""
+        start, passed = self._overtaken(channel, checkpoint)
+        if passed:
+            stop = start + len(passed)
+            queue = list(channel.queue)
+            barrier = (passed[0][0], *queue[stop][1:])
+            channel.queue = deque([*queue[:start], barrier, *passed, *queue[stop + 1 :]])
+            self._drain(channel)
+
+    def _overtaken(self, channel: OutputChannel, checkpoint: int) -> tuple[int, list[Queued]]:
+        queue, start = list(channel.queue), 0
+        for i, (_, payload, _) in enumerate(queue):
+            if isinstance(payload, Barrier):
+                if payload.checkpoint == checkpoint:
+                    return start, queue[start:i]
+                start = i + 1
+        return 0, []
+
     # Sealing and sending.
 
     def _seal(self, output: Output, channel: OutputChannel) -> None:
@@ -262,11 +296,8 @@ class Outbox:
             raise unpicklable(values, error, output.who, self.subtask, "go to another worker") from error
 
     def _mark(self, channel: OutputChannel, marker: Marker) -> None:
-        payload: Payload = marker
         channel.sent += isinstance(marker, COUNTED)
-        if not channel.local:
-            payload = encode_marker(channel.id, self.incarnation, self.attempt, channel.seq, marker)
-        self._queue(channel, channel.seq, payload, 0)
+        self._queue(channel, channel.seq, marker, 0)
 
     def _queue(self, channel: OutputChannel, seq: int, payload: Payload, charge: int) -> None:
         if not channel.queue:
@@ -285,6 +316,11 @@ class Outbox:
             queue.popleft()
             channel.flow.send(charge)
             channel.sent += charge > 0
+            if isinstance(payload, Marker):
+                if isinstance(payload, Barrier):
+                    self.barriers_sent.append((channel.id, payload.checkpoint))
+                if not channel.local:
+                    payload = encode_marker(channel.id, self.incarnation, self.attempt, seq, payload)
             self.sends.append((channel.id, seq, payload, charge))
         self.blocked -= 1
 

@@ -1,4 +1,4 @@
-"""Whose what was on its way around a loop is, after a restore: at another parallelism, or in a changed dataflow."""
+"""Whose what was on its way is, after a restore: at another parallelism, or in a changed dataflow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _MODULUS = 1 << 256
 
 
 class Redistribution:
-    """What one head subtask takes of the logs that the old ones had. `edges`: how feedback comes to the tail.
+    """What one subtask takes of the logs that the old ones had: the head of a loop of feedback, others of what barriers
+    have overtaken. `edges`: how feedback comes to the tail, or the one edge that leads to the subtask.
 
     - By key: each record is partitioned anew. Keys are read from the record: what came back may have been partitioned
       otherwise in the dataflow that wrote the checkpoint.
@@ -32,8 +33,16 @@ class Redistribution:
     """
 
     def __init__(
-        self, edges: Iterable[Partitioning], who: str, subtask: int, parallelism: int, services: Services
+        self,
+        edges: Iterable[Partitioning],
+        who: str,
+        subtask: int,
+        parallelism: int,
+        services: Services,
+        receiver: str = "",
     ) -> None:
+        """`receiver`: what receives the records, in words; a loop where nothing is said."""
+        self._receiver = receiver or f"loop {who!r}"
         kinds = set(edges)
         telling: set[Partitioning] = {kind for kind in kinds if isinstance(kind, Hash | Custom | Broadcast)}
         self.who, self.subtask, self.parallelism = who, subtask, parallelism
@@ -71,8 +80,8 @@ class Redistribution:
 
     def _refused(self, old: int, why: str) -> IncompatibleState:
         return IncompatibleState(
-            f"loop {self.who!r} cannot go on from this checkpoint at parallelism {self.parallelism}: {why}; start it at "
-            f"parallelism {old}, at which the checkpoint was taken, or from a checkpoint without feedback on its way"
+            f"{self._receiver} cannot go on from this checkpoint at parallelism {self.parallelism}: {why}; start it at "
+            f"parallelism {old}, at which the checkpoint was taken, or from a checkpoint without records on their way"
         )
 
     def _count(self, subtask: int, frame: LogFrame) -> None:
@@ -85,7 +94,7 @@ class Redistribution:
         self._held[subtask] = (count, total)
 
     def _batch(self, frame: LogFrame) -> Batch:
-        return frame.batch(f"the feedback log of {self.who!r}")
+        return frame.batch(f"the log of records on their way to {self._receiver}")
 
 
 def _only_some(kinds: set[Partitioning], telling: set[Partitioning]) -> bool:

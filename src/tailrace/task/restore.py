@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+
 from tailrace.elements.keygroups import group_range
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
+from tailrace.errors import InternalError
 from tailrace.graph.operators import Head
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
+from tailrace.state.format import LogKind
 from tailrace.state.manifest import Manifest
 from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, Part
+from tailrace.task.gate import InputChannel
 from tailrace.task.logs import restored_frame
 from tailrace.task.machine import Task
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.schemas import restore_schema
-from tailrace.task.snapshot import read_meta
+from tailrace.task.returning import Returned
+from tailrace.task.snapshot import OperatorMeta, read_meta
 
 
 class Restorer:
@@ -33,6 +39,12 @@ class Restorer:
         self._operators: dict[str, OperatorTask] = {
             operator.ctx.uid: operator for task in tasks for operator in task.chain.operators
         }
+        self._places = {
+            operator.contexts()[0].uid: (task, i) for task in tasks for i, operator in enumerate(task.chain.operators)
+        }
+        """Where records go that were in flight to an operator: of functions that are fused, to the first one."""
+        self._all_have_a_place(plan)
+        self._returned: dict[str, Returned] = {}
         self._metas: dict[str, list[MetaOf]] = {}
         self._finished = {record.uid: record.finished for record in manifest.operators}
         self._known = set(self._finished)
@@ -40,14 +52,20 @@ class Restorer:
     def wanted(self) -> dict[str, tuple[int, int]]:
         """The operators of this worker, by uid, with their key groups [first, last)."""
         found = {}
-        for uid, operator in self._operators.items():
+        operators = self._operators | {uid: task.chain.operators[i] for uid, (task, i) in self._places.items()}
+        for uid, operator in operators.items():
             groups = group_range(operator.ctx.subtask, operator.ctx.parallelism, self.manifest.max_parallelism)
             found[uid] = (groups.start, groups.stop)
         return found
 
     def part(self, part: Part) -> None:
         """One part of the state."""
-        operator = self._operators[part.uid]
+        if isinstance(part, LogOf) and part.kind is not LogKind.FEEDBACK:
+            self._in_flight(part)
+            return
+        operator = self._operators.get(part.uid)
+        if operator is None:
+            return  # it is fused with others now, and so has no state: it is wanted for what was in flight to it
         if isinstance(part, MetaOf):
             self._metas.setdefault(part.uid, []).append(part)
         elif isinstance(part, BlockOf):
@@ -58,6 +76,34 @@ class Restorer:
             operator.restore_log(part.channel, part.parallelism, frame)
         elif isinstance(part, ChainsOf) and self.own:
             operator.chains.confirmed.update(part.chains)
+
+    def _all_have_a_place(self, plan: Plan) -> None:
+        """Nothing that was in flight may be left out."""
+        here = {plan.graph.node(ident).uid for task in self.tasks for ident in task.vertex.nodes}
+        lost = [uid for uid in self.manifest.in_flight if uid in here and uid not in self._places]
+        if lost:
+            raise InternalError(
+                f"records in flight to {lost} would be lost: they are fused with others before them", ()
+            )
+
+    def _in_flight(self, part: LogOf) -> None:
+        """Records that were in flight to an operator of this worker."""
+        if part.uid not in self._returned:
+            task, position = self._places[part.uid]
+            self._returned[part.uid] = Returned(self.plan, task, position)
+        self._returned[part.uid].add(part)
+
+    def _in_front(self, task: Task) -> list[list[InputChannel]]:
+        """What was in flight to the operators of a task, the oldest first."""
+        numbers = itertools.count()
+        found: dict[int, list[InputChannel]] = {}
+        for operator in task.chain.operators:
+            returned = self._returned.get(operator.contexts()[0].uid)
+            if returned is not None:
+                front = returned.front(self._fed_as_before(operator), lambda: next(numbers))
+                for age, channels in front.items():
+                    found.setdefault(age, []).extend(channels)
+        return [found[age] for age in sorted(found, reverse=True)]
 
     def finish(self) -> None:
         """Everything was read."""
@@ -74,6 +120,9 @@ class Restorer:
             if task.loop is not None:
                 task.loop.rest.done = min((op.rests for op in task.chain.operators if not op.finished), default=0)
             task.restored()
+            front = self._in_front(task)
+            if front:
+                task.returned(front)
 
     def _restore(self, task: Task, i: int, operator: OperatorTask, metas: list[MetaOf]) -> None:
         read = [(meta, read_meta(meta.data)) for meta in metas if meta.data is not None]
@@ -82,6 +131,8 @@ class Restorer:
         ctx = operator.ctx
         own = [m for p, m in read if p.parallelism == ctx.parallelism and p.subtask == ctx.subtask]
         reached = own[0].reached if own else min(meta.reached for _, meta in read)
+        if self._fed_as_before(operator):
+            self._restore_floors(operator, read, own)
         if reached >= LAST_TIME and not self._fed_as_before(operator):
             reached = MIN_TIME  # its inputs have not ended now, and all their records would be late
         task.chain.arrived[i] = task.chain.reached[i] = reached
@@ -98,6 +149,22 @@ class Restorer:
         operator.restore(parts)
         if anew:
             operator.start_anew()
+
+    def _restore_floors(
+        self, operator: OperatorTask, read: list[tuple[MetaOf, OperatorMeta]], own: list[OperatorMeta]
+    ) -> None:
+        """Old subtasks that unaligned cuts have found at different event times: of each of their key groups the operator
+        knows how far it was."""
+        groups = self.manifest.max_parallelism
+        floors: list[tuple[int, int, int]] = []
+        for part, meta in read:
+            if meta.floors and (not own or meta is own[0]):
+                floors += meta.floors
+            if not own:
+                owned = group_range(part.subtask, part.parallelism, groups)
+                floors.append((owned.start, owned.stop, meta.reached))
+        if len({time for _, _, time in floors}) > 1 or (own and floors):
+            operator.restore_floors(floors)
 
     def _loop_restored(self, task: Task, operator: OperatorTask, rested: int, round: int) -> None:
         """What a subtask has done in its loop it does not do again; of several old ones, what all of them have."""

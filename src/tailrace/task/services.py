@@ -43,6 +43,11 @@ class Services:
     """Operators (uids) whose state may be left behind where it does not fit any more, or True for all."""
     checkpointing: bool = False
     """Whether the job takes checkpoints: sinks then prepare at each cut."""
+    overtaking: bool = False
+    """Whether barriers of its checkpoints may overtake records."""
+    in_flight: frozenset[str] = frozenset()
+    """The operators (uids) to which records were in flight at the restored cut: no other function is fused with theirs, so
+    that they can be handed to them."""
     make_spill: Callable[[str | None], Spill] | None = None
     """Makes a place on disk (in a folder, where one is named) for feedback beyond its memory; None: it stays in memory."""
     feedback: dict[StreamScope, FeedbackQueue] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 
@@ -27,6 +28,8 @@ class OperatorMeta(msgspec.Struct, array_like=True):
     """In a loop in rounds: the newest one that had ended."""
     schema: bytes | None = None
     """Of the stream in columns that it takes or makes, where that was found out (`OneSchema.saved`)."""
+    floors: list[tuple[int, int, int]] = []
+    """Key groups [first, last) that had been further in event time than `reached`, and how far (`OperatorTask.floors`)."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -53,6 +56,7 @@ class TaskSnapshot:
         rested: int = 0,
         round: int = -1,
         announced_micros: int = 0,
+        overtaken: Sequence[tuple[ChannelLog, Recording]] = (),
     ) -> None:
         self.checkpoint = cut.number
         self._cut = cut
@@ -71,7 +75,7 @@ class TaskSnapshot:
         self._acks: list[OperatorAck] = []
         self._todo: deque[tuple[OperatorTask, OperatorPart]] = deque()
         self.operators: list[tuple[OperatorTask, OperatorPart]] = []
-        self.recordings: list[tuple[ChannelLog, Recording]] = []
+        self.recordings: list[tuple[ChannelLog, Recording]] = [*overtaken]
         """The channels whose records belong to the checkpoint as well, with where they are logged."""
         for i, operator in enumerate(chain.operators):
             self._freeze(operator, chain.reached[i])
@@ -90,7 +94,7 @@ class TaskSnapshot:
             tables = backend.tables_info()
         ctx = operator.ctx
         schema = None if operator.one_schema is None else operator.one_schema.saved()
-        meta = _encoder.encode(OperatorMeta(reached, data, self._rested, self._round, schema))
+        meta = _encoder.encode(OperatorMeta(reached, data, self._rested, self._round, schema, operator.floors()))
         part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables)
         self.parts.append(part)
         self.operators.append((operator, part))
@@ -135,16 +139,17 @@ class TaskSnapshot:
 class FileBuilder:
     """The one file of a worker and checkpoint, as it grows: what to append, and in the end the index."""
 
-    def __init__(self, name: str, index: Index, logs: bool = False) -> None:
-        """`logs`: whether there may be some, which is said at the very beginning."""
+    def __init__(self, name: str, index: Index, logs: bool = False, overtaken: bool = False) -> None:
+        """`logs`: whether there may be some, and `overtaken`: of channels that barriers overtake. That is said at the very
+        beginning."""
         self.name = name
         self.index = index
-        self._logs = logs
+        self._logs = logs or overtaken
         self.offset = 0
         self._files: dict[str, int] = {}
         self.fresh: list[bytes] = []
         """To be written next."""
-        self._append(header(logs))
+        self._append(header(logs, overtaken))
 
     def _append(self, data: bytes) -> None:
         self.fresh.append(data)

@@ -16,14 +16,14 @@ FRAME_RECORDS = 4096
 FRAME_BYTES = 256 << 10
 """As far as records can be parted, about the most in one item: it is read, spilled or logged in one step."""
 _SAMPLE_EVERY = 32
-_NOWHERE = ChannelId(0, 0, 0)
+NOWHERE = ChannelId(0, 0, 0)
 """Frames of a spill or of a log never travel; the task that restores them decides where their records go."""
 
 
 def framed(batch: Batch, who: str, subtask: int, why: str) -> bytes:
     """A batch as one frame. Raises `UserCodeError` for a record that cannot be pickled; `why` says what that was for."""
     try:
-        return encode_batch(_NOWHERE, 0, 0, 0, batch)
+        return encode_batch(NOWHERE, 0, 0, 0, batch)
     except Exception as error:
         raise unpicklable(batch.to_rows().values, error, who, subtask, why) from error
 
@@ -152,6 +152,10 @@ class Shelf:
         if self.memory + len(data) <= self.budget:
             return self._held(Item(count, len(data), data=data))
         return self._stored(count, data)
+
+    def refer(self, count: int, size: int, *, batch: Batch | None = None, data: bytes | None = None) -> Item:
+        """What somebody else holds in memory, as an item: `size` bytes, whatever the budget."""
+        return self._held(Item(count, size, batch=batch, data=data))
 
     # Holding and reading them.
 

@@ -18,7 +18,9 @@ from tailrace.task.copying import fingerprint
 from tailrace.task.cutting import TaskCuts
 from tailrace.task.gate import InputChannel
 from tailrace.task.idle import Idle, Reason
+from tailrace.task.inflight import InFlight
 from tailrace.task.looping import FEEDBACK_CHANNEL, MARKERS
+from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.loops import FEEDBACK_PORT
 from tailrace.task.services import Services
 from tailrace.task.wiring import make_gate, make_loop, make_outbox
@@ -46,10 +48,12 @@ class Work:
         self.gate = make_gate(plan, vertex, subtask, window)
         self.outbox, by_edge = make_outbox(plan, vertex, subtask, attempt, services, window)
         self.chain = build_chain(plan, vertex, subtask, attempt, services, self.outbox, by_edge)
+        self.inflight = InFlight(plan, vertex, subtask, self.gate, self.outbox) if services.overtaking else None
+        """What unaligned cuts overtake, where the job takes such."""
         self.loop = make_loop(plan, vertex, self.gate, self.chain, self.outbox)
         self.head = None if self.loop is None else self.loop.head
         """What decides whose turn it is, where the task is the head of a loop."""
-        self.cuts = TaskCuts(self.gate)
+        self.cuts = TaskCuts(self.gate, self.inflight)
         self.records_in = 0
         self.last_count = 0
         """Records of the last step, for the driver that derives the budget."""
@@ -138,21 +142,34 @@ class Work:
                 self.loop.read(taken.channel.id, taken.batch)
             if self.outbox.idle_waits:
                 self.outbox.not_idle()  # the channel that this batch came on is not
-            self._process(taken.batch, taken.channel.port)
+            self._process(taken.batch, taken.channel.port, self._receiver(taken.channel))
             if self.gate.woken:
                 self._woken_by_input()  # and is not, behind what this batch gave
             if self.loop is not None and self.loop.leave is not None and self.loop.leave.idle:
                 self.chain.still_idle(self.outbox)  # the loop is idle again behind this batch
         if taken.grant is not None:
             self.grants.append((taken.channel.id, taken.grant))
+        if self.gate.front:
+            self._settle()
         if self._timely or (taken.marker is not None and not isinstance(taken.marker, Barrier)):
             self.advance(budget)
         self.outbox.flush_if_old()
 
-    def _process(self, batch: Batch, port: int) -> None:
+    def _receiver(self, channel: InputChannel) -> OperatorTask:
+        """The operator that takes what comes on a channel: the root, or the one that received it before it was chained."""
+        return self.chain.root if channel.returning is None else self.chain.operators[channel.returning.operator]
+
+    def _settle(self) -> None:
+        """Where nothing is left of what was in flight at the restored cut, event time is that of today's channels."""
+        self.gate.settle()
+        if self.gate.woken:
+            self._woken_by_input()
+        if self.gate.watermark != MAX_TIME:
+            self.chain.watermark(self.gate.watermark)
+
+    def _process(self, batch: Batch, port: int, root: OperatorTask) -> None:
         self.last_count = len(batch)
         self.records_in += len(batch)
-        root = self.chain.root
         if self.services.debug:
             before = fingerprint(batch)
             root.process(batch, port)
@@ -174,7 +191,7 @@ class Work:
             if self.head.over:
                 raise InternalError(f"E2: {self.id}: records came back to a loop that has ended", self.story)
             self.loop.read(FEEDBACK_CHANNEL, element)
-            self._process(element, FEEDBACK_PORT)
+            self._process(element, FEEDBACK_PORT, self.chain.root)
             if self._timely:
                 self.advance(budget)
         if not self.head.queue.ready:
@@ -220,12 +237,24 @@ class Work:
             self._moved(self.loop.marker(channel.id, marker), budget)
             return
         self.gate.mark(channel, marker)
+        if channel.returning is not None:
+            self._mark_returned(marker)
+            return
         if self.loop is not None and not isinstance(marker, EndOfInput):
             self.loop.time_read(channel.id)
         if isinstance(marker, EndOfInput):
             self.cuts.ended(channel.id)
             if self.loop is not None:
                 self.loop.channel_ended(channel.id)
+        if self.gate.woken:
+            self._woken_by_input()
+        if not isinstance(marker, Watermark) and self.gate.all_idle:
+            self.chain.idle(self.outbox)
+        if self.gate.watermark != MAX_TIME:
+            self.chain.watermark(self.gate.watermark)
+
+    def _mark_returned(self, marker: Marker) -> None:
+        """A marker of event time that was in flight at the restored cut has its effect on nobody but this task."""
         if self.gate.woken:
             self._woken_by_input()
         if not isinstance(marker, Watermark) and self.gate.all_idle:

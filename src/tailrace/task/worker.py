@@ -39,6 +39,7 @@ from tailrace.protocol.termination import (
 )
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.backend import Backend
+from tailrace.state.manifest import decode_manifest
 from tailrace.task.actions import Action, ClosePeers, Exit, ToCoordinator
 from tailrace.task.attempt import Attempt
 from tailrace.task.events import (
@@ -361,6 +362,8 @@ class Worker:
     def _deploy(self, message: Deploy) -> list[Action]:
         spec = self.spec = self._load(message.plan)
         services = self._services(spec, message.incarnation)
+        if message.manifest:
+            services.in_flight = frozenset(decode_manifest(message.manifest, "the manifest to restore").in_flight)
         self._attempt = Attempt(spec, self.slot, self.epoch, message, services, self._numbers)
         return self._attempt.begin(message)
 
@@ -377,6 +380,7 @@ class Worker:
             debug=spec.debug,
             allow_dropped_state=spec.allow_dropped_state,
             checkpointing=spec.checkpointing,
+            overtaking=spec.overtaking,
             make_spill=self._make_spill,
             outside=self._outside,
             tuning=self._tuning,

@@ -132,6 +132,7 @@ class Drivers:
             self._job.allow_dropped_state,
             max_parallelism=groups,
             prepared=manifest.prepared,
+            in_flight=manifest.in_flight,
         )
         return found
 

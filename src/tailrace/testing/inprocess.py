@@ -125,6 +125,7 @@ def prepared_simulation(
         env.copy_records,
         env.debug,
         checkpointing=options["checkpoints"] is not None,
+        overtaking=options["checkpoints"] is not None and options["checkpoints"].overtakes_after >= 0,
         allow_dropped_state=options.get("allow_dropped_state", False),
     )
     load: Callable[[], JobSpec] = (

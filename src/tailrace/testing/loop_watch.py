@@ -47,6 +47,8 @@ class LoopFiles(WatchedFiles):
         super().__init__(books)
         self.feedback: list[dict[str, int]] = []
         """Of each checkpoint that was committed: how many records of feedback it holds, by head."""
+        self.overtaken = 0
+        """How many of the checkpoints that were committed hold records that barriers have overtaken."""
         self.over: dict[tuple[int, str], int] = {}
         """(incarnation, head) of loops that have ended: the newest checkpoint that had been begun by then."""
 
@@ -56,6 +58,7 @@ class LoopFiles(WatchedFiles):
         if self.commits == commits or self.newest is None:
             return
         manifest = self.newest[1]
+        self.overtaken += bool(manifest.in_flight)
         held = self.feedback_in(manifest)
         self.feedback.append(held)
         for head, records in held.items():
@@ -68,7 +71,7 @@ class LoopFiles(WatchedFiles):
         held: Counter[str] = Counter()
         for file in manifest.files:
             if file.name in self.contents:
-                for log in load_index(self, file.name).logs:
+                for log in [log for log in load_index(self, file.name).logs if not log.overtaken]:
                     held[log.channel.target] += sum(piece.count for piece in log.pieces)
         return {uid: count for uid, count in held.items() if count}
 

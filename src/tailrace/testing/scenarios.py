@@ -395,6 +395,7 @@ def _judge(world: Simulation, program: Program, book: Book, files: LoopFiles, ve
     held = [sum(heads.values()) for heads in files.feedback]
     covered["a checkpoint with feedback in it"] += sum(1 for records in held if records)
     covered["records of feedback in checkpoints"] += sum(held)
+    covered["a checkpoint with records overtaken"] += files.overtaken
     covered["a checkpoint when some had finished"] += files.ended_early
     covered["a checkpoint that refers to others"] += files.incremental
     verdict.wrong += files.wrong

@@ -244,9 +244,10 @@ class _History:
         world = self._built(self.files, (self.files, name), what, sink="renamed", allow=(SINK,) if given_up else ())
         if world is None:
             return
-        waits = world.driver.origin is not None and world.driver.origin.manifest.prepared
+        manifest = None if world.driver.origin is None else world.driver.origin.manifest
+        waits = manifest is not None and (len(manifest.prepared) or manifest.in_flight.get(SINK, 0))
         if waits and not given_up:
-            self.wrong.append(f"it began {what}, and would lose {len(waits)} transactions")
+            self.wrong.append(f"it began {what}, and would lose {waits} transactions, or bytes in flight to the sink")
             return
         before = set(manifests(self.files.contents))
         self._run(world, self.files, what, self._turns(), whole=not waits)

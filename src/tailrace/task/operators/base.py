@@ -136,6 +136,14 @@ class OperatorTask:
     def restore(self, parts: list[MetaPart]) -> None:
         """Before `open`: what `snapshot` gave in every old subtask of this operator, at whatever parallelism."""
 
+    def restore_floors(self, floors: list[tuple[int, int, int]]) -> None:
+        """Before `open`, after `restore`: event time that old subtasks had reached, by their key groups [first, last): what
+        was late for one of them still is, though the operator begins at the least of them."""
+
+    def floors(self) -> list[tuple[int, int, int]]:
+        """Those of them that event time has not reached."""
+        return []
+
     def prepared(self, checkpoint: int) -> list[tuple[int, bytes]]:
         """After `snapshot(checkpoint)`: what is to be published once that checkpoint is complete (sinks only), each with
         the checkpoint that had it first."""

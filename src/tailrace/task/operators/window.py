@@ -27,7 +27,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
 from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
-from tailrace.task.keys import FieldReader
+from tailrace.task.keys import FieldReader, KeyReader
 from tailrace.task.operators.aggregate import StatefulTask
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.columns import fitted
@@ -60,6 +60,9 @@ class WindowTask(StatefulTask):
         names = ("value",) if self.reduce else tuple(name for name, _ in spec.aggregates)
         self.names = names
         self.in_loop = node.scope.level > 0
+        self._floors: list[tuple[int, int, int]] = []
+        """While the restored operator catches up: key groups [first, last) that had been further in event time, and how
+        far."""
         self.timers = timers_of(self.backend, "event", _key_of)
         self._row = row_type(("key", "start", "end", *names))
         self.one_schema = OneSchema()
@@ -79,6 +82,36 @@ class WindowTask(StatefulTask):
             )
             raise self.user_error(missing, *self._first_untimed(batch))
         self._check_range(batch.times)
+        if self._floors:
+            self._at_their_floors(batch)
+        else:
+            self._take(batch)
+
+    def _at_their_floors(self, batch: Batch) -> None:
+        """Records are late where they were for the old subtask that had their key groups."""
+        reached = self.ctx.watermark_time
+        spec, ctx = self.spec, self.ctx
+        reader = KeyReader(spec.key, self.node.name, ctx.subtask, ctx.services.max_parallelism, self.node.written)
+        groups = reader.groups(batch)
+        times = np.full(len(batch), reached, np.int64)
+        for first, last, time in self._floors:
+            inside = (groups >= first) & (groups < last)
+            times[inside] = np.maximum(times[inside], time)
+        floors, which = np.unique(times, return_inverse=True)
+        try:
+            for at, part in batch.partition(which.astype(np.int64), len(floors)):
+                self.ctx.watermark_time = int(floors[at])
+                self._take(part)
+        finally:
+            self.ctx.watermark_time = reached
+
+    def restore_floors(self, floors: list[tuple[int, int, int]]) -> None:
+        self._floors = floors
+
+    def floors(self) -> list[tuple[int, int, int]]:
+        return self._floors
+
+    def _take(self, batch: Batch) -> None:
         if isinstance(batch, Columns) and self._vectorised():
             self._columns(Columns(fitted(self, batch.data), batch.times))
         else:
@@ -219,6 +252,8 @@ class WindowTask(StatefulTask):
 
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
+        if self._floors:
+            self._floors = [floor for floor in self._floors if floor[2] > time]
         fired = []
         for _ in range(limit):
             due = self.timers.pop_due(time)

@@ -1,0 +1,286 @@
+"""What unaligned cuts of one task overtake: which records were in its channels, and belong to the checkpoint.
+
+The task cuts without waiting for its inputs. Of each channel into it that may be overtaken everything is recorded that the
+task had not read at its cut and that came before the sender's barrier; of each channel out of it everything that its barrier
+went past. Recording copies nothing: a log holds the very frames and batches (`task.logs`), and they go into the worker's one
+file beside the state of the operators. Both halves bear the name of the channel, and are restored at its reader.
+
+Markers of event time are recorded in their places. Each reader's half begins with where the channel stood in event time: so
+what is restored is late exactly where it would have been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tailrace.elements.frames import ChannelId, Element, Frame, encode_marker
+from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Watermark
+from tailrace.elements.timestamps import MIN_TIME
+from tailrace.errors import InternalError
+from tailrace.graph.operators import Broadcast
+from tailrace.graph.plan import Plan, PlanEdge, Vertex
+from tailrace.state.format import ChannelLog, LogKind
+from tailrace.task.gate import Gate, InputChannel
+from tailrace.task.logs import Log, Recording
+from tailrace.task.outbox import Outbox, Payload
+from tailrace.task.spilling import NOWHERE, Item, MemorySpill, Shelf
+
+Logged = list[tuple[ChannelLog, Recording]]
+"""What a file is to say of channels, still without pieces; and where their records are."""
+
+
+def may_be_overtaken(plan: Plan, edge: PlanEdge) -> bool:
+    """Whether barriers may overtake records of an edge. Not those of a broadcast one, whose copies must all be in the same
+    state, and not those of a loop, or on the way into or out of one: termination counts what is on its way there."""
+    outside = plan.nest_of(edge.source) is None and plan.nest_of(edge.target) is None
+    return outside and not isinstance(edge.partitioning, Broadcast)
+
+
+class InFlight:
+    """The recordings of one task's channels.
+
+    Invariant X1: what a checkpoint's logs hold of one channel, the reader's half and then the sender's, is what was sent on
+    it before the sender's cut and not read before the reader's, each record once, in order.
+    Invariant X2: a log of a reader's half is open until the sender's barrier, or the end of the channel, has arrived; one of
+    a sender's half until its barrier has left.
+    """
+
+    def __init__(self, plan: Plan, vertex: Vertex, subtask: int, gate: Gate, outbox: Outbox) -> None:
+        self._plan, self._vertex, self._subtask = plan, vertex, subtask
+        self._gate, self._outbox = gate, outbox
+        edges = {edge.id: edge for edge in plan.edges if may_be_overtaken(plan, edge)}
+        self.overtakable = [ident for ident in gate.channels if ident.edge in edges]
+        """The channels into the task that may be overtaken."""
+        self._out = [channel for channel in outbox.channels.values() if channel.id.edge in edges]
+        who = plan.graph.node(vertex.nodes[0]).name
+        self._shelf = Shelf(who, subtask, MemorySpill, 1 << 62)
+        self._who = who
+        self._received: dict[ChannelId, Recording] = {}
+        """Of channels into the task, those included that bring back what was in flight at a restored cut."""
+        self._sent: dict[ChannelId, Recording] = {}
+        """Of channels out of the task."""
+        self.recording = 0
+        """How many logs of channels into the task are open."""
+        self.found = 0
+        """Bytes that the last unaligned cut has found in flight to the task."""
+        self._in_line: dict[int, list[ChannelId]] = {}
+        """Barriers that wait behind records of channels out of the task, and may overtake them: the channels of each
+        checkpoint."""
+
+    # The cut.
+
+    def cut_input(self, number: int, missing: Iterable[ChannelId]) -> Logged:
+        """The task cuts, and has not read the barriers of `missing` channels. Where each channel stands in event time is
+        told also where nothing is in flight here: something may be at the senders."""
+        behind = set(missing)
+        self.found = sum(_unread_bytes(channel, number) or 0 for channels in self._gate.front for channel in channels)
+        logged: Logged = []
+        something = False
+        for channel in self._gate.channels.values():
+            if channel.ended:
+                continue
+            recording, log = self._begin(number, channel)
+            if channel.id in behind:
+                self.found += _unread_bytes(channel, number) or 0
+                something |= self._unread(recording, log, channel)
+            else:
+                recording.completed(number)
+            something |= channel.watermark > MIN_TIME or channel.idle
+            logged.append((self._named(channel.id, LogKind.RECEIVED), recording))
+        for age, channels in enumerate(reversed(self._gate.front), start=1):
+            for channel in channels:
+                recording, log = self._begin(number, channel)
+                self._unread(recording, log, channel)
+                something = True
+                logged.append((self._returning(channel, age), recording))
+        self._recount()
+        if something:
+            return logged
+        for _, recording in logged:
+            recording.discard(number)
+        return []
+
+    def _begin(self, number: int, channel: InputChannel) -> tuple[Recording, Log]:
+        recording = self._received.get(channel.id)
+        if recording is None:
+            recording = self._received[channel.id] = Recording(self._who, self._shelf)
+        log = recording.begin(number)
+        if channel.ended:
+            self._write(recording, log, self._marker(EndOfInput()))
+            return recording, log
+        self._write(recording, log, self._marker(Watermark(channel.watermark)))
+        if channel.idle:
+            self._write(recording, log, self._marker(IdleChannel()))
+        return recording, log
+
+    def _unread(self, recording: Recording, log: Log, channel: InputChannel) -> bool:
+        """What the task has not read of a channel belongs to the log, up to the barrier. True where there is something, or
+        may be."""
+        before = len(log.entries)
+        if channel.reading is not None:
+            batch = channel.reading
+            self._write(recording, log, self._shelf.refer(len(batch), channel.charge, batch=batch), channel.taken)
+        for element, charge in channel.queue:
+            if isinstance(element, Barrier):
+                if element.checkpoint != log.checkpoint:
+                    continue
+                recording.completed(log.checkpoint)
+                return len(log.entries) > before
+            self._write(recording, log, self._item(element, charge))
+            if isinstance(element, EndOfInput):
+                recording.end()
+        if channel.returning is not None:
+            recording.completed(log.checkpoint)
+        elif not log.complete:
+            return True
+        return len(log.entries) > before
+
+    def unread(self, number: int) -> int | None:
+        """How many bytes a cut would find in flight to the task. None where a barrier has not arrived: nobody knows yet."""
+        size = 0
+        for channels in self._gate.front:
+            size += sum(_unread_bytes(channel, number) or 0 for channel in channels)
+        for channel in self._gate.channels.values():
+            if channel.ended or channel.blocked:
+                continue
+            found = _unread_bytes(channel, number)
+            if found is None:
+                return None
+            size += found
+        return size
+
+    def cut_output(self, number: int, most: int) -> Logged:
+        """The barrier has gone out on all channels, or waits: where it waits it may overtake. `most`: how many bytes in all
+        (-1: any number); on channels beyond that it stays in line."""
+        logged: Logged = []
+        for channel in self._out:
+            waiting = self._outbox.overtaken_by(channel, number)
+            size = sum(charge for _, _, charge in waiting)
+            if not waiting or 0 <= most < size:
+                continue
+            most -= size if most >= 0 else 0
+            recording = self._sent.get(channel.id)
+            if recording is None:
+                recording = self._sent[channel.id] = Recording(self._who, self._shelf)
+            recording.begin(number)
+            self._in_line.setdefault(number, []).append(channel.id)
+            logged.append((self._named(channel.id, LogKind.SENT), recording))
+        return logged
+
+    def overtake_output(self, number: int) -> None:
+        """The barriers of a checkpoint that wait behind records go past them."""
+        for ident in self._in_line.pop(number, ()):
+            channel, recording = self._outbox.channels[ident], self._sent[ident]
+            log = recording.log(number)
+            for count, payload, charge in self._outbox.overtaken_by(channel, number):
+                self._write(recording, log, self._queued(count, payload, charge))
+            self._outbox.overtake(channel, number)
+            recording.completed(number)
+
+    @property
+    def in_line(self) -> list[int]:
+        """The checkpoints of which barriers wait that may overtake, the oldest first."""
+        return list(self._in_line)
+
+    # What happens between the cut and the last barrier.
+
+    def arrived(self, ident: ChannelId, element: Element, charge: int) -> None:
+        """Something came on a channel: it belongs to the logs that are open. Asked only while some are."""
+        recording = self._received.get(ident)
+        if recording is None or not recording.open:
+            return
+        if isinstance(element, Barrier):
+            recording.completed(element.checkpoint)
+            self._recount()
+            return
+        item = self._item(element, charge)
+        recording.came(item)
+        self._shelf.release(item)
+        if isinstance(element, EndOfInput):
+            recording.end()
+            self._recount()
+
+    def sent(self) -> None:
+        """Barriers may have left: what they waited behind has gone before them."""
+        for ident, number in self._outbox.barriers_sent:
+            waiting = self._in_line.get(number, [])
+            if ident in waiting:
+                waiting.remove(ident)
+                self._sent[ident].completed(number)
+            if not waiting:
+                self._in_line.pop(number, None)
+        self._outbox.barriers_sent.clear()
+
+    def abort(self, number: int) -> None:
+        """A checkpoint will never be complete: nothing of it is kept."""
+        self._in_line.pop(number, None)
+        for recording in (*self._received.values(), *self._sent.values()):
+            recording.discard(number)
+        self._recount()
+
+    def close(self) -> None:
+        """Lets go of every log."""
+        for recording in (*self._received.values(), *self._sent.values()):
+            recording.close()
+        self._in_line.clear()
+        self.recording = 0
+
+    # Inside.
+
+    def _recount(self) -> None:
+        self.recording = sum(len(recording.open) for recording in self._received.values())
+
+    def _write(self, recording: Recording, log: Log, item: Item, start: int = 0) -> None:
+        recording.write(log, item, start)
+        self._shelf.release(item)
+
+    def _item(self, element: Element, charge: int) -> Item:
+        if isinstance(element, Frame):
+            return self._shelf.refer(element.count, element.size, data=element.data)
+        if isinstance(element, Watermark | IdleChannel | EndOfInput):
+            return self._marker(element)
+        if isinstance(element, Marker):
+            raise InternalError(f"X1: {element} on a channel that may be overtaken", ())
+        return self._shelf.refer(len(element), charge, batch=element)
+
+    def _queued(self, count: int, payload: Payload, charge: int) -> Item:
+        return (
+            self._shelf.refer(count, charge, data=payload)
+            if isinstance(payload, bytes)
+            else self._item(payload, charge)
+        )
+
+    def _marker(self, marker: Marker) -> Item:
+        data = encode_marker(NOWHERE, 0, 0, 0, marker)
+        return self._shelf.refer(0, len(data), data=data)
+
+    def _named(self, ident: ChannelId, kind: LogKind) -> ChannelLog:
+        edge = self._plan.edges[ident.edge]
+        return ChannelLog(self._plan.name_of(ident), self._plan.vertices[edge.target].parallelism, kind=kind)
+
+    def _returning(self, channel: InputChannel, age: int) -> ChannelLog:
+        assert channel.returning is not None
+        name = channel.returning.name
+        return ChannelLog(name, self._vertex.parallelism, kind=LogKind.RETURNED, age=age, turn=channel.id.source)
+
+    def check(self) -> None:
+        """Raises `InternalError` where an invariant does not hold."""
+        for recording in (*self._received.values(), *self._sent.values()):
+            recording.check()
+        open_ = sum(len(recording.open) for recording in self._received.values())
+        if open_ != self.recording:
+            raise InternalError(f"X2: {open_} logs are open, {self.recording} are counted", ())
+        for number, waiting in self._in_line.items():
+            gone = [ident for ident in waiting if not self._outbox.overtaken_by(self._outbox.channels[ident], number)]
+            if gone:
+                raise InternalError(f"X2: the barrier of checkpoint {number} waits on {gone} for nothing", ())
+
+
+def _unread_bytes(channel: InputChannel, number: int) -> int | None:
+    """Up to the barrier of a checkpoint; None where that has not arrived, nor the end of the channel."""
+    size = 0 if channel.reading is None else channel.charge
+    for element, charge in channel.queue:
+        if isinstance(element, EndOfInput) or (isinstance(element, Barrier) and element.checkpoint == number):
+            return size
+        size += element.size if isinstance(element, Frame) else charge
+    return size if channel.returning is not None else None

@@ -1,0 +1,39 @@
+"""Scenarios with unaligned checkpoints: the same jobs and faults, and barriers that overtake what waits."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tailrace.testing.random_flows.drawing import Run
+from tailrace.testing.scenarios import MS, Scenario
+
+
+def overtaking(made: Scenario) -> Scenario:
+    """The scenario with barriers that overtake, at once or after a time-out, with a cap or without, in channels that are
+    narrow more often than not. One without checkpoints stays as it is."""
+    if made.checkpoints is None:
+        return made
+    rng = random.Random(f"tailrace overtaking {made.seed}")
+    network = rng.choice([made.network, "in small steps", "slow"])
+    settings = replace(
+        made.checkpoints,
+        timeout=made.checkpoints.timeout if network == made.network else 600_000_000,
+        overtakes_after=rng.choice([0, 0, 0, 200, 1 * MS, 5 * MS]),
+        most_inflight=rng.choice([-1, -1, -1, 0, 300, 3_000]),
+    )
+    return replace(
+        made,
+        checkpoints=settings,
+        window=rng.choice([None, 1, 200, 400, 3_000]),
+        network=network,
+        rate=rng.choice([made.rate, None, None]),
+    )
+
+
+def overtaking_run(run: Run) -> Run:
+    """A random flow likewise, in the network that it was drawn with: how long it may take is known for that. Where operators
+    come and go it stays as it is: records in flight to one that is gone are refused, or given up."""
+    if any(step.kind == "extra" for step in run.flow.operators()):
+        return run
+    return replace(run, world=replace(overtaking(run.world), network=run.world.network))
