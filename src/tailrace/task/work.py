@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId
-from tailrace.elements.markers import Barrier, EndOfInput, Marker, Watermark
+from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan, Vertex
@@ -237,15 +237,8 @@ class Work:
             self._moved(self.loop.marker(channel.id, marker), budget)
             return
         self.gate.mark(channel, marker)
-        if channel.returning is not None:
-            self._mark_returned(marker)
-            return
-        if self.loop is not None and not isinstance(marker, EndOfInput):
-            self.loop.time_read(channel.id)
-        if isinstance(marker, EndOfInput):
-            self.cuts.ended(channel.id)
-            if self.loop is not None:
-                self.loop.channel_ended(channel.id)
+        if channel.returning is None:  # else it has its effect on nobody but this task's event time
+            self._mark_of_today(channel, marker)
         if self.gate.woken:
             self._woken_by_input()
         if not isinstance(marker, Watermark) and self.gate.all_idle:
@@ -253,14 +246,13 @@ class Work:
         if self.gate.watermark != MAX_TIME:
             self.chain.watermark(self.gate.watermark)
 
-    def _mark_returned(self, marker: Marker) -> None:
-        """A marker of event time that was in flight at the restored cut has its effect on nobody but this task."""
-        if self.gate.woken:
-            self._woken_by_input()
-        if not isinstance(marker, Watermark) and self.gate.all_idle:
-            self.chain.idle(self.outbox)
-        if self.gate.watermark != MAX_TIME:
-            self.chain.watermark(self.gate.watermark)
+    def _mark_of_today(self, channel: InputChannel, marker: Watermark | IdleChannel | EndOfInput) -> None:
+        """What cuts and loops learn from a marker of event time."""
+        if isinstance(marker, EndOfInput):
+            self.cuts.ended(channel.id)
+        if self.loop is not None:
+            heard = self.loop.channel_ended if isinstance(marker, EndOfInput) else self.loop.time_read
+            heard(channel.id)
 
     def advance(self, budget: int) -> None:
         self.advancing = not self.chain.advance(self.outbox, budget)
