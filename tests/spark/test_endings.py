@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -35,7 +36,9 @@ def test_ten_jobs_in_a_row_leave_nothing_and_grow_nothing(jobs: Any, traces: Any
         assert not [name for name in os.listdir(out) if name.startswith(".")]
         jobs.assert_nothing_left(before)
         sizes.append(traces.now())
-    assert len({(s.sockets, s.fds, s.listening) for s in sizes[1:]}) == 1
+    # What a test before this one left to the garbage collector may go meanwhile: fewer is no fault.
+    for earlier, later in itertools.pairwise(sizes[1:]):
+        assert later.sockets <= earlier.sockets and later.fds <= earlier.fds and later.listening == earlier.listening
 
 
 @pytest.mark.parametrize("how", ["finished", "failed", "cancelled"])
