@@ -689,9 +689,9 @@ CHECKPOINT_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"keep": 1.5}, "keep must be a whole number of at least 1, not 1.5"),
     ({"tolerated_failures": -1}, "tolerated_failures must be a whole number of at least 0, not -1"),
     ({"retain": "sometimes"}, "retain must be 'never', 'on-cancellation' or 'always', not 'sometimes'"),
-    ({"mode": "unaligned"}, "mode 'unaligned' is not in this version of tailrace; use 'aligned'"),
-    ({"mode": "aling"}, "mode 'aling' is unknown; use 'aligned'"),
-    ({"alignment_timeout": 5}, "alignment_timeout is not in this version of tailrace; leave it None"),
+    ({"mode": "aling"}, "mode must be 'aligned', 'unaligned-max-inflight' or 'unaligned', not 'aling'"),
+    ({"alignment_timeout": "5s"}, "alignment_timeout must be seconds or a timedelta, not '5s'"),
+    ({"max_inflight_bytes": -1}, "max_inflight_bytes must be a whole number of at least 0, not -1"),
     ({"persist_inflight": "always"}, "persist_inflight is not in this version of tailrace; leave it 'ad-hoc'"),
 ]
 

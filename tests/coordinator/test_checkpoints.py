@@ -248,6 +248,26 @@ def test_the_figures_are_those_of_the_slowest() -> None:
     assert b.commit(second).stats.full_size == 300, "with what it refers to"
 
 
+@pytest.mark.parametrize(
+    ("early", "overtaken", "policy"),
+    [(False, {}, "aligned"), (True, {}, "unaligned"), (False, {"count": 7}, "unaligned")],
+)
+def test_they_say_what_was_overtaken_and_how_the_checkpoint_ended(
+    early: bool, overtaken: dict[str, int], policy: str
+) -> None:
+    b = Books()
+    number = b.trigger(0)
+    for slot in range(2):
+        done = SubtaskAck(0, slot, overtook=early and slot == 1)
+        b.books.ack(
+            slot,
+            Ack(number, file(number, slot), 100, [], [done], inflight=5 + sum(overtaken.values()), overtaken=overtaken),
+        )
+    stats = b.commit(number).stats
+    assert (stats.policy, stats.inflight_by) == (policy, {uid: 2 * size for uid, size in overtaken.items()})
+    assert stats.inflight == 10 + 2 * sum(overtaken.values()), "with what was on its way around loops"
+
+
 def test_the_last_ones_are_remembered() -> None:
     b = Books()
     for _ in range(HISTORY + 3):

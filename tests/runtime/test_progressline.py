@@ -41,6 +41,17 @@ def test_without_a_terminal_each_report_is_a_line_and_the_last_one_sums_up() -> 
     ]
 
 
+@pytest.mark.parametrize(("policy", "end"), [("aligned", ""), ("unaligned", ", unaligned, 3 MB in flight")])
+def test_a_checkpoint_that_has_overtaken_records_says_so(policy: str, end: str) -> None:
+    millis = {f"{part}Ms": 2.0 for part in ("trigger", "alignment", "freeze", "write", "duration")}
+    last = {"id": 7, "bytes": 14_000, "policy": policy, "inflightBytes": 3_000_000, **millis}
+    stream, progress = io.StringIO(), report(0, 0, 0, 0.0)
+    progress["tailrace"]["checkpoints"] = {"last": last}
+    ProgressLine("x", stream)(progress, JobStatus.RUNNING)
+    parts = "trigger 2, alignment 2, freeze 2, write 2"
+    assert stream.getvalue().endswith(f" | checkpoint 7: 14 kB in 2 ms ({parts}){end}\n")
+
+
 def test_on_a_terminal_it_is_rewritten_in_place() -> None:
     text = told(Terminal())
     assert text.count("\n") == 1 and text.endswith("\n")

@@ -10,6 +10,7 @@ from typing import Any
 from tailrace.elements.timestamps import micros
 from tailrace.errors import ConfigError
 
+MODES = ("aligned", "unaligned-max-inflight", "unaligned")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 
 
@@ -43,6 +44,12 @@ class CheckpointConfig:
     `tolerated_failures` checkpoints in a row may fail before the job counts as failed. `storage_options` go to the
     filesystem (fsspec).
 
+    `mode` says what a barrier does where records wait. "aligned": it waits its turn, and a checkpoint takes as long as the
+    job is behind. "unaligned": it goes past them, and they are written into the checkpoint (FLIP-76).
+    "unaligned-max-inflight": it goes past them where a subtask has at most `max_inflight_bytes` bytes of them waiting at its
+    inputs, and at most as many at its outputs; else it waits until so much has been read. With an `alignment_timeout`
+    (seconds or a `timedelta`) checkpoints of every mode begin aligned, and go on unaligned where that takes longer.
+
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
 
@@ -59,6 +66,11 @@ class CheckpointConfig:
     persist_inflight: str = "ad-hoc"
     tolerated_failures: int = 10
     storage_options: dict[str, Any] | None = None
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether barriers may go past records that wait, at once or after a time."""
+        return self.mode != "aligned" or self.alignment_timeout is not None
 
     def __post_init__(self) -> None:
         if hasattr(self.dir, "__fspath__"):
@@ -80,12 +92,13 @@ class CheckpointConfig:
             raise ConfigError(
                 f"CheckpointConfig: retain must be 'never', 'on-cancellation' or 'always', not {self.retain!r}"
             )
-        if self.mode != "aligned":
-            known = ("unaligned", "unaligned-max-inflight")
-            what = "is not in this version of tailrace" if self.mode in known else "is unknown"
-            raise ConfigError(f"CheckpointConfig: mode {self.mode!r} {what}; use 'aligned'")
+        if self.mode not in MODES:
+            raise ConfigError(
+                f"CheckpointConfig: mode must be 'aligned', 'unaligned-max-inflight' or 'unaligned', not {self.mode!r}"
+            )
+        _whole(self.max_inflight_bytes, "CheckpointConfig: max_inflight_bytes")
         if self.alignment_timeout is not None:
-            raise ConfigError("CheckpointConfig: alignment_timeout is not in this version of tailrace; leave it None")
+            span(self.alignment_timeout, "CheckpointConfig: alignment_timeout")
         if self.persist_inflight != "ad-hoc":
             raise ConfigError(
                 "CheckpointConfig: persist_inflight is not in this version of tailrace; leave it 'ad-hoc'"
@@ -155,7 +168,9 @@ soon."""
 class Checkpoint:
     """A complete checkpoint: its number, the path by which a job can be started from it, how many seconds it took, and
     the bytes that were written for it. `details` has the parts of the duration in seconds (trigger, alignment, freeze,
-    write), and the bytes together with its parts in earlier checkpoints."""
+    write), and the bytes together with its parts in earlier checkpoints. `policy` says how it ended: "aligned", or
+    "unaligned" where barriers have overtaken records. `inflight_bytes` are those of records on their way around loops and of
+    those that were overtaken; `inflight` has the latter by the uid of the operator that was to receive them."""
 
     id: int
     path: str
@@ -164,6 +179,8 @@ class Checkpoint:
     inflight_bytes: int = 0
     timestamp: float = 0.0
     details: dict[str, float] = field(default_factory=dict)
+    policy: str = "aligned"
+    inflight: dict[str, int] = field(default_factory=dict)
 
 
 def memory_bytes(value: int | str) -> int:

@@ -18,6 +18,7 @@ from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.reading import load_index, own_indexes, verify
 from tailrace.storage.store import Store
 
+NOTHING = {"records": 0, "bytes": 0}
 _KINDS = ("name", "kind", "encoding", "type")
 
 
@@ -82,7 +83,8 @@ def _of_checkpoint(store: Store, name: str, manifest: Manifest) -> dict[str, Any
 def _operators(store: Store, manifest: Manifest) -> list[dict[str, Any]]:
     """The operators with what all of their subtasks have in their tables, deltas and deletions counted."""
     held = _held(store, manifest)
-    around = _around(own_indexes(store, manifest).values())
+    indexes = list(own_indexes(store, manifest).values())
+    around, overtaken = _logged(indexes, overtaken=False), _logged(indexes, overtaken=True)
     found = []
     for one in manifest.operators:
         tables = []
@@ -97,19 +99,20 @@ def _operators(store: Store, manifest: Manifest) -> list[dict[str, Any]]:
                 "finished": sum(one.finished),
                 "stateful": one.stateful,
                 "tables": tables,
-                "feedback": around.get(one.uid, {"records": 0, "bytes": 0}),
+                "feedback": around.get(one.uid, NOTHING),
+                "in_flight": overtaken.get(one.uid, NOTHING),
             }
         )
     return found
 
 
-def _around(indexes: Iterable[Index]) -> dict[str, dict[str, int]]:
-    """The feedback in flight at the cut, by the uid of its head."""
+def _logged(indexes: Iterable[Index], *, overtaken: bool) -> dict[str, dict[str, int]]:
+    """The feedback in flight at the cut, by the uid of its head; or what barriers had overtaken, by that of its reader."""
     found: dict[str, dict[str, int]] = {}
-    for log in (log for index in indexes for log in index.logs):
+    for log in (log for index in indexes for log in index.logs if log.overtaken is overtaken):
         counted = found.setdefault(log.channel.target, {"records": 0, "bytes": 0})
         counted["records"] += sum(piece.count for piece in log.pieces)
-        counted["bytes"] += sum(piece.length for piece in log.pieces)
+        counted["bytes"] += sum(piece.length for piece in log.pieces if piece.count)
     return found
 
 
@@ -136,7 +139,7 @@ def _held(store: Store, manifest: Manifest) -> dict[tuple[str, str], tuple[int, 
 
 def _of_file(index: Index) -> dict[str, Any]:
     """What one file of one worker holds itself."""
-    operators, around = [], _around([index])
+    operators, around, overtaken = [], _logged([index], overtaken=False), _logged([index], overtaken=True)
     for part in index.operators:
         tables = []
         for i, table in enumerate(part.tables):
@@ -153,7 +156,8 @@ def _of_file(index: Index) -> dict[str, Any]:
                 "meta_bytes": len(part.meta or b""),
                 "full_groups": len(part.full),
                 "tables": tables,
-                "feedback": around.get(part.uid, {"records": 0, "bytes": 0}),
+                "feedback": around.get(part.uid, NOTHING),
+                "in_flight": overtaken.get(part.uid, NOTHING),
             }
         )
     return {
@@ -190,7 +194,7 @@ def _checkpoint_lines(told: dict[str, Any]) -> Iterator[str]:
         finished = f", {operator['finished']} finished" if operator["finished"] else ""
         yield f"  {operator['uid']}  {operator['name']}, parallelism {operator['parallelism']}{finished}"
         yield from _table_lines(operator["tables"])
-        yield from _feedback_lines(operator["feedback"])
+        yield from _in_flight_lines(operator)
     yield "files"
     for file in told["files"]:
         yield f"  worker {file['slot']}  {file['name']}  {_size(file['size'])}"
@@ -212,7 +216,7 @@ def _file_lines(told: dict[str, Any]) -> Iterator[str]:
         where = f"subtask {operator['subtask']} of {operator['parallelism']}"
         yield f"  {operator['uid']}  {operator['name']}, {where}{finished}, {_size(operator['meta_bytes'])} not keyed"
         yield from _table_lines(operator["tables"])
-        yield from _feedback_lines(operator["feedback"])
+        yield from _in_flight_lines(operator)
     if told["logs"]:
         yield "channels"
     for log in told["logs"]:
@@ -229,9 +233,14 @@ def _table_lines(tables: list[dict[str, Any]]) -> Iterator[str]:
         yield f"    {table['name']}: {what}, {table['encoding']}, {table['entries']} entries, {_size(table['bytes'])}"
 
 
-def _feedback_lines(feedback: dict[str, int]) -> Iterator[str]:
-    if feedback["records"]:
-        yield f"    on its way around the loop: {feedback['records']} records, {_size(feedback['bytes'])}"
+def _in_flight_lines(operator: dict[str, Any]) -> Iterator[str]:
+    for kind, where in (
+        ("feedback", "on its way around the loop"),
+        ("in_flight", "in flight to it, overtaken by barriers"),
+    ):
+        counted = operator[kind]
+        if counted["records"]:
+            yield f"    {where}: {counted['records']} records, {_size(counted['bytes'])}"
 
 
 def _time(micros: int) -> str:

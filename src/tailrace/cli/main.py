@@ -72,7 +72,9 @@ def run(
         float | None,
         typer.Option(min=0, metavar="SECONDS", help="Time between checkpoints (default: 1); 0: only on request."),
     ] = None,
-    mode: Annotated[str | None, typer.Option(help="The mode of checkpoints: aligned.")] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="The mode of checkpoints: aligned, unaligned or unaligned-max-inflight.")
+    ] = None,
     work_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Send DataFrames and results through this folder or URL.")
     ] = None,

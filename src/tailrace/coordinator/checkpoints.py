@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.coordinator.actions import CheckpointEnded, Commit, Delete
-from tailrace.coordinator.stats import CheckpointStats, parts_of
+from tailrace.coordinator.stats import CheckpointStats, parts_of, policy_of
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.format import Placed
@@ -409,6 +409,8 @@ class Checkpoints:
             full_size=manifest.size + older,
             final=pending.final,
             inflight=sum(ack.inflight for ack in pending.acks.values()),
+            inflight_by=dict(manifest.in_flight),
+            policy=policy_of(list(pending.acks.values())),
         )
 
 

@@ -103,6 +103,7 @@ class ProgressMaker:
                 "totalOutputRows": rows_out,
                 "busyShare": min(1.0, worked / (span * max(1, len(slots)))),
                 "watermark": None if watermark is None else isoformat(watermark),
+                "inflightBytes": inflight_bytes(reports),
                 "restarts": restarts,
                 "checkpoints": None if checkpoints is None else checkpoint_figures(checkpoints),
             },
@@ -173,6 +174,9 @@ def checkpoint_figures(checkpoints: Books) -> dict[str, Any]:
             "writeMs": last.write / 1000,
             "bytes": last.size,
             "fullBytes": last.full_size,
+            "policy": last.policy,
+            "inflightBytes": last.inflight,
+            "inflightByOperator": last.inflight_by,
         },
     }
 
@@ -192,6 +196,11 @@ def _is_instant(watermark: int | None) -> TypeGuard[int]:
     return watermark is not None and MIN_TIME < watermark < MAX_TIME
 
 
+def inflight_bytes(reports: list[SubtaskReport]) -> int:
+    """Bytes of records that wait in channels: they have arrived and are not read, or are emitted and have no credit."""
+    return sum(r.queued_bytes + r.unsent_bytes for r in reports)
+
+
 def job_metrics(plan: Plan, reports: list[SubtaskReport], restarts: int) -> dict[str, Any]:
     """Figures of a whole job and of every subtask: records, busy time, queued bytes, users' own counters."""
     watermark = overall_watermark(reports)
@@ -200,6 +209,7 @@ def job_metrics(plan: Plan, reports: list[SubtaskReport], restarts: int) -> dict
         "records_out": sum(r.records_sunk for r in reports),
         "busy_share": 0.0,
         "watermark": None if watermark is None else isoformat(watermark),
+        "inflight_bytes": inflight_bytes(reports),
         "restarts": restarts,
         "refused_connections": {},
         "subtasks": [
@@ -210,6 +220,7 @@ def job_metrics(plan: Plan, reports: list[SubtaskReport], restarts: int) -> dict
                 "records_out": r.records_out,
                 "busy_seconds": r.busy_micros / 1e6,
                 "queued_bytes": r.queued_bytes,
+                "unsent_bytes": r.unsent_bytes,
                 "state_entries": r.state_entries,
                 "blocked": r.blocked,
                 "waits_for": r.waits_for,

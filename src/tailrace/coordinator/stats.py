@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace.protocol.snapshot import Ack
 
@@ -26,6 +26,17 @@ class CheckpointStats:
     """With the files of earlier checkpoints that it refers to."""
     final: bool = False
     inflight: int = 0
+    """Bytes of records on their way around loops, and of those that barriers have overtaken."""
+    inflight_by: dict[str, int] = field(default_factory=dict)
+    """Of the latter: bytes by the uid of the operator that was to receive them."""
+    policy: str = "aligned"
+    """"unaligned" where a barrier has overtaken records, or a subtask has cut before all of its barriers were read."""
+
+
+def policy_of(acks: list[Ack]) -> str:
+    """The policy under which a checkpoint has ended."""
+    early = any(s.overtook for ack in acks for s in ack.subtasks)
+    return "unaligned" if early or any(ack.overtaken for ack in acks) else "aligned"
 
 
 def parts_of(acks: list[Ack], duration: int) -> tuple[int, int, int]:

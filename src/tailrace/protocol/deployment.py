@@ -75,6 +75,8 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     metrics: dict[str, float] = {}
     waits_for: str = ""
     """Why its last step did nothing (`task.idle.Reason`); nothing where it did something."""
+    unsent_bytes: int = 0
+    """What it has emitted and its channels out have no credit for."""
 
 
 class Progress(Message, frozen=True):

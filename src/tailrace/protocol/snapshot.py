@@ -57,6 +57,8 @@ class SubtaskAck(msgspec.Struct, frozen=True, omit_defaults=True):
     operators: list[OperatorAck] = []
     announced_micros: int = 0
     """From the moment at which the first marker had arrived, behind records that were still to be read, to the cut."""
+    overtook: bool = False
+    """Whether the cut was made before all markers were read."""
 
 
 class Transaction(msgspec.Struct, frozen=True, array_like=True):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from tailrace.api.config import Checkpoint
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.progress import job_metrics
+from tailrace.coordinator.progress import inflight_bytes, job_metrics
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.errors import JobFailed
 from tailrace.graph.explain import as_text
@@ -119,6 +119,12 @@ class Job:
         figures["refused_connections"] = self._runner.refused()
         return figures
 
+    @property
+    def inflight_bytes(self) -> int:
+        """Bytes of records that wait in the job's channels, by the newest reports of its workers: they have arrived and are
+        not read yet, or are emitted and have no credit. An unaligned checkpoint writes down what its barriers overtake."""
+        return inflight_bytes(self._runner.reports)
+
     def explain(self) -> str:
         """The job's plan as text."""
         return as_text(self._plan)
@@ -134,4 +140,6 @@ def _as_checkpoint(stats: CheckpointStats) -> Checkpoint:
         stats.inflight,
         stats.timestamp / 1e6,
         {**parts, "full_bytes": float(stats.full_size)},
+        stats.policy,
+        dict(stats.inflight_by),
     )

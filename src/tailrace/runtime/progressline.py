@@ -50,7 +50,10 @@ def _checkpoints(figures: dict[str, Any] | None) -> str:
     if last is None:
         return ""
     parts = ", ".join(f"{name} {last[f'{name}Ms']:,.0f}" for name in ("trigger", "alignment", "freeze", "write"))
-    return f" | checkpoint {last['id']}: {_size(last['bytes'])} in {last['durationMs']:,.0f} ms ({parts})"
+    told = f" | checkpoint {last['id']}: {_size(last['bytes'])} in {last['durationMs']:,.0f} ms ({parts})"
+    if last["policy"] != "aligned":
+        told += f", {last['policy']}, {_size(last['inflightBytes'])} in flight"
+    return told
 
 
 def _size(count: float) -> str:

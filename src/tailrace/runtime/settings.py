@@ -31,7 +31,7 @@ def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSetting
 
 def _overtakes_after(config: CheckpointConfig) -> int:
     """Microseconds after which barriers of a checkpoint overtake records; -1: never."""
-    if config.mode == "aligned":
+    if not config.overtakes:
         return -1
     return 0 if config.alignment_timeout is None else micros(config.alignment_timeout)
 

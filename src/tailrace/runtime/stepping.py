@@ -13,6 +13,9 @@ from tailrace.task.worker import Worker
 
 ENCODE_SHARE = 0.2
 """The part of a busy worker's time that encoding a snapshot may take."""
+IN_FLIGHT_SHARE = 0.8
+"""The same while records are encoded that barriers have overtaken. There are many only where records wait anyway, and then
+they are what the checkpoint waits for."""
 
 
 class Stepper:
@@ -62,7 +65,8 @@ class Stepper:
 
     def encode(self, wake: float | None) -> float:
         """Encodes a portion of a snapshot: whenever there is nothing else to do, else for its share of the time."""
-        if wake == 0.0 and self._encoded * (1 - ENCODE_SHARE) > self._worked * ENCODE_SHARE:
+        share = IN_FLIGHT_SHARE if self.machine.encodes_in_flight else ENCODE_SHARE
+        if wake == 0.0 and self._encoded * (1 - share) > self._worked * share:
             return 0.0
         start = time.perf_counter_ns()
         limit = self._encode_budget.records

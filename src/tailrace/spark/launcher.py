@@ -115,7 +115,7 @@ def submit(
         env.copy_records,
         env.debug,
         checkpointing=config is not None,
-        overtaking=config is not None and config.mode != "aligned",
+        overtaking=config is not None and config.overtakes,
         allow_dropped_state=allow_dropped_state,
         state_backend=env.state_backend,
         checkpoint_dir=None if config is None else absolute(config.dir),

@@ -213,6 +213,12 @@ class Attempt:
             return True
         return self.to_encode() is not None
 
+    @property
+    def encodes_in_flight(self) -> bool:
+        """Whether what is encoded next was in flight in channels."""
+        checkpoints = self.checkpoints
+        return checkpoints is not None and self.to_encode() is None and checkpoints.in_flight_to_encode
+
     def to_encode(self) -> Task | None:
         """The task whose snapshot is encoded next."""
         for vertex in self.slice.services.stirred:

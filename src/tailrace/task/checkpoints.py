@@ -143,6 +143,12 @@ class WorkerCheckpoints:
         """Whether a log is complete, and is to be encoded."""
         return any(self._next_log(number) is not None for number in self._pending)
 
+    @property
+    def in_flight_to_encode(self) -> bool:
+        """Whether the log that is encoded next is of a channel that barriers have overtaken."""
+        found = next((log for number in self._pending if (log := self._next_log(number)) is not None), None)
+        return found is not None and found[0].overtaken
+
     def _next_log(self, checkpoint: int) -> tuple[ChannelLog, Recording] | None:
         logs = self._pending[checkpoint].logs
         return next((log for log in logs if log[1].complete(checkpoint)), None)
@@ -157,8 +163,10 @@ class WorkerCheckpoints:
             frames, done = recording.encode(checkpoint, limit)
             for frame in frames:
                 pending.builder.add_frame(log, frame)
+                if not frame.count:
+                    continue  # a marker of event time
                 pending.inflight += len(frame.data)
-                if log.overtaken and frame.count:
+                if log.overtaken:
                     target = log.channel.target
                     pending.overtaken[target] = pending.overtaken.get(target, 0) + len(frame.data)
             if done:

@@ -254,8 +254,15 @@ class Gate:
         return True
 
     def queued_bytes(self) -> int:
-        """What arrived and was not read."""
-        return sum(c.flow.arrived - c.flow.consumed for c in self.channels.values())
+        """What arrived and was not read, and what is left of what was in flight at the restored cut."""
+        returned = sum(
+            element.size
+            for channels in self.front
+            for channel in channels
+            for element, _ in channel.queue
+            if isinstance(element, Frame)
+        )
+        return returned + sum(c.flow.arrived - c.flow.consumed for c in self.channels.values())
 
     def check(self) -> None:
         """Raises `InternalError` where an invariant of this file does not hold."""

@@ -67,10 +67,11 @@ class Task:
 
     @property
     def has_cut_to_make(self) -> bool:
-        """Whether a cut is due, and can be encoded."""
+        """Whether a cut is due, and can be encoded; or may be, once the task has looked at the clock."""
         if self.snapshot is not None:
             return False
-        return bool(self._due) or (self.inflight is not None and self.cuts.struck(self.services.now))
+        cuts = self.cuts
+        return bool(self._due) or (self.inflight is not None and (cuts.unstamped or cuts.struck(self.services.now)))
 
     def open(self) -> None:
         """Opens the user's functions."""
@@ -234,7 +235,9 @@ class Task:
         self._worked = False
         loop = (0, -1) if self.loop is None else (self.loop.rest.done, self.loop.rounds.done)
         overtaken = self._inputs_overtaken(due)
-        self.snapshot = TaskSnapshot(cut, self.chain, due.aligned, now, *loop, due.announced, overtaken)
+        self.snapshot = TaskSnapshot(
+            cut, self.chain, due.aligned, now, *loop, due.announced, overtaken, bool(due.missing)
+        )
         if cut.hold and self.head is not None:
             self.head.held_by = cut.number
         if not self.work.said_end:

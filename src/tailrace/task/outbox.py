@@ -324,6 +324,10 @@ class Outbox:
             self.sends.append((channel.id, seq, payload, charge))
         self.blocked -= 1
 
+    def queued_bytes(self) -> int:
+        """What was sealed and waits for credit."""
+        return sum(charge for channel in self.channels.values() for _, _, charge in channel.queue)
+
     def check(self) -> None:
         """Raises `InternalError` where an invariant of this file does not hold."""
         waiting = sum(1 for channel in self.channels.values() if channel.queue)

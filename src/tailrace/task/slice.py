@@ -225,6 +225,7 @@ class Slice:
             source=isinstance(task.chain.root, SourceTask),
             busy_micros=busy,
             queued_bytes=task.gate.queued_bytes(),
+            unsent_bytes=task.outbox.queued_bytes(),
             state_entries=sum(op.state_entries() for op in task.chain.operators),
             blocked=bool(task.outbox.blocked),
             finished=task.finished,

@@ -57,11 +57,13 @@ class TaskSnapshot:
         round: int = -1,
         announced_micros: int = 0,
         overtaken: Sequence[tuple[ChannelLog, Recording]] = (),
+        overtook: bool = False,
     ) -> None:
         self.checkpoint = cut.number
         self._cut = cut
         self.alignment_micros = alignment_micros
         self.announced_micros = announced_micros
+        self.overtook = overtook
         self.freeze_micros = 0
         """How long the step of the cut took: told by the driver, which has a clock."""
         self.cut_at = self.encoded_at = now
@@ -133,6 +135,7 @@ class TaskSnapshot:
             self.size,
             list(self._acks),
             self.announced_micros,
+            self.overtook,
         )
 
 

@@ -295,6 +295,11 @@ class Worker:
         """Whether there is a snapshot to be encoded."""
         return self.stepping and self._attempt is not None and self._attempt.encoding
 
+    @property
+    def encodes_in_flight(self) -> bool:
+        """Whether what is encoded next are records that barriers have overtaken."""
+        return self._attempt is not None and self._attempt.encodes_in_flight
+
     def tasks(self) -> list[Task]:
         """All tasks, the most downstream one first."""
         return [] if self._attempt is None else self._attempt.tasks()
