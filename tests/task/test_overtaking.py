@@ -651,4 +651,7 @@ def test_no_window_fires_twice_and_no_record_that_came_in_time_is_late(rescales:
         late += len(came)
         assert all(int(time + 25) % 10 == 9 for time in came), f"seed {seed}"
         assert sum(n for key, _, n in lives.got if key != "late") + len(came) == 150
-    assert in_flight > 5_000 and late
+    assert in_flight > 5_000
+    assert late or len(set(rescales)) > 1, (
+        "at another parallelism event time stands still meanwhile: hardly any is late"
+    )

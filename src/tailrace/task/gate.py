@@ -147,7 +147,10 @@ class Gate:
     def _next_front(self) -> None:
         was_idle = self.all_idle
         while self.front and all(channel.drained for channel in self.front[0]):
+            self._update()  # it may have held nothing but event time
             self.front.popleft()
+        if self.front:
+            self._update()
         self._turn.extend(c for c in self._current if not c.drained and not c.blocked)
         self.woken = self.woken or (was_idle and not self.all_idle)
         self._update()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId, Element, Frame, encode_marker
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MIN_TIME
@@ -20,6 +21,7 @@ from tailrace.errors import InternalError
 from tailrace.graph.operators import Broadcast
 from tailrace.graph.plan import Plan, PlanEdge, Vertex
 from tailrace.state.format import ChannelLog, LogKind
+from tailrace.task.copying import copied
 from tailrace.task.gate import Gate, InputChannel
 from tailrace.task.logs import Log, Recording
 from tailrace.task.outbox import Outbox, Payload
@@ -45,8 +47,9 @@ class InFlight:
     a sender's half until its barrier has left.
     """
 
-    def __init__(self, plan: Plan, vertex: Vertex, subtask: int, gate: Gate, outbox: Outbox) -> None:
-        self._plan, self._vertex, self._subtask = plan, vertex, subtask
+    def __init__(self, plan: Plan, vertex: Vertex, subtask: int, gate: Gate, outbox: Outbox, copy: bool) -> None:
+        """`copy`: whether functions may change records that they are given, so that a log needs its own."""
+        self._plan, self._vertex, self._subtask, self._copy = plan, vertex, subtask, copy
         self._gate, self._outbox = gate, outbox
         edges = {edge.id: edge for edge in plan.edges if may_be_overtaken(plan, edge)}
         self.overtakable = [ident for ident in gate.channels if ident.edge in edges]
@@ -118,8 +121,8 @@ class InFlight:
         may be."""
         before = len(log.entries)
         if channel.reading is not None:
-            batch = channel.reading
-            self._write(recording, log, self._shelf.refer(len(batch), channel.charge, batch=batch), channel.taken)
+            batch = channel.reading.slice(channel.taken, len(channel.reading))
+            self._write(recording, log, self._batch(batch, channel.charge))
         for element, charge in channel.queue:
             if isinstance(element, Barrier):
                 if element.checkpoint != log.checkpoint:
@@ -190,8 +193,7 @@ class InFlight:
         if recording is None or not recording.open:
             return
         if isinstance(element, Barrier):
-            recording.completed(element.checkpoint)
-            self._recount()
+            self._barrier_arrived(recording, element.checkpoint)
             return
         item = self._item(element, charge)
         recording.came(item)
@@ -199,6 +201,16 @@ class InFlight:
         if isinstance(element, EndOfInput):
             recording.end()
             self._recount()
+
+    def _barrier_arrived(self, recording: Recording, number: int) -> None:
+        """The log of this checkpoint is complete. One of an older checkpoint, whose barrier the sender has left out, never
+        will be: it was given up. One that was not begun yet is begun with what is unread by then."""
+        for open_ in [log.checkpoint for log in recording.open]:
+            if open_ == number:
+                recording.completed(number)
+            elif open_ < number:
+                recording.discard(open_)
+        self._recount()
 
     def sent(self) -> None:
         """Barriers may have left: what they waited behind has gone before them."""
@@ -230,8 +242,8 @@ class InFlight:
     def _recount(self) -> None:
         self.recording = sum(len(recording.open) for recording in self._received.values())
 
-    def _write(self, recording: Recording, log: Log, item: Item, start: int = 0) -> None:
-        recording.write(log, item, start)
+    def _write(self, recording: Recording, log: Log, item: Item) -> None:
+        recording.write(log, item)
         self._shelf.release(item)
 
     def _item(self, element: Element, charge: int) -> Item:
@@ -241,7 +253,10 @@ class InFlight:
             return self._marker(element)
         if isinstance(element, Marker):
             raise InternalError(f"X1: {element} on a channel that may be overtaken", ())
-        return self._shelf.refer(len(element), charge, batch=element)
+        return self._batch(element, charge)
+
+    def _batch(self, batch: Batch, charge: int) -> Item:
+        return self._shelf.refer(len(batch), charge, batch=copied(batch) if self._copy else batch)
 
     def _queued(self, count: int, payload: Payload, charge: int) -> Item:
         return (

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId, Element
 from tailrace.elements.markers import Barrier
-from tailrace.elements.timestamps import MAX_TIME
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan, Vertex
 from tailrace.task.cutting import DueCut
@@ -81,6 +81,9 @@ class Task:
     def restored(self) -> None:
         """What a checkpoint held is in the operators: the task goes on from there. Called before `open`."""
         self.gate.watermark = max(self.gate.watermark, self.chain.arrived[0])
+        # The tasks behind it are told at once how far it is: its input may have nothing more for now, and of what it had
+        # said before the cut they may have read nothing.
+        self.work.advancing = MIN_TIME < max(self.chain.reached) < LAST_TIME
         if self.head is not None and self.head.finished:
             self.head.end_loop()
 

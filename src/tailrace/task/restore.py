@@ -88,22 +88,25 @@ class Restorer:
 
     def _in_flight(self, part: LogOf) -> None:
         """Records that were in flight to an operator of this worker."""
+        if part.uid not in self._places and not part.count:
+            return  # event time on its way to a function that is fused with one before it now
         if part.uid not in self._returned:
             task, position = self._places[part.uid]
             self._returned[part.uid] = Returned(self.plan, task, position)
         self._returned[part.uid].add(part)
 
     def _in_front(self, task: Task) -> list[list[InputChannel]]:
-        """What was in flight to the operators of a task, the oldest first."""
+        """What was in flight to the operators of a task, in the order in which it is read: of several that are chained now
+        first that of the last one, which the others had sent; and of each one the oldest first."""
         numbers = itertools.count()
-        found: dict[int, list[InputChannel]] = {}
-        for operator in task.chain.operators:
-            returned = self._returned.get(operator.contexts()[0].uid)
-            if returned is not None:
-                front = returned.front(self._fed_as_before(operator), lambda: next(numbers))
-                for age, channels in front.items():
-                    found.setdefault(age, []).extend(channels)
-        return [found[age] for age in sorted(found, reverse=True)]
+        uids = [operator.contexts()[0].uid for operator in task.chain.operators]
+        returned = [self._returned[uid] for uid in uids if uid in self._returned]
+        timely = all(one.as_they_were for one in returned) and self._fed_as_before(task.chain.root)
+        found = []
+        for one in reversed(returned):
+            ages = one.front(timely, lambda: next(numbers))
+            found += [ages[age] for age in sorted(ages, reverse=True)]
+        return found
 
     def finish(self) -> None:
         """Everything was read."""

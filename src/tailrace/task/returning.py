@@ -1,8 +1,12 @@
 """What was in flight at the cut of the restored checkpoint, placed at its reader: in front of anything new.
 
 Each channel of then is a channel of the gate again, for as long as it holds something: its records are dealt out by the
-partitioner of today, before any later checkpoint can record them, and its markers of event time are read in their places. At
-another parallelism a subtask gets the channels of all old subtasks whose records may be its own now.
+partitioner of today, before any later checkpoint can record them. At another parallelism a subtask gets the channels of all
+old subtasks whose records may be its own now.
+
+Event time. Where the subtask is the one that had these channels, their markers of event time are read in their places: so
+what was late is late. Elsewhere nobody knows of all who bring it event time how far they were, so it stands still until all
+of this is read; and then today's channels say theirs anew (`Task.restored`).
 
 Generations. Where the job had gone on from a checkpoint, and was cut before it had read all that was in flight there, what
 was left of that comes first (`ChannelLog.age`): so records of one key stay in order, however often a job goes on.
@@ -14,8 +18,7 @@ from collections.abc import Callable
 
 from tailrace.elements.frames import ChannelId, ChannelName, Element, decode
 from tailrace.elements.keygroups import group_range
-from tailrace.elements.markers import EndOfInput, IdleChannel, Marker, Watermark
-from tailrace.elements.timestamps import LAST_TIME
+from tailrace.elements.markers import IdleChannel, Marker, Watermark
 from tailrace.errors import CheckpointCorrupt, IncompatibleState, ProtocolViolation
 from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning
 from tailrace.graph.plan import Plan
@@ -43,12 +46,15 @@ class Returned:
         self._ctx, self._name = operator.ctx, operator.node.name
         self._node = operator.node
         self._frames: dict[_Key, dict[LogKind, list[LogFrame]]] = {}
+        self.as_they_were = position == 0
+        """Whether these are the very channels that this subtask had, and all of them."""
         self._ways: dict[tuple[str, str | None, int, int], tuple[Partitioning, Redistribution]] = {}
 
     def add(self, part: LogOf) -> None:
         """A piece of a log, whoever was to read it then. Those of each log come in order."""
         channel = part.channel
         way, redistribution = self._way(channel)
+        self.as_they_were = self.as_they_were and part.parallelism == self._ctx.parallelism
         frame = LogFrame(0, part.count, bytes(part.data))
         if not part.count or isinstance(way, Broadcast):
             mine = [frame] if self._concerns(way, channel.target_subtask, part.parallelism) else []
@@ -100,9 +106,8 @@ class Returned:
             return then.start < here.stop and here.start < then.stop
         return old % now == mine
 
-    def front(self, fed_as_before: bool, number: Callable[[], int]) -> dict[int, list[InputChannel]]:
-        """The channels, by age. Where something feeds the operator that did not then, event time that had come to its end
-        has not any more. `number` tells channels apart."""
+    def front(self, timely: bool, number: Callable[[], int]) -> dict[int, list[InputChannel]]:
+        """The channels, by age. `timely`: with their markers of event time. `number` tells channels apart."""
         found: dict[int, list[InputChannel]] = {}
         told = {name.target_subtask for (_, name, _), halves in self._frames.items() if LogKind.RECEIVED in halves}
         for key in sorted(self._frames, key=_order):
@@ -110,14 +115,14 @@ class Returned:
             halves = self._frames[key]
             frames = [frame for kind in IN_ORDER for frame in halves.get(kind, ())]
             channels = found.setdefault(age, [])
-            channels.append(self._channel(name, number(), frames, fed_as_before))
-            if not age and name.target_subtask not in told:
+            channels.append(self._channel(name, number(), frames, timely))
+            if timely and not age and name.target_subtask not in told:
                 # The old reader has said nothing of its channels: none had brought event time. So nobody's counts here.
                 told.add(name.target_subtask)
-                channels.append(self._channel(name, number(), [], fed_as_before))
+                channels.append(self._channel(name, number(), [], timely))
         return found
 
-    def _channel(self, name: ChannelName, number: int, frames: list[LogFrame], fed_as_before: bool) -> InputChannel:
+    def _channel(self, name: ChannelName, number: int, frames: list[LogFrame], timely: bool) -> InputChannel:
         ctx = self._ctx
         channel = InputChannel(ChannelId(_NO_EDGE, number, ctx.subtask), name.port, 0)
         channel.returning = Returning(name._replace(target_subtask=ctx.subtask), self._position)
@@ -126,7 +131,7 @@ class Returned:
             element = _decoded(frame, name)
             if not isinstance(element, Marker):
                 leading = False
-            elif not fed_as_before and _ends_time(element):
+            elif not timely:
                 continue
             elif leading:
                 _apply(channel, element)
@@ -138,10 +143,6 @@ class Returned:
 def _order(key: _Key) -> tuple[int, tuple[object, ...], int]:
     age, name, turn = key
     return age, tuple("" if part is None else part for part in name), turn
-
-
-def _ends_time(marker: Marker) -> bool:
-    return isinstance(marker, EndOfInput) or (isinstance(marker, Watermark) and marker.time >= LAST_TIME)
 
 
 def _apply(channel: InputChannel, marker: Marker) -> None:

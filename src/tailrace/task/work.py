@@ -48,7 +48,11 @@ class Work:
         self.gate = make_gate(plan, vertex, subtask, window)
         self.outbox, by_edge = make_outbox(plan, vertex, subtask, attempt, services, window)
         self.chain = build_chain(plan, vertex, subtask, attempt, services, self.outbox, by_edge)
-        self.inflight = InFlight(plan, vertex, subtask, self.gate, self.outbox) if services.overtaking else None
+        self.inflight = (
+            InFlight(plan, vertex, subtask, self.gate, self.outbox, services.copy_records)
+            if services.overtaking
+            else None
+        )
         """What unaligned cuts overtake, where the job takes such."""
         self.loop = make_loop(plan, vertex, self.gate, self.chain, self.outbox)
         self.head = None if self.loop is None else self.loop.head
