@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.testing.overtaking import overtaking, overtaking_run
+from tailrace.testing.overtaking import overtaking, overtaking_run, rescaled_run
 from tailrace.testing.programs import LOOPS, PROGRAMS
 from tailrace.testing.random_flows.drawing import drawn
 from tailrace.testing.random_flows.running import carry_out
@@ -24,6 +24,17 @@ def test_golden_programs_are_exactly_once_with_unaligned_checkpoints() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_random_flows_come_to_what_the_interpreter_says_with_unaligned_checkpoints(seed: int) -> None:
     assert carry_out(overtaking_run(drawn(seed))).wrong == []
+
+
+def test_golden_loops_are_exactly_once_with_unaligned_checkpoints() -> None:
+    for name in sorted(LOOPS):
+        _, failed = search(range(2), name, tune=overtaking)
+        assert [one.wrong for one in failed] == [], name
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_flows_left_with_records_in_flight_go_on_at_other_parallelisms(seed: int) -> None:
+    assert carry_out(rescaled_run(drawn(seed))).wrong == []
 
 
 @pytest.mark.parametrize("seed", [1086, 1169, 1336])

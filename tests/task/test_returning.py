@@ -255,6 +255,39 @@ def test_at_another_parallelism_event_time_stands_still_until_all_of_it_is_read(
     assert in_flight
 
 
+def stamped_behind(env: tr.Environment, sink: tr.Sink) -> None:
+    """One reader, in order; timestamps are assigned behind an exchange: nothing is late at any parallelism."""
+    numbers = env.from_source(tr.sources.Sequence(0, 150), uid="numbers", parallelism=1).rebalance()
+    windows = (
+        numbers.assign_timestamps(float, uid="times")
+        .key_by(lambda x: x % 7)
+        .window(tr.Tumbling(10))
+        .aggregate(n=tr.Count(), uid="windows")
+    )
+    late = windows.side_output("late").map(lambda x: ("late", x), uid="marked")
+    windows.map(lambda r: (r[0], int(r[1]), r[3]), uid="told").union(late).sink_to(sink, uid="out", parallelism=1)
+
+
+@pytest.mark.parametrize("lives", [(2, 2), (2, 1), (3, 1), (1, 2), (2, 1, 1), (3, 1, 1), (3, 2, 2)], ids=str)
+def test_records_that_were_in_flight_to_several_do_not_make_each_other_late(lives: tuple[int, ...]) -> None:
+    """Where timestamps are assigned behind an exchange, one subtask that follows several reads what was in flight to each of
+    them. Each is in order for itself, but not all are as far: the largest timestamp of one made those of another late. So it
+    is in the life after that, too, where not all of it was read."""
+    for seed in range(8):
+        job = Job(seed)
+        for parallelism in lives[:-1]:
+            fleet = job.live(stamped_behind, parallelism, 0)
+            for _ in range(60 + 5 * seed if job.incarnation == 1 else 2 + seed):
+                fleet.turn()
+                for worker in fleet.workers:
+                    worker.handle(Flush())
+                fleet.carry()
+            job.cut(fleet)
+        to_the_end(job.live(stamped_behind, lives[-1], 0))
+        assert [one for one in job.got if one[0] == "late"] == [], f"seed {seed}"
+        assert sum(one[2] for one in job.got) == 150, f"seed {seed}"
+
+
 class Restored(Overtaken):
     """Subtask 0 of 2, with two channels, and logs of them that come back."""
 

@@ -63,6 +63,8 @@ class Returning:
     """What the channel was called, with the subtask that reads it now."""
     operator: int = 0
     """The position, in its chain, of the operator that receives them: 0 for the root."""
+    timely: bool = True
+    """Whether it brings event time as well. Else that stands still while there are such channels."""
 
 
 @dataclass(slots=True)
@@ -149,8 +151,6 @@ class Gate:
         while self.front and all(channel.drained for channel in self.front[0]):
             self._update()  # it may have held nothing but event time
             self.front.popleft()
-        if self.front:
-            self._update()
         self._turn.extend(c for c in self._current if not c.drained and not c.blocked)
         self.woken = self.woken or (was_idle and not self.all_idle)
         self._update()

@@ -108,6 +108,8 @@ class InFlight:
         if recording is None:
             recording = self._received[channel.id] = Recording(self._who, self._shelf)
         log = recording.begin(number)
+        if channel.returning is not None and not channel.returning.timely:
+            return recording, log
         if channel.ended:
             self._write(recording, log, self._marker(EndOfInput()))
             return recording, log

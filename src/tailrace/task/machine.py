@@ -90,6 +90,8 @@ class Task:
     def returned(self, front: list[list[InputChannel]]) -> None:
         """What was in flight to the task at the restored cut: it comes before anything new. Called behind `restored`."""
         self.gate.returned(front)
+        returning = [channel.returning for channels in front for channel in channels]
+        self.work.hold_time(any(one is not None and not one.timely for one in returning))
         if self.gate.watermark > self.chain.arrived[0]:
             self.chain.watermark(self.gate.watermark)
             self.work.advancing = True

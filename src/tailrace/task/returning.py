@@ -5,8 +5,9 @@ partitioner of today, before any later checkpoint can record them. At another pa
 old subtasks whose records may be its own now.
 
 Event time. Where the subtask is the one that had these channels, their markers of event time are read in their places: so
-what was late is late. Elsewhere nobody knows of all who bring it event time how far they were, so it stands still until all
-of this is read; and then today's channels say theirs anew (`Task.restored`).
+what was late is late. Elsewhere nobody knows of all who bring it event time how far they were, and what was in flight to one
+old subtask may be ahead of what was in flight to another. So event time stands still until all of this is read; and then
+today's channels say theirs anew (`Task.restored`).
 
 Generations. Where the job had gone on from a checkpoint, and was cut before it had read all that was in flight there, what
 was left of that comes first (`ChannelLog.age`): so records of one key stay in order, however often a job goes on.
@@ -46,6 +47,8 @@ class Returned:
         self._ctx, self._name = operator.ctx, operator.node.name
         self._node = operator.node
         self._frames: dict[_Key, dict[LogKind, list[LogFrame]]] = {}
+        self._begun: set[_Key] = set()
+        """The logs of what had come back then, of which a piece was seen."""
         self.as_they_were = position == 0
         """Whether these are the very channels that this subtask had, and all of them."""
         self._ways: dict[tuple[str, str | None, int, int], tuple[Partitioning, Redistribution]] = {}
@@ -54,7 +57,7 @@ class Returned:
         """A piece of a log, whoever was to read it then. Those of each log come in order."""
         channel = part.channel
         way, redistribution = self._way(channel)
-        self.as_they_were = self.as_they_were and part.parallelism == self._ctx.parallelism
+        self.as_they_were = self.as_they_were and part.parallelism == self._ctx.parallelism and self._timely(part)
         frame = LogFrame(0, part.count, bytes(part.data))
         if not part.count or isinstance(way, Broadcast):
             mine = [frame] if self._concerns(way, channel.target_subtask, part.parallelism) else []
@@ -63,6 +66,14 @@ class Returned:
         if mine:
             halves = self._frames.setdefault((part.age, channel, part.turn), {})
             halves.setdefault(part.kind, []).extend(mine)
+
+    def _timely(self, part: LogOf) -> bool:
+        """Whether event time had not stood still in the old subtask while it read this. There the log begins with none."""
+        log = part.age, part.channel, part.turn
+        if part.kind is not LogKind.RETURNED or log in self._begun:
+            return True
+        self._begun.add(log)
+        return not part.count
 
     def _way(self, channel: ChannelName) -> tuple[Partitioning, Redistribution]:
         """How records of an old channel are partitioned now."""
@@ -125,7 +136,7 @@ class Returned:
     def _channel(self, name: ChannelName, number: int, frames: list[LogFrame], timely: bool) -> InputChannel:
         ctx = self._ctx
         channel = InputChannel(ChannelId(_NO_EDGE, number, ctx.subtask), name.port, 0)
-        channel.returning = Returning(name._replace(target_subtask=ctx.subtask), self._position)
+        channel.returning = Returning(name._replace(target_subtask=ctx.subtask), self._position, timely)
         leading = True
         for frame in frames:
             element = _decoded(frame, name)

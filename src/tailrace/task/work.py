@@ -163,9 +163,16 @@ class Work:
         """The operator that takes what comes on a channel: the root, or the one that received it before it was chained."""
         return self.chain.root if channel.returning is None else self.chain.operators[channel.returning.operator]
 
+    def hold_time(self, held: bool) -> None:
+        """Event time that is assigned here stands still, or goes on."""
+        for generator in self.chain.generators:
+            generator.hold(held)
+
     def _settle(self) -> None:
         """Where nothing is left of what was in flight at the restored cut, event time is that of today's channels."""
         self.gate.settle()
+        if not self.gate.front:
+            self.hold_time(False)
         if self.gate.woken:
             self._woken_by_input()
         if self.gate.watermark != MAX_TIME:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tailrace.testing.random_flows.drawing import Run
+from tailrace.testing.random_flows.drawing import Phase, Run
 from tailrace.testing.scenarios import MS, Scenario
 
 
@@ -37,3 +37,25 @@ def overtaking_run(run: Run) -> Run:
     if any(step.kind == "extra" for step in run.flow.operators()):
         return run
     return replace(run, world=replace(overtaking(run.world), network=run.world.network))
+
+
+def rescaled_run(run: Run) -> Run:
+    """A random flow that is left alone again and again, mostly soon after a checkpoint, and goes on at another parallelism
+    before it has read what was in flight; in channels so narrow that there always is something. A flow that is another one
+    in each phase keeps those that were drawn."""
+    run = overtaking_run(run)
+    if run.world.checkpoints is None or any(getattr(step, "phases", ()) for step in run.flow.all()):
+        return run
+    rng = random.Random(f"tailrace rescaled {run.seed}")
+    sizes = [run.phases[0].parallelism, *rng.choices([1, 2, 3], k=rng.choice([2, 3, 4]))]
+    phases = [_left_alone(rng, number, size) for number, size in enumerate(sizes[:-1])]
+    settings = replace(run.world.checkpoints, overtakes_after=rng.choice([0, 0, 0, 200]))
+    world = replace(run.world, window=rng.choice([1, 1, 200, 400]), checkpoints=settings)
+    return replace(run, world=world, phases=(*phases, Phase(sizes[-1])))
+
+
+def _left_alone(rng: random.Random, number: int, size: int) -> Phase:
+    """Phase `number`, until soon after a checkpoint, or for some turns."""
+    if rng.random() < 0.6:
+        return Phase(size, rng.randint(0, 40), f"commit {rng.randint(2 * number + 1, 2 * number + 3)} done")
+    return Phase(size, rng.randint(100, 800))

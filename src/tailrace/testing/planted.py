@@ -39,6 +39,7 @@ from tailrace.testing.planted_flows import FLOW_BUGS
 from tailrace.testing.planted_loop_times import LOOP_TIME_BUGS
 from tailrace.testing.planted_loops import LOOP_BUGS
 from tailrace.testing.planted_output import OUTPUT_BUGS
+from tailrace.testing.planted_overtaking import OVERTAKING_BUGS
 from tailrace.testing.planted_replay import REPLAY_BUGS
 from tailrace.testing.planting import Bug, Patches, method
 from tailrace.testing.scenarios import Scenario
@@ -474,6 +475,7 @@ BUGS: dict[str, Bug] = {
         *LOOP_BUGS,
         *LOOP_TIME_BUGS,
         *FLOW_BUGS,
+        *OVERTAKING_BUGS,
         *REPLAY_BUGS,
     )
 }

@@ -45,6 +45,9 @@ class TimestampsTask(OperatorTask):
         """Splits that have given nothing for `idle_after`."""
         self.idle = False
         """Whether all splits that there are are silent."""
+        self.held = False
+        """Whether the watermark stays where it is: records come that were in flight to several old subtasks. Each of them is
+        in order for itself, but they are not all as far."""
         self._watermark = MIN_TIME
         self._restored: dict[int, int] = {}
         """What was the largest timestamp of each split at the cut that this was restored from."""
@@ -80,6 +83,12 @@ class TimestampsTask(OperatorTask):
         self.silent.discard(split)
         self._update()
 
+    def hold(self, held: bool) -> None:
+        """Lets the watermark stay where it is, or go on."""
+        if held != self.held:
+            self.held = held
+            self._update()
+
     def own_watermark(self) -> int:
         return self._watermark
 
@@ -100,7 +109,7 @@ class TimestampsTask(OperatorTask):
     def _update(self) -> None:
         counted = [time for split, time in self.largest.items() if split not in self.silent]
         self.idle = bool(self.largest) and not counted
-        if counted:
+        if counted and not self.held:
             reached = max(min(counted) - self.spec.out_of_orderness - 1, MIN_TIME)
             self._watermark = max(self._watermark, reached)
             self.ctx.watermark_time = self._watermark

@@ -1,0 +1,170 @@
+"""Bugs to be planted in what unaligned checkpoints hold of records in flight, and in how these come back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.graph.operators import Hash
+from tailrace.state.parts import LogOf
+from tailrace.task.cutting import TaskCuts
+from tailrace.task.gate import Gate, InputChannel
+from tailrace.task.inflight import InFlight
+from tailrace.task.logs import LogFrame
+from tailrace.task.outbox import Outbox
+from tailrace.task.returning import Returned
+from tailrace.testing.faults import Fault
+from tailrace.testing.overtaking import rescaled_run
+from tailrace.testing.planting import RANDOM, Bug, Patches, method
+from tailrace.testing.scenarios import MS, Scenario
+
+CAP = 300
+"""Bytes that may be in flight at a cut, where there is a cap."""
+
+
+# What brings them to light sooner.
+
+
+def _behind(made: Scenario) -> Scenario:
+    """A job that is behind in narrow channels, cut at once and again and again, and killed soon after commits."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, overtakes_after=0, keep=1)
+    faults = [Fault(4 * number, "kill", number, after=f"commit {number} done") for number in range(2, 14)]
+    return replace(
+        made, parallelism=3, network="slow", rate=None, window=400, checkpoints=settings, faults=tuple(faults)
+    )
+
+
+def _crowded(made: Scenario) -> Scenario:
+    """The same, where most of what waits has no credit."""
+    return replace(_behind(made), network="uneven", window=100)
+
+
+def _capped(made: Scenario) -> Scenario:
+    made = _crowded(made)
+    assert made.checkpoints is not None
+    return replace(made, checkpoints=replace(made.checkpoints, most_inflight=CAP))
+
+
+# The bugs.
+
+
+def _nothing_on_one_channel() -> Patches:
+    """Of what barriers overtake on the channels of a task, that of the first one is not recorded."""
+
+    def make(overtake: Any) -> Any:
+        def forgetful(self: InFlight, number: int) -> None:
+            first, asked = self._in_line.get(number, [None])[0], Outbox.overtaken_by
+
+            def without(outbox: Outbox, channel: Any, checkpoint: int) -> Any:
+                return [] if channel.id == first else asked(outbox, channel, checkpoint)
+
+            with mock.patch.object(Outbox, "overtaken_by", without):
+                overtake(self, number)
+
+        return forgetful
+
+    return [method(InFlight, "overtake_output", make)]
+
+
+def _with_reading(change: Any) -> Patches:
+    """The cut sees the batch that is half read otherwise than it is."""
+
+    def make(unread: Any) -> Any:
+        def otherwise(self: InFlight, recording: Any, log: Any, channel: InputChannel) -> bool:
+            as_it_is = channel.reading, channel.taken
+            change(channel)
+            try:
+                return bool(unread(self, recording, log, channel))
+            finally:
+                channel.reading, channel.taken = as_it_is
+
+        return otherwise
+
+    return [method(InFlight, "_unread", make)]
+
+
+def _half_read_forgotten() -> Patches:
+    return _with_reading(lambda channel: setattr(channel, "reading", None))
+
+
+def _half_read_twice() -> Patches:
+    return _with_reading(lambda channel: setattr(channel, "taken", 0))
+
+
+def _behind_new_data() -> Patches:
+    """What comes back is read when something new was."""
+    kept: dict[int, Any] = {}
+
+    def make_returned(returned: Any) -> Any:
+        return lambda self, front: kept.update({id(self): (self, returned, front)})
+
+    def make_take(take: Any) -> Any:
+        def late(self: Gate, limit: int) -> Any:
+            taken = take(self, limit)
+            if id(self) in kept and taken.batch is not None and kept[id(self)][0] is self:
+                _, returned, front = kept.pop(id(self))
+                self._turn.clear()
+                returned(self, front)
+            return taken
+
+        return late
+
+    return [method(Gate, "returned", make_returned), method(Gate, "take", make_take)]
+
+
+def _filtered_too_late() -> Patches:
+    """At another parallelism every subtask that a record may be for takes all records of its frame."""
+
+    def make(add: Any) -> Any:
+        def whole(self: Returned, part: LogOf) -> None:
+            way, _ = self._way(part.channel)
+            if not part.count or not isinstance(way, Hash):
+                return add(self, part)
+            if self._concerns(way, part.channel.target_subtask, part.parallelism):
+                halves = self._frames.setdefault((part.age, part.channel, part.turn), {})
+                halves.setdefault(part.kind, []).append(LogFrame(0, part.count, bytes(part.data)))
+            return None
+
+        return whole
+
+    return [method(Returned, "add", make)]
+
+
+def _cap_that_drops() -> Patches:
+    """A task cuts whatever waits, and records no more than the cap allows."""
+
+    def make_struck(struck: Any) -> Any:
+        def at_once(self: TaskCuts, now: int) -> bool:
+            with mock.patch.object(InFlight, "unread", lambda self, number: 0):
+                return bool(struck(self, now))
+
+        return at_once
+
+    def make_write(write: Any) -> Any:
+        def dropping(self: InFlight, recording: Any, log: Any, item: Any) -> None:
+            if sum(one.size for one, _, _ in log.entries) + item.size <= CAP:
+                write(self, recording, log, item)
+            else:
+                self._shelf.release(item)
+
+        return dropping
+
+    return [method(TaskCuts, "struck", make_struck), method(InFlight, "_write", make_write)]
+
+
+OVERTAKING_BUGS = (
+    Bug("what is overtaken on one channel is lost", "by_classes", _nothing_on_one_channel, _crowded),
+    Bug("a batch that is half read is not in flight", "counted", _half_read_forgotten, _behind, 52),
+    Bug("a batch that is half read is in flight as a whole", "counted", _half_read_twice, _behind, 24),
+    Bug("what was in flight comes back behind new records", "counted", _behind_new_data, _behind),
+    Bug(
+        "what was in flight is not dealt out record by record",
+        RANDOM,
+        _filtered_too_late,
+        seed=23,
+        shape=rescaled_run,
+    ),
+    Bug("more in flight than the cap allows is dropped", "by_classes", _cap_that_drops, _capped, 3),
+)
