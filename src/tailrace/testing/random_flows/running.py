@@ -207,7 +207,9 @@ class _Phases:
             copy_records=made.copies,
             checkpoint=tr.CheckpointConfig(dir="memory") if made.checkpoints is not None else None,
         )
-        counting = len({one.parallelism for one in self.run.phases}) == 1
+        # An operator that is new in a loop has not been at rest: all of the loop then comes to rest again, and counts anew.
+        come = any(step.kind == "extra" for step in self.run.flow.operators())
+        counting = len({one.parallelism for one in self.run.phases}) == 1 and not come
         stream = Building(self.run.flow, env, number, counting).everything()
         stream.sink_to(Ledger(book), uid=options.pop("sink", SINK), parallelism=self.run.flow.sink)
         gone = tuple(f"op{step.number}" for step in self.run.flow.operators() if step.kind == "extra")
