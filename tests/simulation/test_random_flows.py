@@ -23,8 +23,8 @@ def test_a_random_flow_comes_to_what_the_interpreter_says(first: int) -> None:
 
 
 def test_a_loop_with_a_new_operator_comes_to_rest_anew() -> None:
-    """Seed 1065: the operator comes in a later run, into a loop that was at rest before. What `finish` was called for then is
-    called for again, since the new operator has not been asked; so nobody may count the calls over both runs."""
+    """Seed 1065: the operator comes in a later run, into a loop that was at rest before. What `finish` was called for
+    then is called for again, since the new operator has not been asked; so nobody may count the calls over both runs."""
     assert carry_out(drawn(1065)).wrong == []
 
 
