@@ -7,6 +7,7 @@ numbered, and so are the entries of its state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -297,7 +298,8 @@ class Later(tr.KeyedProcessFunction):
 
 
 class Held(tr.KeyedProcessFunction):
-    """Holds what comes for some seconds of event time, but for what comes at the end of it."""
+    """Holds what comes for some seconds of event time, but for what comes at the end of it, or when an endless source has
+    said all: the watermark does not move then, and what waits for it would wait for ever."""
 
     waiting = tr.MapState(float, list)
 
@@ -306,7 +308,8 @@ class Held(tr.KeyedProcessFunction):
 
     def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
         due = (ctx.timestamp or 0) + HOLD
-        if due > THE_END.total_seconds():
+        said = script.FLUSH - script.SAID < max(due, ctx.watermark) < math.inf
+        if said or due > THE_END.total_seconds():
             yield record
             return
         self.waiting.put(due, [*self.waiting.get(due, []), record])

@@ -9,6 +9,8 @@ START = 1_700_000_000_000_000
 """Where the clock of a simulation begins (int64 microseconds)."""
 FLUSH = 100_000
 """The timestamp of the record that ends what an endless source has to say."""
+SAID = 1_000
+"""Seconds before `FLUSH` at which all that a source has to say is long over, and to which event time is sure to come."""
 
 
 def at(events: Events, i: int) -> int:
