@@ -119,9 +119,9 @@ def expected_rows(records: int) -> Counter[tuple[Any, ...]]:
     return Counter((key, start, len(found), sum(found)) for (key, start), found in groups.items())
 
 
-def wrong(folder: Path, records: int, notes: bool = False) -> str:
+def wrong(folder: Path, records: int) -> str:
     """What is not as it should be after the job has finished; empty when the output is exactly right and all of it is
-    visible. `notes` says that notes of what was published (empty hidden files) may be left beside it."""
+    visible."""
     said = []
     for what, found, wanted in (
         ("lines", Counter(lines(folder)), expected_lines(records)),
@@ -131,7 +131,6 @@ def wrong(folder: Path, records: int, notes: bool = False) -> str:
             if difference:
                 said.append(f"{sum(difference.values())} {what} {name}, such as {sorted(difference)[:3]}")
     hidden = [path.name for sub in ("counts", "windows") for path in (folder / sub).glob("[._]*")]
-    hidden = [name for name in hidden if not (notes and name.endswith(".publishing"))]
     return "; ".join(said + ([f"left behind: {hidden}"] if hidden else []))
 
 
