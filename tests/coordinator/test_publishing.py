@@ -104,7 +104,7 @@ def test_a_file_with_prepared_output_stays_as_long_as_that_may_be_asked_for() ->
     assert file in store.complete().older
     store.published(2)
     for path in store.marks:
-        store.told(store.books.marked(path))
+        store.told(store.books.marked(path, 0, running=True))
     assert file not in store.deleted
     assert file not in store.complete().older
     assert file in store.deleted
@@ -120,12 +120,12 @@ def test_a_manifest_that_is_not_marked_is_not_given_up() -> None:
         store.complete(Transaction("sink", b"x", number))
     store.published(2)
     assert store.marks == ["1/1.manifest", "1/2.manifest"]
-    store.told(books.marked("1/2.manifest"))
+    store.told(books.marked("1/2.manifest", 0, running=True))
     books.output.not_marked("1/1.manifest")
     store.complete(Transaction("sink", b"x", 3))
     assert store.deleted == pointer and books.output._marks.settled(2) == 0
     store.published(3)
     assert store.marks[2:] == ["1/1.manifest", "1/3.manifest"]
-    store.told(books.marked("1/1.manifest"))
+    store.told(books.marked("1/1.manifest", 0, running=True))
     store.complete(Transaction("sink", b"x", 4))
     assert {"1/1.manifest", "1/2.manifest"} <= set(store.deleted) and books.output._marks.settled(2) == 2

@@ -261,6 +261,51 @@ def test_checkpoints_before_the_one_to_start_from_are_marked_with_it_and_nothing
     assert [settled.restored for _, settled in job.sent(Settled)] == [True]
 
 
+def test_the_last_checkpoint_waits_for_the_mark_of_the_one_that_the_job_started_from() -> None:
+    """A job whose input had ended was killed when all that it had left was to publish. Where it goes on, all subtasks end at
+    once, and the last checkpoint may be there before the mark. Behind it comes no other one: sinks would never hear that
+    nobody asks again for what was published, and the traces of that would stay among the output."""
+    origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")], root="here")
+    for marked in (True, False):
+        job = Job(start_from=origin, folder="here", path="7/4.manifest")
+        job.machine.start(job.now)
+        job.hello(0)
+        job.hello(1)
+        job.all_say(Deployed())
+        job.says(0, Published(0))
+        job.all_say(SubtasksFinished([]))
+        [number] = {trigger.checkpoint for trigger in job.said(Trigger)}
+        job.ack(0, number)
+        job.ack(1, number)
+        assert job.actions(Commit) == []
+        if marked:
+            job.machine.marked("7/4.manifest", job.now)
+        else:
+            job.machine.not_marked("7/4.manifest", job.now)
+        job.commit()
+        assert job.sent(Settled) == ([(0, Settled(0, True))] if marked else [])
+        assert job.status is S.FINISHING
+
+
+def test_a_storage_that_does_not_answer_for_a_mark_at_the_end_is_noticed() -> None:
+    origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")], root="here")
+    job = Job(start_from=origin, folder="here", path="7/4.manifest")
+    job.machine.start(job.now)
+    job.hello(0)
+    job.hello(1)
+    job.all_say(Deployed())
+    job.says(0, Published(0))
+    job.all_say(SubtasksFinished([]))
+    [number] = {trigger.checkpoint for trigger in job.said(Trigger)}
+    job.ack(0, number)
+    job.ack(1, number)
+    job.wait(LIMITS.store / SECOND - 1)
+    assert job.status is S.RUNNING
+    job.wait(2)
+    assert job.status is S.FAILING
+    assert "the storage of checkpoints has not answered for 120 s" in str(job.machine.cause)
+
+
 def test_a_checkpoint_is_not_marked_by_a_start_that_has_given_up_some_of_its_output() -> None:
     """The dataflow has no sink that could publish it, and the user allows that. It stays under cover, and a later start
     from the same checkpoint, with the sink, publishes it: nothing says that this was done, and nothing is forgotten."""

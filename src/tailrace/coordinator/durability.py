@@ -39,6 +39,8 @@ class Durability:
         self.claims = Claims(incarnation)
         self.checkpoints = checkpoints
         self.output = Output(run_id, origin, abandoned)
+        self._held_since: int | None = None
+        """Since when the commit of the last checkpoint waits for a mark."""
 
     # Attempts begin and end.
 
@@ -55,6 +57,7 @@ class Durability:
 
     def attempt_over(self, reason: str, now: int) -> Decisions:
         """Nothing of this attempt is committed any more."""
+        self._held_since = None
         self.output.attempt_over()
         return [] if self.checkpoints is None else [*self.checkpoints.attempt_over(reason, now)]
 
@@ -87,8 +90,9 @@ class Durability:
         return [Sweep(incarnation, self.checkpoints.needed)]
 
     def silent_at(self, limit: int) -> int | None:
-        """When the storage has not answered a claim or a commit for too long."""
-        asked = [self.claims.asked_at, None if self.checkpoints is None else self.checkpoints.commit_asked_at]
+        """When the storage has not answered a claim or a commit for too long, or a mark that the last commit waits for."""
+        commit = None if self.checkpoints is None else self.checkpoints.commit_asked_at
+        asked = [self.claims.asked_at, commit, self._held_since]
         return min((at + limit for at in asked if at is not None), default=None)
 
     # A checkpoint, from its trigger to its commit.
@@ -158,8 +162,13 @@ class Durability:
         return [(number, what) for number in self.checkpoints.timed_out(now)]
 
     def _commit_next(self, now: int, running: bool) -> Decisions:
+        self._held_since, held = None, self._held_since
         ready = None if self.checkpoints is None else self.checkpoints.ready()
         if self.checkpoints is None or ready is None or not running:
+            return []
+        if ready.final and self.output.origin.marking:
+            # Behind the last commit there is no other one whose success lets sinks forget what the origin had prepared.
+            self._held_since = now if held is None else held
             return []
         commit = self.checkpoints.commit(ready, self.output.carried(), self.claims.incarnation, now)
         self.output.before_commit(ready.id)
@@ -193,10 +202,15 @@ class Durability:
 
     # Marks and files.
 
-    def marked(self, path: str) -> Decisions:
+    def marked(self, path: str, now: int, running: bool) -> Decisions:
         """It is written down that all that a manifest has prepared is published."""
         self.output.marked(path)
-        return self._delete_surplus()
+        return [*self._delete_surplus(), *self._commit_next(now, running)]
+
+    def not_marked(self, path: str, now: int, running: bool) -> Decisions:
+        """That could not be written down: it is asked for again with the next publication, or the next checkpoint."""
+        self.output.not_marked(path)
+        return self._commit_next(now, running)
 
     def _delete_surplus(self) -> Decisions:
         """Files go that no checkpoint needs any more: behind a commit, or the mark of one that is not kept."""

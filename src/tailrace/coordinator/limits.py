@@ -24,7 +24,7 @@ class Limits:
     finish: int = 30_000_000
     """The same for a job that has finished: users' `close` may take its time."""
     store: int = 120_000_000
-    """For the storage of checkpoints to answer a claim or a commit."""
+    """For the storage of checkpoints to answer a claim or a commit, or a mark that the last commit waits for."""
     gone: int = 9_000_000
     """For cancelled Spark tasks to be gone, before the job ends without them."""
 

@@ -272,11 +272,11 @@ class Coordinator:
 
     def marked(self, path: str, now: int) -> None:
         """It is written down that all that a manifest has prepared is published."""
-        self.course.do(self.durability.marked(path), now)
+        self.course.do(self.durability.marked(path, now, self.course.running), now)
 
     def not_marked(self, path: str, now: int) -> None:
         """That could not be written down: it is asked for again with the next publication, or the next checkpoint."""
-        self.durability.output.not_marked(path)
+        self.course.do(self.durability.not_marked(path, now, self.course.running), now)
 
     # Events: the user, the driver and the clock.
 

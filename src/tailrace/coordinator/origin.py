@@ -118,6 +118,11 @@ class Origin:
         self._asked = set()
 
     @property
+    def marking(self) -> bool:
+        """Whether the storage was asked for a mark and has not answered."""
+        return bool(self._asked & self._unmarked)
+
+    @property
     def settled(self) -> bool:
         """Whether nobody asks any more for what it had prepared: who starts from it, or from another manifest that has
         some of the same output."""

@@ -213,8 +213,8 @@ def _forget_before_a_commit() -> Patches:
     """Sinks forget what they have published as soon as that is marked. Another driver may have read the manifest before."""
 
     def make(marked: Any) -> Any:
-        def early(self: Durability, path: str) -> Decisions:
-            decided, output = marked(self, path), self.output
+        def early(self: Durability, path: str, now: int, running: bool) -> Decisions:
+            decided, output = marked(self, path, now, running), self.output
             output._publications.before_commit(output._marks.settled(output._visible_through))
             return [*decided, *output._settle()]
 
