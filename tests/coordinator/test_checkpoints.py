@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.coordinator.actions import CheckpointEnded
 from tailrace.coordinator.checkpoints import HISTORY, Checkpoints, CheckpointSettings
 from tailrace.coordinator.marks import Marks
 from tailrace.elements.cuts import CutKind
@@ -352,8 +353,8 @@ def test_what_one_under_way_may_build_on_stays() -> None:
     b.ack(fast)
     b.commit(fast)
     assert b.surplus() == [path(2)], "a pointer; 1 is what the slow one builds on"
-    b.books.abort(slow, "why", 0)
-    assert b.surplus() == files(1)
+    aborted = b.books.abort(slow, "why", 0)
+    assert aborted is not None and aborted.gone == files(1)
 
 
 def test_one_under_way_may_build_on_what_was_completed_since_it_began() -> None:
@@ -363,8 +364,8 @@ def test_one_under_way_may_build_on_what_was_completed_since_it_began() -> None:
         b.complete()
         assert b.surplus() == []
     assert b.books.pending[slow].base == set(files(2, 3))
-    b.books.abort(slow, "why", 0)
-    assert b.surplus() == files(2)
+    aborted = b.books.abort(slow, "why", 0)
+    assert aborted is not None and sorted(aborted.gone) == sorted(files(2))
 
 
 def test_what_an_ack_refers_to_stays_while_its_checkpoint_is_pending() -> None:
@@ -401,8 +402,53 @@ def test_what_an_aborted_checkpoint_referred_to_goes_with_it() -> None:
     assert b.trigger() == 3
     b.books.ack(1, Ack(3, file(3, 1), 100, [file(1, 1)]))
     assert file(1, 1) not in b.surplus()
+    aborted = b.books.abort(3, "why", 0)
+    assert aborted is not None and aborted.gone == [file(1, 1), file(3, 1)]
+
+
+def test_a_later_checkpoint_may_refer_to_what_an_aborted_one_has_written() -> None:
+    """Two overlap. What was in flight at both is written with the first, and that one is given up when the second is
+    complete: its file stays as long as it is needed, and goes then."""
+    b = Books(keep=1, max_concurrent=2)
+    b.trigger(), b.trigger()
+    b.books.ack(1, Ack(1, file(1, 1), 100))
+    late = Ack(2, file(2, 1), 10, [file(1, 1)])
+    aborted = b.books.abort(1, "the newer checkpoint 2 is complete", 0, failure=False)
+    assert aborted is not None and aborted.gone == [] and b.books.refused(1, late) is None
+    b.books.ack(1, late)
+    b.books.ack(0, Ack(2, file(2), 10))
+    b.commit(2)
+    assert b.surplus() == [] and file(1, 1) in b.books.needed
+    b.complete()
+    assert file(1, 1) in b.surplus()
+
+
+def test_a_file_that_is_acked_for_an_aborted_checkpoint_goes() -> None:
+    """The worker has said so before it heard that the checkpoint is aborted, and leaves the file to the coordinator."""
+    b = Books(keep=1, max_concurrent=2)
+    b.trigger(), b.trigger()
+    b.books.abort(1, "why", 0)
+    assert b.books.unwanted(Ack(1, file(1, 1), 100)) == [], "2 may refer to it"
+    aborted = b.books.abort(2, "why", 0)
+    assert aborted is not None and aborted.gone == [file(1, 1)]
+    b.trigger()
     b.books.abort(3, "why", 0)
-    assert b.surplus() == [file(1, 1)]
+    assert b.books.unwanted(Ack(3, file(3, 1), 100)) == [file(3, 1)]
+
+
+def test_a_manifest_on_its_way_may_refer_to_a_file_of_an_earlier_checkpoint_that_a_restart_ends() -> None:
+    """2 is all acked before 1, and what was in flight at both is in a file of 1. Then the job is restarted: 1 is over, but
+    a claim may find 2."""
+    b = Books(keep=1, max_concurrent=2)
+    b.trigger(), b.trigger()
+    b.books.ack(1, Ack(1, file(1, 1), 100))
+    b.ack(2, older=[file(1, 1)])
+    ready = b.books.ready()
+    assert ready is not None and ready.id == 2
+    ready.committing, manifest = True, b.manifest()
+    assert [type(one) for one in b.books.attempt_over("the job was restarted", 0)] == [CheckpointEnded, CheckpointEnded]
+    b.books.claimed(manifest, path(2))
+    assert file(1, 1) not in b.surplus()
 
 
 @pytest.mark.parametrize("written", [True, False])

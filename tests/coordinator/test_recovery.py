@@ -487,10 +487,11 @@ def test_a_worker_that_declines_aborts_it_everywhere() -> None:
     job.says(1, Declined(number, "the disk is full"))
     ended, *sent = job.actions()
     assert ended == CheckpointEnded(number, ("somebody",), None, "worker 1: the disk is full")
-    assert sent == [Send(0, 1, Abort(number)), Send(1, 1, Abort(number))]
+    file = f"1/chk-{number}/w{{}}-1.state".format
+    assert sent == [Send(0, 1, Abort(number)), Send(1, 1, Abort(number)), Delete([file(0)])]
     job.ack(1, number)
     job.says(1, Declined(number, "again"))
-    assert job.actions() == []
+    assert job.actions() == [Delete([file(1)])], "what a worker has acked is not its own any more"
 
 
 def test_one_that_takes_too_long_is_aborted() -> None:

@@ -41,10 +41,18 @@ def test_without_a_terminal_each_report_is_a_line_and_the_last_one_sums_up() -> 
     ]
 
 
-@pytest.mark.parametrize(("policy", "end"), [("aligned", ""), ("unaligned", ", unaligned, 3 MB in flight")])
-def test_a_checkpoint_that_has_overtaken_records_says_so(policy: str, end: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "referred", "end"),
+    [
+        ("aligned", 0, ""),
+        ("unaligned", 0, ", unaligned, 3 MB in flight"),
+        ("unaligned", 2_000_000, ", unaligned, 3 MB in flight, 2 MB of it written before"),
+    ],
+)
+def test_a_checkpoint_that_has_overtaken_records_says_so(policy: str, referred: int, end: str) -> None:
     millis = {f"{part}Ms": 2.0 for part in ("trigger", "alignment", "freeze", "write", "duration")}
     last = {"id": 7, "bytes": 14_000, "policy": policy, "inflightBytes": 3_000_000, **millis}
+    last["inflightReferredBytes"] = referred
     stream, progress = io.StringIO(), report(0, 0, 0, 0.0)
     progress["tailrace"]["checkpoints"] = {"last": last}
     ProgressLine("x", stream)(progress, JobStatus.RUNNING)

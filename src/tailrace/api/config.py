@@ -170,7 +170,8 @@ class Checkpoint:
     the bytes that were written for it. `details` has the parts of the duration in seconds (trigger, alignment, freeze,
     write), and the bytes together with its parts in earlier checkpoints. `policy` says how it ended: "aligned", or
     "unaligned" where barriers have overtaken records. `inflight_bytes` are those of records on their way around loops and of
-    those that were overtaken; `inflight` has the latter by the uid of the operator that was to receive them."""
+    those that were overtaken; `inflight` has the latter by the uid of the operator that was to receive them. Of
+    `inflight_bytes`, `inflight_referred_bytes` were written by an earlier checkpoint, and this one only refers to them."""
 
     id: int
     path: str
@@ -181,6 +182,7 @@ class Checkpoint:
     details: dict[str, float] = field(default_factory=dict)
     policy: str = "aligned"
     inflight: dict[str, int] = field(default_factory=dict)
+    inflight_referred_bytes: int = 0
 
 
 def memory_bytes(value: int | str) -> int:

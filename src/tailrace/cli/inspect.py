@@ -18,7 +18,7 @@ from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.reading import load_index, own_indexes, verify
 from tailrace.storage.store import Store
 
-NOTHING = {"records": 0, "bytes": 0}
+NOTHING = {"records": 0, "bytes": 0, "referred_bytes": 0}
 _KINDS = ("name", "kind", "encoding", "type")
 
 
@@ -109,10 +109,17 @@ def _operators(store: Store, manifest: Manifest) -> list[dict[str, Any]]:
 def _logged(indexes: Iterable[Index], *, overtaken: bool) -> dict[str, dict[str, int]]:
     """The feedback in flight at the cut, by the uid of its head; or what barriers had overtaken, by that of its reader."""
     found: dict[str, dict[str, int]] = {}
-    for log in (log for index in indexes for log in index.logs if log.overtaken is overtaken):
-        counted = found.setdefault(log.channel.target, {"records": 0, "bytes": 0})
+    seen: set[tuple[str | int, int]] = set()
+    for index, log in [(of, log) for of in indexes for log in of.logs if log.overtaken is overtaken]:
+        counted = found.setdefault(log.channel.target, dict(NOTHING))
         counted["records"] += sum(piece.count for piece in log.pieces)
-        counted["bytes"] += sum(piece.length for piece in log.pieces if piece.count)
+        for piece in log.pieces:
+            older = piece.file >= 0
+            frame = (index.files[piece.file] if older else index.slot, piece.offset)
+            if piece.count and frame not in seen:  # several pieces may be of one frame
+                seen.add(frame)
+                counted["bytes"] += piece.length
+                counted["referred_bytes"] += piece.length if older else 0
     return found
 
 
@@ -240,7 +247,8 @@ def _in_flight_lines(operator: dict[str, Any]) -> Iterator[str]:
     ):
         counted = operator[kind]
         if counted["records"]:
-            yield f"    {where}: {counted['records']} records, {_size(counted['bytes'])}"
+            older = f", {_size(counted['referred_bytes'])} of it in older files" if counted["referred_bytes"] else ""
+            yield f"    {where}: {counted['records']} records, {_size(counted['bytes'])}{older}"
 
 
 def _time(micros: int) -> str:

@@ -101,6 +101,8 @@ class Aborted:
     final: bool
     too_many: bool
     """Whether that is one failure more than the job tolerates in a row."""
+    gone: list[str]
+    """Files that nobody needs."""
 
 
 @dataclass
@@ -334,9 +336,12 @@ class Checkpoints:
             self._drop(pending.id, now)
             if pending.committing:
                 self._unanswered |= pending.needs()
+            else:  # after its ack a worker forgets the file: deleting it is ours, unless the one on its way refers to it
+                self._sizes.update({ack.file: ack.size for ack in pending.acks.values()})
             actions.append(CheckpointEnded(pending.id, tuple(pending.waiting), None, reason))
-            if pending.acks and not pending.committing:  # after its ack a worker forgets the file: deleting it is ours
-                actions.append(Delete([ack.file for ack in pending.acks.values()]))
+        gone = self._unneeded()
+        if gone:
+            actions.append(Delete(gone))
         return actions
 
     def abort(self, number: int, reason: str, now: int, failure: bool = True) -> Aborted | None:
@@ -349,7 +354,23 @@ class Checkpoints:
         too_many = failure and self.failures > self.settings.tolerated_failures
         if too_many:
             self.failures = 0
-        return Aborted(CheckpointEnded(number, tuple(pending.waiting), None, reason), pending.final, too_many)
+        for ack in pending.acks.values():
+            self._left(number, ack)
+        ended = CheckpointEnded(number, tuple(pending.waiting), None, reason)
+        return Aborted(ended, pending.final, too_many, self._unneeded())
+
+    def unwanted(self, ack: Ack) -> list[str]:
+        """A worker has acked a checkpoint that was aborted meanwhile: the files that go."""
+        self._left(ack.checkpoint, ack)
+        return self._unneeded()
+
+    def _left(self, number: int, ack: Ack) -> None:
+        """The file of a worker was acked for a checkpoint that will never be complete. Those that were triggered behind it
+        may refer to the file."""
+        self._sizes[ack.file] = ack.size
+        for later in self.pending.values():
+            if later.id > number:
+                later.base.add(ack.file)
 
     def _drop(self, number: int, now: int) -> PendingCheckpoint:
         self.aborted += 1
@@ -410,6 +431,7 @@ class Checkpoints:
             final=pending.final,
             inflight=sum(ack.inflight for ack in pending.acks.values()),
             inflight_by=dict(manifest.in_flight),
+            referred=sum(ack.referred for ack in pending.acks.values()),
             policy=policy_of(list(pending.acks.values())),
         )
 

@@ -136,9 +136,12 @@ class Durability:
         """A worker has made its part durable."""
         if self.checkpoints is None:
             return []
+        if ack.checkpoint not in self.checkpoints.pending:
+            return _deleted(self.checkpoints.unwanted(ack))
         refused = self.checkpoints.refused(slot, ack)
         if refused is not None:
-            return self.abort(ack.checkpoint, refused, now, running, failure=False)
+            gone = _deleted(self.checkpoints.unwanted(ack))
+            return [*self.abort(ack.checkpoint, refused, now, running, failure=False), *gone]
         return self._commit_next(now, running) if self.checkpoints.ack(slot, ack) else []
 
     def abort(self, number: int, reason: str, now: int, running: bool, failure: bool = True) -> Decisions:
@@ -146,7 +149,7 @@ class Durability:
         aborted = None if self.checkpoints is None else self.checkpoints.abort(number, reason, now, failure)
         if aborted is None:
             return []
-        decided: Decisions = [aborted.ended, Tell(Abort(number))]
+        decided: Decisions = [aborted.ended, Tell(Abort(number)), *_deleted(aborted.gone)]
         if aborted.too_many:
             assert self.checkpoints is not None
             tolerated = self.checkpoints.settings.tolerated_failures
@@ -218,7 +221,7 @@ class Durability:
             return []
         surplus = self.checkpoints.surplus(self.output.unmarked)
         self.output.kept(self.checkpoints.kept_paths)
-        return [Delete(surplus)] if surplus else []
+        return _deleted(surplus)
 
     def give_up(self, well: bool, fenced: bool) -> list[str] | None:
         """The job is over, well or not: the files of its checkpoints, where these are not to outlive it; None where they
@@ -226,3 +229,7 @@ class Durability:
         if self.checkpoints is None or fenced or not self.checkpoints.settings.given_up(well):
             return None
         return self.checkpoints.give_up_all()
+
+
+def _deleted(names: list[str]) -> Decisions:
+    return [Delete(names)] if names else []

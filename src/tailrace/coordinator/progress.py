@@ -177,6 +177,7 @@ def checkpoint_figures(checkpoints: Books) -> dict[str, Any]:
             "policy": last.policy,
             "inflightBytes": last.inflight,
             "inflightByOperator": last.inflight_by,
+            "inflightReferredBytes": last.referred,
         },
     }
 

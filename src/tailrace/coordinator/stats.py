@@ -29,6 +29,8 @@ class CheckpointStats:
     """Bytes of records on their way around loops, and of those that barriers have overtaken."""
     inflight_by: dict[str, int] = field(default_factory=dict)
     """Of the latter: bytes by the uid of the operator that was to receive them."""
+    referred: int = 0
+    """Of `inflight`: bytes that an earlier checkpoint has written, and this one only refers to."""
     policy: str = "aligned"
     """"unaligned" where a barrier has overtaken records, or a subtask has cut before all of its barriers were read."""
 

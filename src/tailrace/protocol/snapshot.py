@@ -88,6 +88,8 @@ class Ack(Message, frozen=True):
     """Bytes of records that were in flight: on their way around loops, or overtaken by barriers."""
     overtaken: dict[str, int] = {}
     """Of the latter: bytes by the uid of the operator that was to receive them."""
+    referred: int = 0
+    """Bytes of `inflight` that are in files of earlier checkpoints, and only referred to."""
 
 
 class Declined(Message, frozen=True):

@@ -142,4 +142,5 @@ def _as_checkpoint(stats: CheckpointStats) -> Checkpoint:
         {**parts, "full_bytes": float(stats.full_size)},
         stats.policy,
         dict(stats.inflight_by),
+        stats.referred,
     )

@@ -53,6 +53,8 @@ def _checkpoints(figures: dict[str, Any] | None) -> str:
     told = f" | checkpoint {last['id']}: {_size(last['bytes'])} in {last['durationMs']:,.0f} ms ({parts})"
     if last["policy"] != "aligned":
         told += f", {last['policy']}, {_size(last['inflightBytes'])} in flight"
+        if last["inflightReferredBytes"]:
+            told += f", {_size(last['inflightReferredBytes'])} of it written before"
     return told
 
 

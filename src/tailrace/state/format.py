@@ -94,6 +94,8 @@ class LogPiece(msgspec.Struct, frozen=True, array_like=True):
     """Of the others only those of these key groups [first, last) do; None: all."""
     round: int = 0
     """The round that they wait for, in a loop in rounds; 0: none."""
+    stop: int = -1
+    """The number of the first record behind them that does not belong to the log; -1: all do."""
 
 
 class LogKind(IntEnum):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.elements.frames import ChannelName
-from tailrace.state.format import LogKind, TableInfo
+from tailrace.state.format import LogKind, Placed, TableInfo
 
 
 class MetaOf(msgspec.Struct, frozen=True, tag=True):
@@ -63,6 +63,10 @@ class LogOf(msgspec.Struct, frozen=True, tag=True):
     age: int = 0
     turn: int = 0
     """See `state.format.ChannelLog`."""
+    stop: int = -1
+    """The number of the first record behind them that does not belong to the log; -1: all do."""
+    place: Placed | None = None
+    """Where the frame is."""
 
     @property
     def uid(self) -> str:

@@ -127,12 +127,16 @@ def read_state(store: Readable, manifest: Manifest, wanted: Mapping[str, tuple[i
 
 def _log(store: Readable, name: str, index: Index, log: ChannelLog) -> Iterator[Part]:
     """The records in flight in one channel. The operator that restores them knows which of them are its own."""
+    read: tuple[str, int] | None = None
+    data = b""
     for piece in log.pieces:
         file = _file_of(piece, name, index)
-        try:
-            data = store.read_range(file, piece.offset, piece.length)
-        except FileNotFoundError as error:
-            raise _missing(file) from error
+        if read != (file, piece.offset):  # several pieces may be of one frame
+            try:
+                data = store.read_range(file, piece.offset, piece.length)
+            except FileNotFoundError as error:
+                raise _missing(file) from error
+            read = file, piece.offset
         check_block(data, piece, file)
         yield LogOf(
             log.channel,
@@ -145,6 +149,8 @@ def _log(store: Readable, name: str, index: Index, log: ChannelLog) -> Iterator[
             log.kind,
             log.age,
             log.turn,
+            piece.stop,
+            Placed(file, piece.offset, piece.length, piece.checksum),
         )
 
 

@@ -201,6 +201,7 @@ class Attempt:
         self._to_cut.discard(message.checkpoint)
         if isinstance(message, Complete):
             self.slice.confirm(message.checkpoint)
+            self.checkpoints.completed(message.checkpoint)
         else:
             self.slice.abort(message.checkpoint)
             return [*self.checkpoints.abort(message.checkpoint)]

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from tailrace.errors import InternalError
 from tailrace.protocol.snapshot import Ack, SubtaskAck, Transaction
 from tailrace.state.format import ChannelLog, Index, Placed
 from tailrace.state.paths import state_file
-from tailrace.task.logs import Recording
+from tailrace.task.logs import LogFrame, Recording, Referred
 from tailrace.task.machine import Task
 from tailrace.task.services import Services
 from tailrace.task.snapshot import FileBuilder
+from tailrace.task.written import Span
 
 INLINE_BYTES = 16 << 10
 """What a sink prepared in one transaction goes into the manifest as it is up to this size, else into the worker's file:
@@ -56,6 +58,8 @@ class _Pending:
     """Channels whose log of the checkpoint is not in the file yet, with where it is."""
     inflight: int = 0
     """Bytes of such logs."""
+    referred: int = 0
+    """Of those, bytes that are in files of earlier checkpoints."""
     overtaken: dict[str, int] = field(default_factory=dict)
     """Of those of channels that barriers have overtaken, by the uid of the operator that was to receive them."""
     sealed_at: int | None = None
@@ -79,7 +83,10 @@ class WorkerCheckpoints:
         self._logs = any(operator.recordings() for task in tasks for operator in task.chain.operators)
         self._overtaken = services.overtaking
         """Whether there may be logs in the files: of feedback, and of channels that barriers overtake."""
+        self._written = services.written
         self._pending: dict[int, _Pending] = {}
+        self._durable: dict[int, frozenset[str]] = {}
+        """Checkpoints whose file is durable, until they are complete or aborted: the files that each needs, its own too."""
 
     def name(self, checkpoint: int) -> str:
         """The name of this worker's file for a checkpoint, relative to the checkpoint folder of the job."""
@@ -150,8 +157,11 @@ class WorkerCheckpoints:
         return found is not None and found[0].overtaken
 
     def _next_log(self, checkpoint: int) -> tuple[ChannelLog, Recording] | None:
-        logs = self._pending[checkpoint].logs
-        return next((log for log in logs if log[1].complete(checkpoint)), None)
+        """A log that is to be encoded. What barriers have overtaken is, one checkpoint after the other: what a file before
+        it has is not written again, and it can be referred to once it is durable."""
+        logs, oldest = self._pending[checkpoint].logs, checkpoint == min(self._pending)
+        ready = (log for log in logs if (oldest or not log[0].overtaken) and log[1].complete(checkpoint))
+        return next(ready, None)
 
     def encode_logs(self, limit: int, now: int) -> list[WriteState | DropState]:
         """Encodes about `limit` more records of the oldest log that is complete."""
@@ -162,18 +172,36 @@ class WorkerCheckpoints:
             log, recording = found
             frames, done = recording.encode(checkpoint, limit)
             for frame in frames:
-                pending.builder.add_frame(log, frame)
+                size = self._into_file(pending, log, frame)
                 if not frame.count:
                     continue  # a marker of event time
-                pending.inflight += len(frame.data)
+                pending.inflight += size
                 if log.overtaken:
                     target = log.channel.target
-                    pending.overtaken[target] = pending.overtaken.get(target, 0) + len(frame.data)
+                    pending.overtaken[target] = pending.overtaken.get(target, 0) + size
             if done:
                 recording.discard(checkpoint)
                 pending.logs.remove(found)
             return self._write(checkpoint, pending, now)
         return []
+
+    def _into_file(self, pending: _Pending, log: ChannelLog, frame: LogFrame | Referred) -> int:
+        """Puts the next records of a log into the file, or says there where they are. How many bytes they are."""
+        builder = pending.builder
+        if isinstance(frame, Referred):
+            if self._services.debug and frame.span.file not in self._written.files:
+                raise InternalError(f"X3: {builder.name} refers to {frame.span.file}", ())
+            builder.add_reference(log, frame)
+            pending.referred += frame.span.size
+            return frame.span.size
+        piece = builder.add_frame(log, frame)
+        start = 0
+        for channel, first, count in frame.holds:
+            size = max(1, piece.length * count // frame.count)
+            place = (builder.name, piece.offset, piece.length, piece.checksum)
+            self._written.wrote(channel, first, Span(*place, start, start + count, count, size=size))
+            start += count
+        return piece.length
 
     def _write(self, checkpoint: int, pending: _Pending, now: int) -> list[WriteState | DropState]:
         last = not pending.waiting and not pending.logs
@@ -199,6 +227,8 @@ class WorkerCheckpoints:
             return None
         acks = [msgspec.structs.replace(ack, freeze_micros=pending.froze.get(ack.vertex, 0)) for ack in pending.acks]
         builder = pending.builder
+        self._durable[checkpoint] = frozenset((builder.name, *builder.older()))
+        self._written.files.add(builder.name)
         took = max(0, now - pending.sealed_at)
         return Ack(
             checkpoint,
@@ -210,10 +240,21 @@ class WorkerCheckpoints:
             took,
             pending.inflight,
             pending.overtaken,
+            pending.referred,
         )
 
+    def completed(self, checkpoint: int) -> None:
+        """The checkpoint is complete. Those before it will never be: what the worker is told next."""
+        needed = self._durable.pop(checkpoint, None)
+        if needed is not None:
+            self._written.keep({*needed, *(self.name(later) for later in self._durable if later > checkpoint)})
+
     def abort(self, checkpoint: int) -> list[DropState]:
-        """The checkpoint will never be complete."""
+        """The checkpoint will never be complete. Its file stays where it was acked: a later one may refer to it, and the
+        coordinator knows whether that is so."""
+        self._written.files.discard(self.name(checkpoint))
+        if self._durable.pop(checkpoint, None) is not None:
+            return []
         self._pending.pop(checkpoint, None)
         return [DropState(checkpoint, self.name(checkpoint))]
 

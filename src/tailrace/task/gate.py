@@ -50,6 +50,12 @@ class InputChannel:
         """Where it is none of today's channels, but what a checkpoint held of an old one: of which."""
 
     @property
+    def position(self) -> int:
+        """The number of the first record that is unread."""
+        reading = 0 if self.reading is None else len(self.reading) - self.taken
+        return self.expected - reading - sum(count_of(element) for element, _ in self.queue)
+
+    @property
     def drained(self) -> bool:
         """Whether nothing is unread."""
         return not self.queue and self.reading is None

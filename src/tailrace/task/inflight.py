@@ -3,7 +3,8 @@
 The task cuts without waiting for its inputs. Of each channel into it that may be overtaken everything is recorded that the
 task had not read at its cut and that came before the sender's barrier; of each channel out of it everything that its barrier
 went past. Recording copies nothing: a log holds the very frames and batches (`task.logs`), and they go into the worker's one
-file beside the state of the operators. Both halves bear the name of the channel, and are restored at its reader.
+file beside the state of the operators, with the first checkpoint that has them (`task.written`). Both halves bear the name
+of the channel, and are restored at its reader.
 
 Markers of event time are recorded in their places. Each reader's half begins with where the channel stood in event time: so
 what is restored is late exactly where it would have been.
@@ -22,10 +23,11 @@ from tailrace.graph.operators import Broadcast
 from tailrace.graph.plan import Plan, PlanEdge, Vertex
 from tailrace.state.format import ChannelLog, LogKind
 from tailrace.task.copying import copied
-from tailrace.task.gate import Gate, InputChannel
+from tailrace.task.gate import Gate, InputChannel, count_of
 from tailrace.task.logs import Log, Recording
 from tailrace.task.outbox import Outbox, Payload
 from tailrace.task.spilling import NOWHERE, Item, MemorySpill, Shelf
+from tailrace.task.written import WrittenRecords
 
 Logged = list[tuple[ChannelLog, Recording]]
 """What a file is to say of channels, still without pieces; and where their records are."""
@@ -47,8 +49,18 @@ class InFlight:
     a sender's half until its barrier has left.
     """
 
-    def __init__(self, plan: Plan, vertex: Vertex, subtask: int, gate: Gate, outbox: Outbox, copy: bool) -> None:
-        """`copy`: whether functions may change records that they are given, so that a log needs its own."""
+    def __init__(
+        self,
+        plan: Plan,
+        vertex: Vertex,
+        subtask: int,
+        gate: Gate,
+        outbox: Outbox,
+        copy: bool,
+        written: WrittenRecords | None = None,
+    ) -> None:
+        """`copy`: whether functions may change records that they are given, so that a log needs its own. `written`: what the
+        worker's files have of its channels."""
         self._plan, self._vertex, self._subtask, self._copy = plan, vertex, subtask, copy
         self._gate, self._outbox = gate, outbox
         edges = {edge.id: edge for edge in plan.edges if may_be_overtaken(plan, edge)}
@@ -58,6 +70,7 @@ class InFlight:
         who = plan.graph.node(vertex.nodes[0]).name
         self._shelf = Shelf(who, subtask, MemorySpill, 1 << 62)
         self._who = who
+        self._written = WrittenRecords() if written is None else written
         self._received: dict[ChannelId, Recording] = {}
         """Of channels into the task, those included that bring back what was in flight at a restored cut."""
         self._sent: dict[ChannelId, Recording] = {}
@@ -106,7 +119,7 @@ class InFlight:
     def _begin(self, number: int, channel: InputChannel) -> tuple[Recording, Log]:
         recording = self._received.get(channel.id)
         if recording is None:
-            recording = self._received[channel.id] = Recording(self._who, self._shelf)
+            recording = self._received[channel.id] = Recording(self._who, self._shelf, self._written)
         log = recording.begin(number)
         if channel.returning is not None and not channel.returning.timely:
             return recording, log
@@ -122,16 +135,20 @@ class InFlight:
         """What the task has not read of a channel belongs to the log, up to the barrier. True where there is something, or
         may be."""
         before = len(log.entries)
+        at = channel.position
+        self._written.forget(channel.id, at)
         if channel.reading is not None:
             batch = channel.reading.slice(channel.taken, len(channel.reading))
-            self._write(recording, log, self._batch(batch, channel.charge))
+            self._write(recording, log, self._batch(batch, channel.charge), (channel.id, at))
+            at += len(batch)
         for element, charge in channel.queue:
             if isinstance(element, Barrier):
                 if element.checkpoint != log.checkpoint:
                     continue
                 recording.completed(log.checkpoint)
                 return len(log.entries) > before
-            self._write(recording, log, self._item(element, charge))
+            self._write(recording, log, self._item(element, charge), (channel.id, at))
+            at += count_of(element)
             if isinstance(element, EndOfInput):
                 recording.end()
         if channel.returning is not None:
@@ -160,13 +177,13 @@ class InFlight:
         logged: Logged = []
         for channel in self._out:
             waiting = self._outbox.overtaken_by(channel, number)
-            size = sum(charge for _, _, charge in waiting)
+            size = sum(charge for _, _, _, charge in waiting)
             if not waiting or 0 <= most < size:
                 continue
             most -= size if most >= 0 else 0
             recording = self._sent.get(channel.id)
             if recording is None:
-                recording = self._sent[channel.id] = Recording(self._who, self._shelf)
+                recording = self._sent[channel.id] = Recording(self._who, self._shelf, self._written)
             recording.begin(number)
             self._in_line.setdefault(number, []).append(channel.id)
             logged.append((self._named(channel.id, LogKind.SENT), recording))
@@ -176,9 +193,11 @@ class InFlight:
         """The barriers of a checkpoint that wait behind records go past them."""
         for ident in self._in_line.pop(number, ()):
             channel, recording = self._outbox.channels[ident], self._sent[ident]
-            log = recording.log(number)
-            for count, payload, charge in self._outbox.overtaken_by(channel, number):
-                self._write(recording, log, self._queued(count, payload, charge))
+            log, at = recording.log(number), channel.position
+            if not channel.local:  # else its reader, who is behind, says what is not in flight any more
+                self._written.forget(ident, at)
+            for seq, count, payload, charge in self._outbox.overtaken_by(channel, number):
+                self._write(recording, log, self._queued(count, payload, charge), (ident, seq))
             self._outbox.overtake(channel, number)
             recording.completed(number)
 
@@ -198,6 +217,7 @@ class InFlight:
             self._barrier_arrived(recording, element.checkpoint)
             return
         item = self._item(element, charge)
+        item.at = ident, self._gate.channels[ident].expected - item.count
         recording.came(item)
         self._shelf.release(item)
         if isinstance(element, EndOfInput):
@@ -244,7 +264,8 @@ class InFlight:
     def _recount(self) -> None:
         self.recording = sum(len(recording.open) for recording in self._received.values())
 
-    def _write(self, recording: Recording, log: Log, item: Item) -> None:
+    def _write(self, recording: Recording, log: Log, item: Item, at: tuple[ChannelId, int] | None = None) -> None:
+        item.at = at
         recording.write(log, item)
         self._shelf.release(item)
 

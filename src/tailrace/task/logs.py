@@ -9,20 +9,24 @@ has not read. Records that arrive go into every open log. When the last record o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
 
 from tailrace.elements.batches import Batch, Rows, concat, joinable
-from tailrace.elements.frames import Frame, decode
+from tailrace.elements.frames import ChannelId, Frame, decode
 from tailrace.errors import CheckpointCorrupt, InternalError, ProtocolViolation
 from tailrace.state.parts import LogOf
 from tailrace.task.spilling import FRAME_BYTES, FRAME_RECORDS, Item, Shelf, framed
+from tailrace.task.written import Indexes, Span, WrittenRecords
 
 _T = TypeVar("_T")
 
+Numbered = tuple[ChannelId, int, int]
+"""So many records of a channel, from the one of this number on: (channel, number, count)."""
 Entry = tuple[Item, int, int]
 """(item, the first of its records that belongs to the log, the round that they wait for or 0)."""
 
@@ -36,6 +40,8 @@ class LogFrame:
     count: int
     data: bytes
     """One frame (`elements.frames`), of no channel."""
+    holds: tuple[Numbered, ...] = ()
+    """Which records these are, in order, where they are numbered."""
 
     def batch(self, what: str) -> Batch:
         """The records. Raises `CheckpointCorrupt`, with `what` the frame is of, for bytes that are no frame."""
@@ -46,6 +52,18 @@ class LogFrame:
         count = _read(lambda frame: frame.count, self.data, what)
         if count != self.count:
             raise CheckpointCorrupt(f"{what} holds {count} records where {self.count} should be")
+
+
+@dataclass(frozen=True, slots=True)
+class Referred:
+    """Some records of a log that are in the file of an earlier checkpoint."""
+
+    round: int
+    span: Span
+
+    @property
+    def count(self) -> int:
+        return self.span.count
 
 
 def _read(ask: Callable[[Frame], _T], data: bytes, what: str) -> _T:
@@ -64,16 +82,30 @@ def restored_frame(part: LogOf, who: str, subtask: int) -> LogFrame:
     """What a checkpoint says of one frame: all of its records, or those from some record on, or of some key groups only.
     Raises `CheckpointCorrupt` where the frame does not hold them."""
     whole = LogFrame(part.round, part.count, bytes(part.data))
-    if not part.start and part.groups is None:
-        return whole
     what = f"the log of {part.channel}"
+    if not part.start and part.groups is None:
+        if part.stop < 0 or part.stop == _read(lambda frame: frame.count, whole.data, what):
+            return whole
     batch = whole.batch(what)
-    batch = batch.slice(min(part.start, len(batch)), len(batch))
+    stop = len(batch) if part.stop < 0 else min(part.stop, len(batch))
+    batch = batch.slice(min(part.start, stop), stop)
     if part.groups is not None:
         batch = _of_groups(batch, part.groups, what)
     if len(batch) != part.count:
         raise CheckpointCorrupt(f"{what} holds {len(batch)} records where {part.count} should be")
     return log_frame(batch, part.round, who, subtask)
+
+
+def positions_of(part: LogOf) -> Indexes | None:
+    """Where in its frame the records are that belong to a log, where that depends on their key groups; else None: they are
+    one behind the other, from `start` on."""
+    if part.groups is None:
+        return None
+    groups = _read(lambda frame: frame.batch(), bytes(part.data), f"the log of {part.channel}").groups
+    assert groups is not None  # `restored_frame` has looked
+    there = np.arange(len(groups))
+    wanted = (groups >= part.groups[0]) & (groups < part.groups[1]) & (there >= part.start)
+    return np.flatnonzero(wanted if part.stop < 0 else wanted & (there < part.stop))
 
 
 def _of_groups(batch: Batch, groups: tuple[int, int], what: str) -> Batch:
@@ -104,9 +136,11 @@ class Recording:
     Invariant Q10: `open` holds exactly the logs that are not complete, the oldest first.
     """
 
-    def __init__(self, who: str, shelf: Shelf) -> None:
+    def __init__(self, who: str, shelf: Shelf, written: WrittenRecords | None = None) -> None:
+        """`written`: which records are in files that a log may refer to."""
         self.who = who
         """Whose channel it is, for errors."""
+        self._written = written
         self.open: list[Log] = []
         self.newest_cut = -1
         self._shelf = shelf
@@ -209,13 +243,13 @@ class Recording:
         log = self._logs.get(checkpoint)
         return 0 if log is None else log.records
 
-    def encode(self, checkpoint: int, limit: int) -> tuple[list[LogFrame], bool]:
+    def encode(self, checkpoint: int, limit: int) -> tuple[list[LogFrame | Referred], bool]:
         """About `limit` more records of a complete log, in order, and whether these are the last. What it gave it does
         not hold any more. Raises `UserCodeError` for a record that cannot be pickled."""
         log = self._logs.get(checkpoint)
         if log is None or not log.complete:
             raise InternalError(f"Q3: the log of checkpoint {checkpoint} is {'not complete' if log else 'not there'}")
-        frames: list[LogFrame] = []
+        frames: list[LogFrame | Referred] = []
         count = 0
         while log.entries and count < limit:
             made = self._next_frames(log, limit - count)
@@ -223,20 +257,32 @@ class Recording:
             frames += made
         return frames, not log.entries
 
-    def _next_frames(self, log: Log, limit: int) -> list[LogFrame]:
+    def _next_frames(self, log: Log, limit: int) -> Sequence[LogFrame | Referred]:
         item, start, round = log.entries[0]
+        spans = self._spans(item, start)
         data = None if start or item.batch is not None else self._shelf.frame(item)
         used = 1
-        if data is not None:
-            frames = [LogFrame(round, item.count, data)]
+        frames: Sequence[LogFrame | Referred]
+        if spans:
+            frames = [Referred(round, span) for span in spans]
+        elif data is not None:
+            frames = [LogFrame(round, item.count, data, _numbered(item, start))]
         else:
             parts = self._together(log, limit)
             used = len(parts)
             encoded = self._shelf.encoded(concat(parts), "go into a checkpoint")
-            frames = [LogFrame(round, count, data) for count, data in encoded]
+            numbered = [one for entry in islice(log.entries, used) for one in _numbered(*entry[:2])]
+            frames = [LogFrame(round, count, data, _next_of(numbered, count)) for count, data in encoded]
         for _ in range(used):
             self._shelf.release(log.entries.popleft()[0])
         return frames
+
+    def _spans(self, item: Item, start: int) -> list[Span]:
+        """Where the records of an entry are, as far as they may be referred to there."""
+        if self._written is None or item.at is None or not item.count:
+            return []
+        channel, first = item.at
+        return self._written.find(channel, first + start, item.count - start)
 
     def _together(self, log: Log, limit: int) -> list[Batch]:
         """The first entry of a log, and those after it that go into one frame with it: small ones of rows in memory."""
@@ -251,7 +297,7 @@ class Recording:
             size += item.size
             fits = count <= min(limit, FRAME_RECORDS) and size <= FRAME_BYTES
             piece = item.batch
-            if piece is None or not fits or other != round or not joinable_as_one(batch, piece):
+            if piece is None or not fits or other != round or not joinable_as_one(batch, piece) or self._spans(item, 0):
                 break
             parts.append(piece)
         return parts
@@ -276,6 +322,22 @@ class Recording:
 def joinable_as_one(a: Batch, b: Batch) -> bool:
     """Whether two batches can be one without that any record loses its key group."""
     return joinable(a, b) and (a.groups is None) == (b.groups is None)
+
+
+def _numbered(item: Item, start: int) -> tuple[Numbered, ...]:
+    return () if item.at is None or not item.count else ((item.at[0], item.at[1] + start, item.count - start),)
+
+
+def _next_of(numbered: list[Numbered], count: int) -> tuple[Numbered, ...]:
+    """Takes so many records away from the front."""
+    taken: list[Numbered] = []
+    while count and numbered:
+        channel, first, there = numbered.pop(0)
+        taken.append((channel, first, min(there, count)))
+        if there > count:
+            numbered.insert(0, (channel, first + count, there - count))
+        count -= taken[-1][2]
+    return tuple(taken)
 
 
 def _after_first(entries: deque[Entry]) -> Iterator[Entry]:

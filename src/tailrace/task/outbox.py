@@ -68,6 +68,11 @@ class OutputChannel:
         self.idle_said = False
         """Whether no records and no watermark were sent since the channel was said to be idle; other markers leave it so."""
 
+    @property
+    def position(self) -> int:
+        """The number of the first record that is sealed and has not gone."""
+        return self.queue[0][0] if self.queue else self.seq
+
 
 class Output:
     """One edge out of one operator of the task, `who`."""
@@ -212,14 +217,16 @@ class Outbox:
         channel.flow.granted(total)
         self._drain(channel)
 
-    def overtaken_by(self, channel: OutputChannel, checkpoint: int) -> list[tuple[int, Payload, int]]:
-        """What the barrier of a checkpoint waits behind on a channel, in order: (records, payload, charge). Nothing where it
-        has gone. It stays behind earlier barriers, and so behind what is before those."""
+    def overtaken_by(self, channel: OutputChannel, checkpoint: int) -> list[tuple[int, int, Payload, int]]:
+        """What the barrier of a checkpoint waits behind on a channel, in order: (seq, records, payload, charge). Nothing
+        where it has gone. It stays behind earlier barriers, and so behind what is before those."""
         start, passed = self._overtaken(channel, checkpoint)
         if not passed:
             return []
         following = [*(seq for seq, _, _ in passed[1:]), channel.queue[start + len(passed)][0]]
-        return [(after - seq, payload, charge) for (seq, payload, charge), after in zip(passed, following, strict=True)]
+        return [
+            (seq, after - seq, payload, charge) for (seq, payload, charge), after in zip(passed, following, strict=True)
+        ]
 
     def overtake(self, channel: OutputChannel, checkpoint: int) -> None:
         """The barrier of a checkpoint goes past what waits, at once unless an earlier barrier waits, too."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
 
 from tailrace.elements.batches import Batch
 from tailrace.errors import IncompatibleState
@@ -12,8 +15,19 @@ from tailrace.graph.operators import Broadcast, Custom, Hash, Partitioning
 from tailrace.task.logs import LogFrame, log_frame
 from tailrace.task.partition import ByFunction, ByKey, Partitioner, make_partitioner
 from tailrace.task.services import Services
+from tailrace.task.written import Indexes
 
 _MODULUS = 1 << 256
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """What one subtask takes of a frame."""
+
+    frame: LogFrame | None
+    """The frame itself, or one with its own records, or None."""
+    chosen: Indexes | None = None
+    """Of a frame of its own: where its records were, if they are exactly those of its key groups as the frame has them."""
 
 
 class Redistribution:
@@ -58,20 +72,41 @@ class Redistribution:
 
     def mine(self, subtask: int, parallelism: int, frame: LogFrame) -> list[LogFrame]:
         """What of a frame of an old subtask is this one's now. Raises `IncompatibleState` where nobody can tell."""
+        found = self.deal(subtask, parallelism, frame).frame
+        return [] if found is None else [found]
+
+    def deal(self, subtask: int, parallelism: int, frame: LogFrame) -> Dealt:
+        """The same, and which records of the frame they are, where their key groups there say so."""
         self._old = parallelism
         by = self._partitioner
-        if isinstance(by, ByKey) or (by is not None and parallelism != self.parallelism):
+        if isinstance(by, ByKey):
+            return self._by_key(by, frame)
+        if by is not None and parallelism != self.parallelism:
             batch = self._batch(frame)
             if isinstance(by, ByFunction) and by.targets(batch) != by.targets(batch):
                 raise self._refused(parallelism, "the function of its partition_by gives two answers for one record")
             part = dict(by.split(batch)).get(self.subtask)
-            return [] if part is None else [log_frame(part, frame.round, self.who, self.subtask)]
+            return Dealt(None if part is None else log_frame(part, frame.round, self.who, self.subtask))
+        return Dealt(self._whole(subtask, parallelism, frame))
+
+    def _by_key(self, by: ByKey, frame: LogFrame) -> Dealt:
+        batch = self._batch(frame)
+        groups = by.reader.groups(batch)
+        mine = by.owners[groups] == self.subtask
+        as_written = batch.groups is not None and np.array_equal(batch.groups, groups)
+        if as_written and mine.all():
+            return Dealt(frame)
+        part = dict(by.split(batch)).get(self.subtask)
+        chosen = np.flatnonzero(mine) if as_written else None
+        return Dealt(None if part is None else log_frame(part, frame.round, self.who, self.subtask), chosen)
+
+    def _whole(self, subtask: int, parallelism: int, frame: LogFrame) -> LogFrame | None:
         if parallelism != self.parallelism and self._copies:
             self._count(subtask, frame)
-            return [frame] if subtask == 0 else []
+            return frame if subtask == 0 else None
         if parallelism != self.parallelism and self._mixed and frame.count:
             raise self._refused(parallelism, "its feedback comes from streams that are partitioned in different ways")
-        return [frame] if subtask % self.parallelism == self.subtask else []
+        return frame if subtask % self.parallelism == self.subtask else None
 
     def check(self) -> None:
         """Everything was read. Raises `IncompatibleState` where some had read copies of what others had not."""

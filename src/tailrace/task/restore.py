@@ -92,7 +92,7 @@ class Restorer:
             return  # event time on its way to a function that is fused with one before it now
         if part.uid not in self._returned:
             task, position = self._places[part.uid]
-            self._returned[part.uid] = Returned(self.plan, task, position)
+            self._returned[part.uid] = Returned(self.plan, task, position, self.own)
         self._returned[part.uid].add(part)
 
     def _in_front(self, task: Task) -> list[list[InputChannel]]:

@@ -16,6 +16,9 @@ was left of that comes first (`ChannelLog.age`): so records of one key stay in o
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
 
 from tailrace.elements.frames import ChannelId, ChannelName, Element, decode
 from tailrace.elements.keygroups import group_range
@@ -25,28 +28,37 @@ from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partition
 from tailrace.graph.plan import Plan
 from tailrace.state.format import LogKind
 from tailrace.state.parts import LogOf
-from tailrace.task.gate import InputChannel, Returning
-from tailrace.task.logs import LogFrame
+from tailrace.task.gate import InputChannel, Returning, count_of
+from tailrace.task.logs import LogFrame, positions_of, restored_frame
 from tailrace.task.machine import Task
-from tailrace.task.redistribution import Redistribution
+from tailrace.task.redistribution import Dealt, Redistribution
+from tailrace.task.written import Indexes, Span
 
-_NO_EDGE = -1
-"""Stands for the edge in the ids of channels that are none of today's plan. Their second number tells them apart."""
 IN_ORDER = (LogKind.RETURNED, LogKind.RECEIVED, LogKind.SENT)
 """Of the logs of one channel: what comes first."""
 _Key = tuple[int, ChannelName, int]
 """(age, name, turn) of one old channel."""
 
 
-class Returned:
-    """What one operator of one subtask gets of what was in flight. `position`: its place in the task's chain."""
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some records that come back, and where they are in the file of the restored checkpoint."""
 
-    def __init__(self, plan: Plan, task: Task, position: int) -> None:
-        self._plan, self._task, self._position = plan, task, position
+    frame: LogFrame
+    span: Span | None = None
+    positions: Indexes | None = None
+
+
+class Returned:
+    """What one operator of one subtask gets of what was in flight. `position`: its place in the task's chain. `own`: whether
+    the checkpoint is one of this run, so that the next one may refer to its files."""
+
+    def __init__(self, plan: Plan, task: Task, position: int, own: bool = False) -> None:
+        self._plan, self._task, self._position, self._own = plan, task, position, own
         operator = task.chain.operators[position]
         self._ctx, self._name = operator.ctx, operator.node.name
         self._node = operator.node
-        self._frames: dict[_Key, dict[LogKind, list[LogFrame]]] = {}
+        self._frames: dict[_Key, dict[LogKind, list[Piece]]] = {}
         self._begun: set[_Key] = set()
         """The logs of what had come back then, of which a piece was seen."""
         self.as_they_were = position == 0
@@ -58,14 +70,36 @@ class Returned:
         channel = part.channel
         way, redistribution = self._way(channel)
         self.as_they_were = self.as_they_were and part.parallelism == self._ctx.parallelism and self._timely(part)
-        frame = LogFrame(0, part.count, bytes(part.data))
+        frame = restored_frame(part, self._name, self._ctx.subtask)
         if not part.count or isinstance(way, Broadcast):
-            mine = [frame] if self._concerns(way, channel.target_subtask, part.parallelism) else []
+            dealt = Dealt(frame if self._concerns(way, channel.target_subtask, part.parallelism) else None)
         else:
-            mine = redistribution.mine(channel.target_subtask, part.parallelism, frame)
-        if mine:
+            dealt = redistribution.deal(channel.target_subtask, part.parallelism, frame)
+        if dealt.frame is not None:
             halves = self._frames.setdefault((part.age, channel, part.turn), {})
-            halves.setdefault(part.kind, []).extend(mine)
+            span, positions = (None, None) if not self._own else self._place(part, frame, dealt)
+            halves.setdefault(part.kind, []).append(Piece(dealt.frame, span, positions))
+
+    def _place(self, part: LogOf, frame: LogFrame, dealt: Dealt) -> tuple[Span | None, Indexes | None]:
+        """Where the records are that come back, if a later checkpoint can refer to them there."""
+        if part.place is None or not part.count or dealt.frame is None:
+            return None, None
+        if dealt.frame is not frame and dealt.chosen is None:
+            return None, None
+        where = (part.place.file, part.place.offset, part.place.length, part.place.checksum)
+        positions = positions_of(part)
+        groups, stop = part.groups, part.start + part.count if positions is None else int(positions[-1]) + 1
+        if dealt.frame is not frame:
+            assert dealt.chosen is not None
+            positions = (np.arange(part.start, stop) if positions is None else positions)[dealt.chosen]
+            groups = self._my_groups(part.groups)
+        size = max(1, part.place.length * dealt.frame.count // max(1, stop))
+        return Span(*where, part.start, stop, dealt.frame.count, groups, size), positions
+
+    def _my_groups(self, among: tuple[int, int] | None) -> tuple[int, int]:
+        ctx = self._ctx
+        mine = group_range(ctx.subtask, ctx.parallelism, ctx.services.max_parallelism)
+        return (mine.start, mine.stop) if among is None else (max(mine.start, among[0]), min(mine.stop, among[1]))
 
     def _timely(self, part: LogOf) -> bool:
         """Whether event time had not stood still in the old subtask while it read this. There the log begins with none."""
@@ -124,22 +158,23 @@ class Returned:
         for key in sorted(self._frames, key=_order):
             age, name, _ = key
             halves = self._frames[key]
-            frames = [frame for kind in IN_ORDER for frame in halves.get(kind, ())]
+            pieces = [piece for kind in IN_ORDER for piece in halves.get(kind, ())]
             channels = found.setdefault(age, [])
-            channels.append(self._channel(name, number(), frames, timely))
+            channels.append(self._channel(name, number(), pieces, timely))
             if timely and not age and name.target_subtask not in told:
                 # The old reader has said nothing of its channels: none had brought event time. So nobody's counts here.
                 told.add(name.target_subtask)
                 channels.append(self._channel(name, number(), [], timely))
         return found
 
-    def _channel(self, name: ChannelName, number: int, frames: list[LogFrame], timely: bool) -> InputChannel:
+    def _channel(self, name: ChannelName, number: int, pieces: list[Piece], timely: bool) -> InputChannel:
         ctx = self._ctx
-        channel = InputChannel(ChannelId(_NO_EDGE, number, ctx.subtask), name.port, 0)
+        # No edge of today's plan has such a number, and no other task of the worker.
+        channel = InputChannel(ChannelId(-1 - self._task.vertex.id, number, ctx.subtask), name.port, 0)
         channel.returning = Returning(name._replace(target_subtask=ctx.subtask), self._position, timely)
         leading = True
-        for frame in frames:
-            element = _decoded(frame, name)
+        for piece in pieces:
+            element = _decoded(piece.frame, name)
             if not isinstance(element, Marker):
                 leading = False
             elif not timely:
@@ -147,6 +182,10 @@ class Returned:
             elif leading:
                 _apply(channel, element)
                 continue
+            if piece.span is not None:
+                ctx.services.written.files.add(piece.span.file)
+                ctx.services.written.wrote(channel.id, channel.expected, piece.span, piece.positions)
+            channel.expected += count_of(element)
             channel.queue.append((element, 0))
         return channel
 

@@ -17,6 +17,7 @@ from tailrace.task.keys import FieldReader
 from tailrace.task.outside import Outside
 from tailrace.task.spilling import MemorySpill, Spill
 from tailrace.task.tuning import Tuning
+from tailrace.task.written import WrittenRecords
 
 if TYPE_CHECKING:
     from random import Random
@@ -52,6 +53,8 @@ class Services:
     """Makes a place on disk (in a folder, where one is named) for feedback beyond its memory; None: it stays in memory."""
     feedback: dict[StreamScope, FeedbackQueue] = field(default_factory=dict)
     """Between the tail and the head of each loop in this worker. They go with the attempt: nothing outlives it."""
+    written: WrittenRecords = field(default_factory=WrittenRecords)
+    """Which records in flight in its channels are in files of checkpoints."""
     outside: Outside = field(default_factory=Outside)
     """What user code asks of the world goes through it."""
     tuning: Tuning = field(default_factory=Tuning)

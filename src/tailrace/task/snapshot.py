@@ -13,7 +13,7 @@ from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
 from tailrace.state.backend import Block
 from tailrace.state.format import BlockRef, ChannelLog, Index, LogPiece, OperatorPart, Placed, checksum, header, tail
 from tailrace.task.chain import Chain
-from tailrace.task.logs import LogFrame, Recording
+from tailrace.task.logs import LogFrame, Recording, Referred
 from tailrace.task.operators.base import OperatorTask
 
 
@@ -165,15 +165,35 @@ class FileBuilder:
         )
         self._append(block.data)
 
-    def add_frame(self, log: ChannelLog, frame: LogFrame) -> None:
-        """The next frame of a log."""
+    def add_frame(self, log: ChannelLog, frame: LogFrame) -> LogPiece:
+        """The next frame of a log: where it is now."""
         if not self._logs:
             raise InternalError(f"{self.name} was begun as a file without logs, and {log.channel} has one")
         if not log.pieces:
             self.index.logs.append(log)
         data = frame.data
-        log.pieces.append(LogPiece(self.offset, len(data), checksum(data), frame.count, round=frame.round))
+        piece = LogPiece(self.offset, len(data), checksum(data), frame.count, round=frame.round)
+        log.pieces.append(piece)
         self._append(data)
+        return piece
+
+    def add_reference(self, log: ChannelLog, referred: Referred) -> None:
+        """The next records of a log are in an earlier file. Several in one frame that follow each other are one piece."""
+        span = referred.span
+        file = self._file(span.file)
+        if not log.pieces:
+            self.index.logs.append(log)
+        start, count = span.start, span.count
+        before = log.pieces[-1] if log.pieces else None
+        if before is not None and span.groups is None and before.groups is None:
+            same = (before.file, before.offset, before.round, before.stop) == (file, span.offset, referred.round, start)
+            if same:
+                start, count = before.start, before.count + count
+                log.pieces.pop()
+        piece = LogPiece(
+            span.offset, span.length, span.checksum, count, file, start, span.groups, referred.round, span.stop
+        )
+        log.pieces.append(piece)
 
     def add_prepared(self, data: bytes) -> Placed:
         """What a sink has prepared: where it is."""

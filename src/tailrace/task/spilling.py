@@ -77,7 +77,7 @@ class MemorySpill:
 class Item:
     """Some records in exactly one form: a batch, a frame in memory, or a frame in the spill."""
 
-    __slots__ = ("batch", "count", "data", "ref", "size", "uses")
+    __slots__ = ("at", "batch", "count", "data", "ref", "size", "uses")
 
     def __init__(
         self, count: int, size: int, *, batch: Batch | None = None, data: bytes | None = None, ref: Any = None
@@ -89,6 +89,8 @@ class Item:
         self.data = data
         self.ref = ref
         self.uses = 1
+        self.at: tuple[ChannelId, int] | None = None
+        """The channel where the records wait, and the number of the first one there; None: it does not matter."""
 
     @property
     def in_memory(self) -> bool:

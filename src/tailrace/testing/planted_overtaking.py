@@ -14,7 +14,7 @@ from tailrace.task.gate import Gate, InputChannel
 from tailrace.task.inflight import InFlight
 from tailrace.task.logs import LogFrame
 from tailrace.task.outbox import Outbox
-from tailrace.task.returning import Returned
+from tailrace.task.returning import Piece, Returned
 from tailrace.testing.faults import Fault
 from tailrace.testing.overtaking import rescaled_run
 from tailrace.testing.planting import RANDOM, Bug, Patches, method
@@ -124,7 +124,7 @@ def _filtered_too_late() -> Patches:
                 return add(self, part)
             if self._concerns(way, part.channel.target_subtask, part.parallelism):
                 halves = self._frames.setdefault((part.age, part.channel, part.turn), {})
-                halves.setdefault(part.kind, []).append(LogFrame(0, part.count, bytes(part.data)))
+                halves.setdefault(part.kind, []).append(Piece(LogFrame(0, part.count, bytes(part.data))))
             return None
 
         return whole
@@ -143,9 +143,9 @@ def _cap_that_drops() -> Patches:
         return at_once
 
     def make_write(write: Any) -> Any:
-        def dropping(self: InFlight, recording: Any, log: Any, item: Any) -> None:
+        def dropping(self: InFlight, recording: Any, log: Any, item: Any, at: Any = None) -> None:
             if sum(one.size for one, _, _ in log.entries) + item.size <= CAP:
-                write(self, recording, log, item)
+                write(self, recording, log, item, at)
             else:
                 self._shelf.release(item)
 
