@@ -299,7 +299,8 @@ class Later(tr.KeyedProcessFunction):
 
 class Held(tr.KeyedProcessFunction):
     """Holds what comes for some seconds of event time, but for what comes at the end of it, or when an endless source has
-    said all: the watermark does not move then, and what waits for it would wait for ever."""
+    said all: the watermark does not move then, and what waits for it would wait for ever. What is let go for that has the
+    time that its timer would have given it."""
 
     waiting = tr.MapState(float, list)
 
@@ -308,9 +309,12 @@ class Held(tr.KeyedProcessFunction):
 
     def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
         due = (ctx.timestamp or 0) + HOLD
-        said = script.FLUSH - script.SAID < max(due, ctx.watermark) < math.inf
-        if said or due > THE_END.total_seconds():
+        over = script.FLUSH - script.SAID
+        if over < due < math.inf or due > THE_END.total_seconds():
             yield record
+            return
+        if over < ctx.watermark < math.inf:
+            yield ctx.stamped(record, due)
             return
         self.waiting.put(due, [*self.waiting.get(due, []), record])
         ctx.set_timer(event_time=due)
