@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.testing.overtaking import overtaking, overtaking_run, rescaled_run
+from tailrace.testing.overtaking import overtaking, overtaking_run, rescaled_run, resting_run
 from tailrace.testing.programs import LOOPS, PROGRAMS
 from tailrace.testing.random_flows.drawing import drawn
 from tailrace.testing.random_flows.running import carry_out
@@ -26,10 +26,21 @@ def test_random_flows_come_to_what_the_interpreter_says_with_unaligned_checkpoin
     assert carry_out(overtaking_run(drawn(seed))).wrong == []
 
 
-def test_golden_loops_are_exactly_once_with_unaligned_checkpoints() -> None:
+@pytest.mark.parametrize(("seed", "least"), [(0, 0), (1, 5), (2, 50), (3, 50)])
+def test_golden_loops_are_exactly_once_with_unaligned_checkpoints(seed: int, least: int) -> None:
+    overtaken = 0
     for name in sorted(LOOPS):
-        _, failed = search(range(2), name, tune=overtaking)
+        covered, failed = search(range(seed, seed + 1), name, tune=overtaking)
         assert [one.wrong for one in failed] == [], name
+        overtaken += covered["a checkpoint with records overtaken"]
+    assert overtaken >= least, "there really was something in flight"
+
+
+@pytest.mark.parametrize("seed", [*range(16), 32009, 33020, 33028, 33030])
+def test_a_loop_that_is_left_as_it_comes_to_its_end_comes_to_it_elsewhere(seed: int) -> None:
+    """It is left alone when its waves, its rest or the end of its event time are in flight, at a cut that does not wait for
+    them, and goes on at another parallelism."""
+    assert carry_out(resting_run(drawn(seed))).wrong == []
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -478,6 +478,36 @@ def together(env: tr.Environment, sink: tr.Sink) -> None:
     split.union(odd).rebalance().map(lambda x: x, uid="again").sink_to(sink, uid="out")
 
 
+def around(env: tr.Environment, sink: tr.Sink) -> None:
+    """Each record goes around a loop by its key, as often as its number says, and leaves it once."""
+
+    def body(stream: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
+        once = stream.key_by(lambda r: r[0] % 11).process(Same(), uid="same").rebalance().map(less, uid="less")
+        return once.filter(lambda r: r[1] > 0, uid="again"), once.filter(lambda r: r[1] <= 0, uid="over")
+
+    numbers = env.from_source(tr.sources.Sequence(0, 120), uid="numbers").map(lambda x: (x, x % 4), uid="laps")
+    numbers.iterate(body, uid="loop").rebalance().map(lambda r: r[0], uid="out of it").sink_to(sink, uid="out")
+
+
+def less(record: tuple[int, int]) -> tuple[int, int]:
+    return record[0], record[1] - 1
+
+
+def nested(env: tr.Environment, sink: tr.Sink) -> None:
+    """A loop in a loop, with exchanges on the way in, around and out."""
+
+    def inner(stream: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
+        once = stream.rebalance().map(less, uid="less inside")
+        return once.filter(lambda r: r[1] % 3 != 0, uid="again inside"), once.filter(lambda r: r[1] % 3 == 0, uid="on")
+
+    def outer(stream: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
+        once = stream.key_by(lambda r: r[0] % 7).process(Same(), uid="same").iterate(inner, uid="inner").rebalance()
+        return once.filter(lambda r: r[1] > 0, uid="again"), once.filter(lambda r: r[1] <= 0, uid="over")
+
+    numbers = env.from_source(tr.sources.Sequence(0, 60), uid="numbers").map(lambda x: (x, x % 8), uid="laps")
+    numbers.iterate(outer, uid="outer").map(lambda r: r[0], uid="out of it").sink_to(sink, uid="out")
+
+
 class Sides(tr.ProcessFunction):
     def process(self, value: Any, ctx: tr.Context) -> Any:
         if value % 2:
@@ -505,6 +535,8 @@ PROGRAMS = {
     "fused": (fused, ALL),
     "narrow": (with_narrow_places, ALL),
     "together": (together, ALL),
+    "around": (around, ALL),
+    "nested": (nested, Counter(range(60))),
 }
 
 

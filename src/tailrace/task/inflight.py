@@ -16,10 +16,10 @@ from collections.abc import Iterable
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId, Element, Frame, encode_marker
-from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Watermark
+from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Rest, Watermark, WaveMark
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.errors import InternalError
-from tailrace.graph.operators import Broadcast
+from tailrace.graph.operators import MARKERS, Broadcast
 from tailrace.graph.plan import Plan, PlanEdge, Vertex
 from tailrace.state.format import ChannelLog, LogKind
 from tailrace.task.copying import copied
@@ -29,15 +29,19 @@ from tailrace.task.outbox import Outbox, Payload
 from tailrace.task.spilling import NOWHERE, Item, MemorySpill, Shelf
 from tailrace.task.written import WrittenRecords
 
+OF_WAVES = (WaveMark, Rest)
+"""Markers that are in no log: the waves of a loop begin anew in each attempt, and ask each task whether it has rested."""
 Logged = list[tuple[ChannelLog, Recording]]
 """What a file is to say of channels, still without pieces; and where their records are."""
 
 
 def may_be_overtaken(plan: Plan, edge: PlanEdge) -> bool:
     """Whether barriers may overtake records of an edge. Not those of a broadcast one, whose copies must all be in the same
-    state, and not those of a loop, or on the way into or out of one: termination counts what is on its way there."""
-    outside = plan.nest_of(edge.source) is None and plan.nest_of(edge.target) is None
-    return outside and not isinstance(edge.partitioning, Broadcast)
+    state; not where a head tells its tail what it does, the cut among it (Q3); and not those of a loop in rounds, or on the
+    way into or out of one: the end of a round would come before what belongs to it."""
+    nests = (plan.nest_of(edge.source), plan.nest_of(edge.target))
+    in_rounds = any(nest is not None and nest.rounds is not None for nest in nests)
+    return not in_rounds and edge.tag != MARKERS and not isinstance(edge.partitioning, Broadcast)
 
 
 class InFlight:
@@ -147,7 +151,8 @@ class InFlight:
                     continue
                 recording.completed(log.checkpoint)
                 return len(log.entries) > before
-            self._write(recording, log, self._item(element, charge), (channel.id, at))
+            if not isinstance(element, OF_WAVES):
+                self._write(recording, log, self._item(element, charge), (channel.id, at))
             at += count_of(element)
             if isinstance(element, EndOfInput):
                 recording.end()
@@ -197,7 +202,8 @@ class InFlight:
             if not channel.local:  # else its reader, who is behind, says what is not in flight any more
                 self._written.forget(ident, at)
             for seq, count, payload, charge in self._outbox.overtaken_by(channel, number):
-                self._write(recording, log, self._queued(count, payload, charge), (ident, seq))
+                if not isinstance(payload, OF_WAVES):
+                    self._write(recording, log, self._queued(count, payload, charge), (ident, seq))
             self._outbox.overtake(channel, number)
             recording.completed(number)
 
@@ -215,6 +221,8 @@ class InFlight:
             return
         if isinstance(element, Barrier):
             self._barrier_arrived(recording, element.checkpoint)
+            return
+        if isinstance(element, OF_WAVES):
             return
         item = self._item(element, charge)
         item.at = ident, self._gate.channels[ident].expected - item.count

@@ -13,6 +13,7 @@ from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Rest, RoundEnd, WaveMark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME, NO_TIME
+from tailrace.errors import InternalError
 from tailrace.graph.plan import Nest, Plan
 from tailrace.protocol.termination import (
     Advance,
@@ -45,6 +46,7 @@ class TaskLoop:
     """What a task does for the nest that it is in, or that it leads out of.
 
     Invariant E2: a head reads nothing more once it was told that the loop has ended.
+    Invariant V5: a task cuts for no wave while something is unread that was in flight at the restored cut.
     """
 
     def __init__(
@@ -138,8 +140,12 @@ class TaskLoop:
         What the coordinator says to a loop follows from what others have told it, behind their cuts perhaps; it is no
         channel, and no barrier goes through it. So what came behind the word of a cut is followed behind that cut only, or
         when it will not be made: else a checkpoint would hold what follows from something, and not that itself. A wave
-        changes nothing, and waits for no cut."""
-        return bool(self.commands) and not any(cut <= self.commands[0][1] for cut in asked)
+        changes nothing, and waits for no cut.
+
+        What was in flight at the restored cut is read before: it is in none of the channels that waves go through."""
+        if not self.commands or self.gate.front:
+            return False
+        return not any(cut <= self.commands[0][1] for cut in asked)
 
     @property
     def commanded(self) -> bool:
@@ -183,6 +189,8 @@ class TaskLoop:
         """The cut of a wave: what is so at this moment is what the wave will tell."""
         if not self.wave.start(wave):
             return
+        if self.gate.front:
+            raise InternalError(f"V5: wave {wave} begins where records are unread that a checkpoint brought back")
         head, end = self.head, self.head or self.tail
         # Feedback for the next round is in no channel: head and tail both count it, as it may come between their cuts.
         waiting = end is not None and end.queue.waiting > 0

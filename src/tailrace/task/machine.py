@@ -82,8 +82,9 @@ class Task:
         """What a checkpoint held is in the operators: the task goes on from there. Called before `open`."""
         self.gate.watermark = max(self.gate.watermark, self.chain.arrived[0])
         # The tasks behind it are told at once how far it is: its input may have nothing more for now, and of what it had
-        # said before the cut they may have read nothing.
-        self.work.advancing = MIN_TIME < max(self.chain.reached) < LAST_TIME
+        # said before the cut they may have read nothing. The end of event time comes with that of the input, but in a loop.
+        reached = max(self.chain.reached)
+        self.work.advancing = reached > MIN_TIME and (reached < LAST_TIME or self.loop is not None)
         if self.head is not None and self.head.finished:
             self.head.end_loop()
 
@@ -395,6 +396,10 @@ def _is_source(task: Task) -> object:
     return task.chain.source
 
 
+def _reads_beside_channels(task: Task) -> object:
+    return task.chain.source or task.head
+
+
 def _has_timers(task: Task) -> object:
     return task.chain.clocked
 
@@ -426,7 +431,7 @@ ORDER: tuple[Turn, ...] = (
     Turn(lambda t, now: t.head is not None and t.head.held_by is not None, None, Reason.HELD, whose=_is_head),
     Turn(_timer_due, _works(Work.fire), whose=_has_timers),
     Turn(lambda t, now: t.loop is not None and t.loop.rest_due, _works(Work.rest), whose=_in_loop),
-    Turn(lambda t, now: t.gate.front, _works(Work.take), whose=_is_source),
+    Turn(lambda t, now: t.gate.front, _works(Work.take), whose=_reads_beside_channels),
     Turn(lambda t, now: t.chain.source is not None and not t.chain.source.ended, _works(Work.read), whose=_is_source),
     Turn(_feeds_back, _works(Work.take_feedback), whose=_is_head),
     Turn(lambda t, now: t.gate.has_input, _works(Work.take)),

@@ -16,7 +16,7 @@ from tailrace.graph.plan import Plan, Vertex
 from tailrace.task.chain import build_chain, check_unchanged
 from tailrace.task.copying import fingerprint
 from tailrace.task.cutting import TaskCuts
-from tailrace.task.gate import InputChannel
+from tailrace.task.gate import InputChannel, Taken
 from tailrace.task.idle import Idle, Reason
 from tailrace.task.inflight import InFlight
 from tailrace.task.looping import FEEDBACK_CHANNEL, MARKERS
@@ -26,6 +26,8 @@ from tailrace.task.services import Services
 from tailrace.task.wiring import make_gate, make_loop, make_outbox
 
 _STORY = 32
+BARRIERS = 1024
+"""A step reads at most so many barriers, and then goes on to what is behind them."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,9 @@ class Work:
         return None
 
     def take(self, now: int, budget: int) -> None:
-        taken = self.gate.take(budget)
+        taken = self._past_barriers(budget)
+        if taken is None:
+            return
         if taken.marker is not None:
             self._mark(taken.channel, taken.marker, budget)
         elif taken.batch is not None:
@@ -155,9 +159,22 @@ class Work:
             self.grants.append((taken.channel.id, taken.grant))
         if self.gate.front:
             self._settle()
-        if self._timely or (taken.marker is not None and not isinstance(taken.marker, Barrier)):
+        if self._timely or taken.marker is not None:
             self.advance(budget)
         self.outbox.flush_if_old()
+
+    def _past_barriers(self, budget: int) -> Taken | None:
+        """Reads barriers, up to what is no barrier: that comes back. None where a cut is due before, or nothing is left.
+        Barriers take no step of their own: there may be more of them than steps, where checkpoints are given up sooner than
+        they go around, and then nothing else would ever be read."""
+        for _ in range(BARRIERS):
+            taken = self.gate.take(budget)
+            if not isinstance(taken.marker, Barrier):
+                return taken
+            self._mark(taken.channel, taken.marker, budget)
+            if self.cuts.due or not self.gate.has_input:
+                break
+        return None
 
     def _receiver(self, channel: InputChannel) -> OperatorTask:
         """The operator that takes what comes on a channel: the root, or the one that received it before it was chained."""

@@ -54,6 +54,32 @@ def rescaled_run(run: Run) -> Run:
     return replace(run, world=world, phases=(*phases, Phase(sizes[-1])))
 
 
+def resting_run(run: Run) -> Run:
+    """A random flow that is left alone soon after the coordinator has said something to a loop, about its event time or its
+    end, with checkpoints that follow each other closely: so that this, and what follows from it, is in flight at the cut.
+    A flow without loops, or with rounds, stays as it is."""
+    run = overtaking_run(run)
+    loops, checkpoints = run.flow.loops(), run.world.checkpoints
+    if checkpoints is None or not loops or any(loop.rounds for loop in loops):
+        return run
+    if any(getattr(step, "phases", ()) for step in run.flow.all()):
+        return run
+    rng = random.Random(f"tailrace resting {run.seed}")
+    sizes = [run.phases[0].parallelism, *rng.choices([1, 2, 3], k=rng.choice([1, 2, 3]))]
+    said = [rng.choice(["Advance", "Advance", "CallFinish", "Release", "EndLoop"]) for _ in sizes[1:]]
+    phases = [Phase(size, rng.randint(0, 150), one) for size, one in zip(sizes, said, strict=False)]
+    settings = replace(
+        checkpoints,
+        overtakes_after=0,
+        interval=rng.choice([1, 2, 4]) * MS,
+        min_pause=0,
+        timeout=600_000_000,
+        max_concurrent=rng.choice([1, 3]),
+    )
+    world = replace(run.world, window=rng.choice([1, 200, 400]), checkpoints=settings)
+    return replace(run, world=world, phases=(*phases, Phase(sizes[-1])))
+
+
 def _left_alone(rng: random.Random, number: int, size: int) -> Phase:
     """Phase `number`, until soon after a checkpoint, or for some turns."""
     if rng.random() < 0.6:
