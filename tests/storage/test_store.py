@@ -77,6 +77,32 @@ def test_files_are_written_listed_and_deleted(url: str, manifest: Making) -> Non
     assert store.names(1) == ["1/chk-2/w0-0.state", "1/claim", "1/ready"]
 
 
+def test_a_manifest_that_could_not_be_deleted_goes_before_files_of_its_own(
+    tmp_path: Path, manifest: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later manifest had kept a file of it, which goes with that one. It could be started from, and the file was gone."""
+    store = Store(str(tmp_path), "job")
+    store.claim("run")
+    put(store, "1/chk-1/w0-0.state")
+    store.commit(1, 0, 1, encode_manifest(manifest(1)))
+
+    def fails(names: Any) -> None:
+        raise OSError("no answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(store.folder, "delete", fails)
+        for _ in range(2):
+            with pytest.raises(OSError, match="no answer"):
+                store.delete(["1/1.manifest"])
+    asked: list[str] = []
+    delete = store.folder.delete
+    monkeypatch.setattr(store.folder, "delete", lambda names: (asked.extend(names), delete(names)))
+    store.delete(["1/chk-1/w0-0.state"])
+    assert asked == ["1/1.manifest", "1/chk-1/w0-0.state"]
+    store.delete(["1/chk-2/w0-0.state"])
+    assert asked[2:] == ["1/chk-2/w0-0.state"], "and is not asked for again"
+
+
 def test_a_restart_of_a_run_claims_again(url: str) -> None:
     store = Store(url, "job")
     assert [store.claim("run") for _ in range(3)] == [1, 2, 3]

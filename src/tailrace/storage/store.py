@@ -95,6 +95,8 @@ class Store:
         self._barren: set[int] = set()
         """Incarnations under which there is no manifest, and never will be one."""
         self._leftovers = Leftovers(self.folder)
+        self._lingering: set[str] = set()
+        """Manifests that are to be deleted, and may still be there."""
 
     @classmethod
     def at(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
@@ -287,12 +289,17 @@ class Store:
         return self.folder.size(name)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes files; what is missing is fine. Manifests go first: none is left behind without its files."""
+        """Deletes files; what is missing is fine. Manifests go first, and before all else those that an earlier call could
+        not delete, since later manifests may have kept files of theirs: none is left behind without its files."""
         names = list(names)
-        manifests = [name for name in names if manifest_place(name) is not None]
-        for some in (manifests, [name for name in names if name not in set(manifests)]):
-            if some:
-                self.folder.delete(some)
+        manifests = {name for name in names if manifest_place(name) is not None}
+        first = self._lingering = self._lingering | manifests
+        if first:
+            self.folder.delete(sorted(first))
+            self._lingering = self._lingering - first
+        rest = [name for name in names if name not in manifests]
+        if rest:
+            self.folder.delete(rest)
 
     def names(self, incarnation: int) -> list[str]:
         """Every file under an incarnation."""
