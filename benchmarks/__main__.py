@@ -1,4 +1,5 @@
-"""`python -m benchmarks chain|keyed|checkpoint|recovery|start|components|termination|lap`: JSON lines on standard output.
+"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|start|components|termination|lap`: JSON lines on
+standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
 
@@ -12,7 +13,7 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from . import components, measure, recovery
+from . import backpressure, components, measure, recovery
 from .components import ComponentsSpec
 from .loops import LapSpec, TerminationSpec, with_options
 from .measure import Spec
@@ -25,7 +26,7 @@ LOOPS = ("components", "termination", "lap")
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    p.add_argument("workload", choices=["chain", "keyed", "checkpoint", "recovery", "start", *LOOPS])
+    p.add_argument("workload", choices=["chain", "keyed", "checkpoint", "backpressure", "recovery", "start", *LOOPS])
     p.add_argument(
         "--form",
         choices=["rows", "columns"],
@@ -71,6 +72,8 @@ def main() -> None:
     args.form = args.form or "rows"
     if args.workload == "recovery":
         return run_recovery(RecoverySpec.of(options, parallelism=args.parallelism))
+    if args.workload == "backpressure":
+        return run_backpressure(options)
     if args.workload == "start":
         return run_start(StartSpec.of(options, parallelism=args.parallelism), args.repeat)
     if args.workload == "checkpoint":
@@ -132,6 +135,20 @@ def run_state(args: argparse.Namespace, options: dict[str, str]) -> None:
     medians = {name: round(statistics.median(found)) for name, found in rates.items()}
     ratio = round(medians["checkpoints"] / medians["none"], 3)
     show({"workload": "checkpoint", "state": spec.state, "summary": True, "rates": medians, "ratio": ratio})
+
+
+def run_backpressure(options: dict[str, str]) -> None:
+    """Every policy and none, with each sleep, each run in processes of its own; or those that were named."""
+    policies = [options["policy"]] if "policy" in options else list(backpressure.POLICIES)
+    sleeps = [float(options["sleep"])] if "sleep" in options else list(backpressure.SLEEPS)
+    for sleep in sleeps:
+        lines = []
+        for policy in policies:
+            spec = backpressure.BackpressureSpec.of({**options, "policy": policy, "sleep": str(sleep)})
+            figures, busy = measure.isolated("benchmarks.backpressure", spec)
+            lines.append(show({**figures, "busy_elsewhere": busy}))
+        for line in backpressure.ratios(lines):
+            show(line)
 
 
 def run_recovery(spec: RecoverySpec) -> None:

@@ -15,6 +15,8 @@ import tailrace as tr
 
 SETTLE = 4.0
 """Seconds until channels are full; what is measured before does not count."""
+SLEEPS = (0.0, 0.01, 0.1)
+"""Milliseconds that the slow map takes for each record."""
 POLICIES = ("none", "aligned", "unaligned-max-inflight", "unaligned")
 
 
@@ -131,8 +133,19 @@ def figures(taken: list[Any]) -> dict[str, Any]:
         "parts_ms": {name: round(value, 1) for name, value in parts.items()},
         "bytes": round(statistics.median(one.bytes for one in taken)),
         "inflight_bytes": round(statistics.median(one.inflight_bytes for one in taken)),
+        "referred_bytes": round(statistics.median(one.inflight_referred_bytes for one in taken)),
         "ended_unaligned": sum(one.policy == "unaligned" for one in taken),
     }
+
+
+def ratios(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records per second under each policy by those without checkpoints, of runs with the same sleep."""
+    rates = {line["policy"]: line["records_per_second"] for line in lines}
+    if not rates.get("none"):
+        return []
+    found = {policy: round(rate / rates["none"], 3) for policy, rate in rates.items() if policy != "none"}
+    same = {"workload": "backpressure", "summary": True, "sleep_ms": lines[0]["sleep_ms"]}
+    return [{**same, "throughput_ratio": found}]
 
 
 def main() -> None:
