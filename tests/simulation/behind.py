@@ -3,22 +3,27 @@ records in flight. A record is lost, doubled, out of order, changed or astray: e
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tailrace as tr
 from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.state.format import LogKind
 from tailrace.state.manifest import Manifest
 from tailrace.storage.reading import load_index
+from tailrace.task.operators.splits import decode_state
+from tailrace.task.snapshot import read_meta
 from tailrace.task.tuning import Tuning
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.stories import MS, Story
 from tailrace.testing.world import Conditions
 
 N = 600
+SOME = 280
 KEYS = 7
 Build = Callable[[tr.Environment, int], tr.DataStream]
 
@@ -111,6 +116,62 @@ def key(value: Any) -> int:
     return (value[0] if isinstance(value, tuple) else value) % KEYS
 
 
+# What goes wrong in the code of a user.
+
+TROUBLE: dict[str, list[int]] = {}
+"""Where it raises, and how many calls later each time: a test that says so clears it."""
+
+
+def perhaps(where: str) -> None:
+    """Raises, if this call is one of those that are to fail."""
+    due = TROUBLE.get(where)
+    if due:
+        due[0] -= 1
+        if due[0] <= 0:
+            due.pop(0)
+            raise RuntimeError(f"{where} was to fail")
+
+
+class Splits(tr.Source):
+    """Of split s the numbers s, s + `KEYS`, s + 2 `KEYS`, …: each once, and in this order."""
+
+    def splits(self, parallelism: int) -> Sequence[int]:
+        return range(KEYS)
+
+    def reader(self, split: int, position: Any = None) -> tr.Reader:
+        if position is not None:
+            perhaps("restore")
+        return _SplitReader(split if position is None else position)
+
+
+class _SplitReader(tr.Reader):
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def read(self, limit: int, now: float) -> Any:
+        first, self.at = self.at, min(self.at + KEYS * limit, SOME + self.at % KEYS)
+        return list(range(first, self.at, KEYS)) or None
+
+    @property
+    def position(self) -> int:
+        perhaps("snapshot")
+        return self.at
+
+
+class Fragile(Places):
+    """As `Places`, where nothing is to fail."""
+
+    def open(self, ctx: tr.Context) -> None:
+        perhaps("open")
+
+    def process(self, sealed: tuple[int, int], ctx: tr.Context) -> Iterator[Any]:
+        perhaps("map")
+        yield from super().process(sealed, ctx)
+
+    def close(self) -> None:
+        perhaps("close")
+
+
 # Dataflows.
 
 
@@ -122,6 +183,31 @@ def keyed(env: tr.Environment, life: int = 0) -> tr.DataStream:
     """One reader, and two exchanges by the same key."""
     sealed = numbers(env, parallelism=1).key_by(key).process(Sealed(), uid="sealed")
     return sealed.key_by(key).process(Places(), uid="places")
+
+
+def few(env: tr.Environment, life: int = 0) -> tr.DataStream:
+    """So few records that all of them are on their way when the source has ended."""
+    sealed = numbers(env, 0, SOME, parallelism=1).key_by(key).process(Sealed(), uid="sealed")
+    return sealed.key_by(key).process(Places(), uid="places")
+
+
+LOTS = 12
+
+
+def slow(env: tr.Environment, life: int = 0) -> tr.DataStream:
+    """Of each record many are made, and all of these go through two more exchanges. The source has no end."""
+    lots = (
+        numbers(env, 0, 1 << 30, parallelism=1)
+        .rebalance()
+        .flat_map(lambda x: [(x, i) for i in range(LOTS)], uid="lots")
+    )
+    return lots.rebalance().map(same, uid="again").key_by(key).map(same, uid="out")
+
+
+def in_splits(env: tr.Environment, life: int = 0) -> tr.DataStream:
+    """Each split is a key, and goes through two exchanges."""
+    sealed = env.from_source(Splits(), uid="splits").key_by(key).process(Sealed(), uid="sealed")
+    return sealed.key_by(key).process(Fragile(), uid="places")
 
 
 def exchanged(how: str) -> Build:
@@ -205,10 +291,15 @@ def _by_way(stream: tr.DataStream, which: int) -> tr.DataStream:
     return (stream.rebalance, stream.shuffle, stream.rescale)[which % 4]()
 
 
+def in_place(n: int) -> Counter[Any]:
+    """What `Places` say of the numbers below n."""
+    return Counter((v % KEYS, v // KEYS + 1, v) for v in range(n))
+
+
 ALL = Counter(range(N))
 NUMBERED = Counter((k, i) for k in range(KEYS) for i in range(1, len(range(k, N, KEYS)) + 1))
 FLOWS: dict[str, Flow] = {
-    "by key": Flow(keyed, Counter((v % KEYS, v // KEYS + 1, v) for v in range(N)), lambda r: r[:2]),
+    "by key": Flow(keyed, in_place(N), lambda r: r[:2]),
     "rebalance": Flow(exchanged("rebalance"), ALL),
     "rescale": Flow(exchanged("rescale"), ALL),
     "shuffle": Flow(exchanged("shuffle"), ALL),
@@ -228,7 +319,10 @@ BEHIND = Conditions(delay=(20, 400), step_cost=(1, 20), budget=(1, 6), encode_li
 """A message takes as long as many steps, and a step a few records."""
 NARROW: dict[str, Any] = {"conditions": BEHIND, "tuning": Tuning(window=200), "keep_trace": False}
 """Options of a simulation. Some frames fill a channel."""
+BUSY: dict[str, Any] = {**NARROW, "conditions": replace(BEHIND, delay=(0, 2), step_cost=(40, 80), budget=(1, 1))}
+"""The same, where it is functions that take long."""
 SETTINGS = CheckpointSettings(interval=MS // 4, keep=1, tolerated_failures=100_000)
+ALIGNED = {"overtakes_after": -1}
 POLICIES: dict[str, dict[str, int]] = {
     "unaligned": {"overtakes_after": 0},
     "with a cap": {"overtakes_after": 0, "most_inflight": 4_000},
@@ -260,15 +354,15 @@ def unread_from_before(world: Simulation) -> int:
     return sum(
         channel.expected - channel.position
         for worker in world.workers()
-        for task in worker.tasks()
-        for channel in task.gate.channels.values()
-        if channel.returning is not None
+        for task in (worker.tasks() if worker.slice is not None else ())
+        for channels in task.gate.front
+        for channel in channels
     )
 
 
 def until(world: Simulation, holds: Callable[[], Any], turns: int = 40_000) -> bool:
     """Begins, or goes on, until something holds (True), or the job has ended."""
-    if not world.turns:
+    if world.coordinator.status is JobStatus.CREATED:
         world.start()
     for _ in range(turns):
         if holds():
@@ -279,8 +373,8 @@ def until(world: Simulation, holds: Callable[[], Any], turns: int = 40_000) -> b
     raise AssertionError(f"it does not come: {world.trace[-20:]}")
 
 
-def until_behind(story: Story, world: Simulation, least: int = 1) -> None:
-    """Goes on until one more checkpoint is there that has so many bytes in flight."""
+def until_behind(story: Story, world: Simulation, least: int = 1) -> bool:
+    """Goes on until one more checkpoint is there that has so many bytes in flight (True), or the job has ended."""
     seen = story.files.commits
 
     def behind() -> bool:
@@ -290,4 +384,37 @@ def until_behind(story: Story, world: Simulation, least: int = 1) -> None:
         seen = story.files.commits
         return in_flight(story) >= least
 
-    assert until(world, behind), f"no checkpoint had {least} bytes in flight: {world.coordinator.cause}"
+    return until(world, behind)
+
+
+def source_ended(story: Story) -> bool:
+    """Whether every source had ended at the newest checkpoint."""
+    sources = [one for one in newest(story).operators if one.uid in ("numbers", "splits", "left", "right")]
+    return bool(sources) and all(all(one.finished) for one in sources)
+
+
+def position(story: Story) -> int:
+    """How far the source had read at the newest checkpoint; 0 where there is none."""
+    if story.files.newest is None:
+        return 0
+    parts = [part for one in newest(story).files for part in load_index(story.files, one.name).operators]
+    states = [read_meta(part.meta).data for part in parts if part.uid == "numbers" and part.meta is not None]
+    held = [one for data in states if data is not None for one in decode_state(data).held]
+    return max(
+        (pickle.loads(one.position) for one in held if one.position is not None),
+        default=N if source_ended(story) else 0,
+    )
+
+
+def progress_at_failures(story: Story, world: Simulation, period: int, failures: int) -> tuple[list[int], list[int]]:
+    """How far the source was in the newest checkpoint, and how many bytes that had in flight, each time when a worker dies:
+    every `period` microseconds."""
+    reached, sizes, due = [], [], 0
+    for number in range(failures):
+        due = max(due, world.now) + period
+        until(world, lambda due=due: world.now >= due)  # type: ignore[misc]
+        reached.append(position(story))
+        sizes.append(0 if story.files.newest is None else in_flight(story))
+        if world.processes:
+            world.kill(list(world.processes.values())[number % len(world.processes)])
+    return reached, sizes

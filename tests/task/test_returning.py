@@ -403,3 +403,50 @@ def test_a_sender_that_leaves_a_cut_out_gives_up_its_log() -> None:
         task.cut(1, 2)
         assert task.taken.checkpoint == 2
         task.in_flight(2)
+
+
+# Lives that are short.
+
+
+def behind(env: tr.Environment, sink: tr.Sink) -> None:
+    """Two exchanges behind a source that always has more."""
+    once = env.from_source(tr.sources.Sequence(0, 1 << 20), uid="numbers").rebalance().map(lambda x: x, uid="once")
+    once.rebalance().map(lambda x: x, uid="twice").sink_to(sink, uid="out")
+
+
+@pytest.fixture
+def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few records fill a frame that it goes while the source has more."""
+    monkeypatch.setattr("tailrace.task.outbox.FRAME_RECORDS", {"rows": 3, "columns": 3})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_in_flight_does_not_grow_with_each_life_that_is_over_before_it_was_read(
+    seed: int, small_frames: None
+) -> None:
+    """Who sends waits until it is read (F3). Else each life would add as much as its channels hold, checkpoints would become
+    ever larger, and with a cap none would be complete any more."""
+    job, sizes = Job(seed), []
+    for _ in range(30):
+        fleet = job.live(behind, 2, 30)
+        job.cut(fleet)
+        assert job.manifest is not None
+        sizes.append(sum(job.manifest.in_flight.values()))
+    assert max(sizes[15:]) <= 2 * max(sizes[:4])
+
+
+def test_nothing_is_sent_to_a_task_before_it_has_read_what_was_in_flight_to_it(small_frames: None) -> None:
+    """Then it says so, also where nothing comes back to it: what is in flight was to other subtasks."""
+    job = Job(1)
+    job.cut(job.live(behind, 2, 60))
+    fleet = job.live(behind, 3, 0)
+    sent: set[tuple[int, int]] = set()
+    for _ in range(600):
+        fleet.turn()
+        for task in (task for worker in fleet.workers for task in worker.tasks()):
+            channels = task.gate.channels.values()
+            if task.gate.front:
+                assert not any(one.flow.granted or one.flow.arrived for one in channels), f"{task.id} is still reading"
+            elif any(one.flow.arrived for one in channels):
+                sent.add((task.id.vertex, task.id.subtask))
+    assert len(sent) == 6, "afterwards everybody is sent something"

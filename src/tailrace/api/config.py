@@ -47,7 +47,8 @@ class CheckpointConfig:
     `mode` says what a barrier does where records wait. "aligned": it waits its turn, and a checkpoint takes as long as the
     job is behind. "unaligned": it goes past them, and they are written into the checkpoint (FLIP-76).
     "unaligned-max-inflight": it goes past them where a subtask has at most `max_inflight_bytes` bytes of them waiting at its
-    inputs, and at most as many at its outputs; else it waits until so much has been read. With an `alignment_timeout`
+    inputs, and at most as many at its outputs; else it waits until so much has been read. What a restored checkpoint had in
+    flight does not count. With an `alignment_timeout`
     (seconds or a `timedelta`) checkpoints of every mode begin aligned, and go on unaligned where that takes longer.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.

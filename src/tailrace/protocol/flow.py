@@ -5,9 +5,14 @@ nothing. A grant is said when half a window is due, not after each frame; while 
 window is therefore always open. A frame larger than that may go exactly then: it travels with at most half a window
 before it, and no frame, however large, waits for a grant that nobody will say.
 
+A channel may begin *closed*, where its reader has something else to read first: then nothing is granted until the reader
+says so. Both halves must know of it.
+
 Invariant F1 (producer): when a frame goes, `sent + size <= allowed`, or more than half of the window was open.
 Invariant F2 (consumer): the same, judged on arrival. So at most `window` bytes, or half a window and one frame, are
 between the producer's send and the consumer's reading.
+Invariant F3: nothing is granted to who sends to a task before that task has read all that was in flight to it at the
+restored cut. So what is in flight does not grow with each restart of a job that fails before it has read that.
 """
 
 from __future__ import annotations
@@ -20,9 +25,9 @@ class Producer:
 
     __slots__ = ("allowed", "sent", "window")
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, closed: bool = False) -> None:
         self.window = window
-        self.allowed = window
+        self.allowed = 0 if closed else window
         """Bytes granted since the beginning; never decreases."""
         self.sent = 0
         """Bytes sent since the beginning; never decreases; F1."""
@@ -47,12 +52,19 @@ class Consumer:
 
     __slots__ = ("arrived", "consumed", "granted", "window")
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, closed: bool = False) -> None:
         self.window = window
-        self.granted = window
+        self.granted = 0 if closed else window
         self.arrived = 0
         self.consumed = 0
         """Bytes read by the task since the beginning; `consumed <= arrived`."""
+
+    def open(self) -> int | None:
+        """The first grant of a channel that began closed; None where it is open."""
+        if self.granted:
+            return None
+        self.granted = self.window
+        return self.window
 
     def arrive(self, size: int) -> None:
         """Accounts for a frame on arrival. Raises `ProtocolViolation` when the producer sent more than it may (F2)."""

@@ -29,10 +29,10 @@ class InputChannel:
         "watermark", "worked_off",
     )  # fmt: skip
 
-    def __init__(self, ident: ChannelId, port: int, window: int) -> None:
+    def __init__(self, ident: ChannelId, port: int, window: int, closed: bool = False) -> None:
         self.id = ident
         self.port = port
-        self.flow = Consumer(window)
+        self.flow = Consumer(window, closed)
         self.queue: deque[tuple[Element, int]] = deque()
         self.expected = 0
         self.watermark = MIN_TIME
@@ -146,6 +146,13 @@ class Gate:
         """Before anything has arrived: what was in flight at the restored cut comes first."""
         self.front.extend(front)
         self._next_front()
+
+    def open(self) -> Iterable[tuple[ChannelId, int]]:
+        """The first grants of channels that began closed, where nothing is left of what was in flight."""
+        for channel in () if self.front else self.channels.values():
+            grant = channel.flow.open()
+            if grant is not None:
+                yield channel.id, grant
 
     def settle(self) -> None:
         """What was read has had its effect: where nothing is left of what was in flight, today's channels come."""

@@ -82,7 +82,7 @@ class InFlight:
         self.recording = 0
         """How many logs of channels into the task are open."""
         self.found = 0
-        """Bytes that the last unaligned cut has found in flight to the task."""
+        """Bytes that the last unaligned cut has found in flight to the task, without what had come back."""
         self._in_line: dict[int, list[ChannelId]] = {}
         """Barriers that wait behind records of channels out of the task, and may overtake them: the channels of each
         checkpoint."""
@@ -93,7 +93,7 @@ class InFlight:
         """The task cuts, and has not read the barriers of `missing` channels. Where each channel stands in event time is
         told also where nothing is in flight here: something may be at the senders."""
         behind = set(missing)
-        self.found = sum(_unread_bytes(channel, number) or 0 for channels in self._gate.front for channel in channels)
+        self.found = 0
         logged: Logged = []
         something = False
         for channel in self._gate.channels.values():
@@ -163,10 +163,9 @@ class InFlight:
         return len(log.entries) > before
 
     def unread(self, number: int) -> int | None:
-        """How many bytes a cut would find in flight to the task. None where a barrier has not arrived: nobody knows yet."""
+        """How many bytes a cut would find in flight to the task. None where a barrier has not arrived: nobody knows yet.
+        What has come back does not count: a job that recovers would make no checkpoint before it has read that."""
         size = 0
-        for channels in self._gate.front:
-            size += sum(_unread_bytes(channel, number) or 0 for channel in channels)
         for channel in self._gate.channels.values():
             if channel.ended or channel.blocked:
                 continue

@@ -76,6 +76,7 @@ class Task:
     def open(self) -> None:
         """Opens the user's functions."""
         self.wake()
+        self.work.open_inputs()
         self.chain.open()
 
     def restored(self) -> None:

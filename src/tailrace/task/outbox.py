@@ -47,10 +47,10 @@ class OutputChannel:
         "sealed", "sent", "seq", "watermark_due", "watermark_sent",
     )  # fmt: skip
 
-    def __init__(self, ident: ChannelId, local: bool, window: int) -> None:
+    def __init__(self, ident: ChannelId, local: bool, window: int, closed: bool = False) -> None:
         self.id = ident
         self.local = local
-        self.flow = Producer(window)
+        self.flow = Producer(window, closed)
         self.buffer: list[Batch] = []
         self.buffered = 0
         self.queue: deque[Queued] = deque()

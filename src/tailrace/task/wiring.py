@@ -24,10 +24,16 @@ def make_loop(plan: Plan, vertex: Vertex, gate: Gate, chain: Chain, outbox: Outb
     return TaskLoop(plan, nest, vertex.id, channels, gate, chain, outbox)
 
 
-def make_gate(plan: Plan, vertex: Vertex, subtask: int, window: int) -> Gate:
+def begin_closed(plan: Plan, vertex: Vertex, services: Services) -> bool:
+    """Whether channels into a vertex begin closed: its subtasks may have something to read that was in flight (F3)."""
+    return any(plan.graph.node(ident).uid in services.in_flight for ident in vertex.nodes)
+
+
+def make_gate(plan: Plan, vertex: Vertex, subtask: int, services: Services, window: int) -> Gate:
     """The channels into a subtask, whose windows have so many bytes."""
+    closed = begin_closed(plan, vertex, services)
     channels = [
-        InputChannel(ChannelId(edge.id, source, subtask), edge.port, window)
+        InputChannel(ChannelId(edge.id, source, subtask), edge.port, window, closed)
         for edge in plan.edges_into(vertex.id)
         for source in plan.sources(edge, subtask)
     ]
@@ -43,7 +49,8 @@ def make_outbox(
         target_vertex = plan.vertices[edge.target]
         targets = plan.targets(edge, subtask)
         who, giver = plan.graph.node(target_vertex.nodes[0]).name, plan.graph.node(edge.source_node).name
-        channels = [OutputChannel(ChannelId(edge.id, subtask, t), t == subtask, window) for t in targets]
+        closed = begin_closed(plan, target_vertex, services)
+        channels = [OutputChannel(ChannelId(edge.id, subtask, t), t == subtask, window, closed) for t in targets]
         partitioner = make_partitioner(edge.partitioning, who, subtask, len(channels), services)
         by_edge[edge.id] = Output(giver, partitioner, channels)
     outbox = Outbox(list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records)

@@ -47,7 +47,7 @@ class Work:
     def __init__(self, plan: Plan, vertex: Vertex, subtask: int, attempt: int, services: Services, window: int) -> None:
         self.id = TaskId(vertex.id, subtask)
         self.services = services
-        self.gate = make_gate(plan, vertex, subtask, window)
+        self.gate = make_gate(plan, vertex, subtask, services, window)
         self.outbox, by_edge = make_outbox(plan, vertex, subtask, attempt, services, window)
         self.chain = build_chain(plan, vertex, subtask, attempt, services, self.outbox, by_edge)
         self.inflight = (
@@ -180,6 +180,10 @@ class Work:
         """The operator that takes what comes on a channel: the root, or the one that received it before it was chained."""
         return self.chain.root if channel.returning is None else self.chain.operators[channel.returning.operator]
 
+    def open_inputs(self) -> None:
+        """Who sends may send, where nothing is left of what was in flight at the restored cut."""
+        self.grants += self.gate.open()
+
     def hold_time(self, held: bool) -> None:
         """Event time that is assigned here stands still, or goes on."""
         for generator in self.chain.generators:
@@ -190,6 +194,7 @@ class Work:
         self.gate.settle()
         if not self.gate.front:
             self.hold_time(False)
+            self.open_inputs()
         if self.gate.woken:
             self._woken_by_input()
         if self.gate.watermark != MAX_TIME:
