@@ -230,4 +230,4 @@ def test_a_checkpoint_while_what_came_back_is_read_refers_to_the_rest(name: str)
         assert got == PROGRAMS[name][1], f"{name}, seed {seed}"
         bytes_referred += referred
         by_groups += grouped
-    assert bytes_referred > 5_000 and bool(by_groups) == (name in ("by key", "in order", "around"))
+    assert bytes_referred > 5_000 and (by_groups or name not in ("by key", "in order", "around"))
