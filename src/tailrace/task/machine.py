@@ -84,7 +84,9 @@ class Task:
         self.gate.watermark = max(self.gate.watermark, self.chain.arrived[0])
         # The tasks behind it are told at once how far it is: its input may have nothing more for now, and of what it had
         # said before the cut they may have read nothing. The end of event time comes with that of the input, but in a loop.
-        reached = max(self.chain.reached)
+        # Where a loop begins anew, an operator that assigns timestamps goes on all the same: that is told before any wave.
+        own = [generator.own_watermark() for generator in self.chain.generators]
+        reached = max(*self.chain.reached, *own, MIN_TIME)
         self.work.advancing = reached > MIN_TIME and (reached < LAST_TIME or self.loop is not None)
         if self.head is not None and self.head.finished:
             self.head.end_loop()
