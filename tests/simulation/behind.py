@@ -204,6 +204,22 @@ def slow(env: tr.Environment, life: int = 0) -> tr.DataStream:
     return lots.rebalance().map(same, uid="again").key_by(key).map(same, uid="out")
 
 
+def paced(rate: float | None) -> Callable[[tr.Environment], tr.DataStream]:
+    """A source without an end, so many records a second or as many as there is room for, and an exchange of many more."""
+
+    def build(env: tr.Environment) -> tr.DataStream:
+        events = env.from_source(tr.sources.Sequence(0, None, rate=rate), uid="numbers", parallelism=1)
+        return events.rebalance().flat_map(lambda x: [x] * LOTS, uid="lots").rebalance().map(same, uid="out")
+
+    return build
+
+
+def thousandfold(env: tr.Environment, life: int = 0) -> tr.DataStream:
+    """Of each record a thousand, through two exchanges."""
+    lots = numbers(env, 0, 4).rebalance().flat_map(lambda x: [(x, i) for i in range(1_000)], uid="lots")
+    return lots.rebalance().map(same, uid="again").partition_by(lambda r: r[1]).map(same, uid="out")
+
+
 def in_splits(env: tr.Environment, life: int = 0) -> tr.DataStream:
     """Each split is a key, and goes through two exchanges."""
     sealed = env.from_source(Splits(), uid="splits").key_by(key).process(Sealed(), uid="sealed")

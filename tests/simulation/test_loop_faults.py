@@ -141,11 +141,14 @@ def test_aborted_checkpoints_leave_the_logs_of_the_others_alone(story: Story) ->
 # What was restored is restored again.
 
 
-def test_killed_again_and_again_while_it_reads_what_was_restored_it_gets_ahead(story: Story) -> None:
+@pytest.mark.parametrize("overtakes", [-1, 0], ids=["aligned", "unaligned"])
+def test_killed_again_and_again_while_it_reads_what_was_restored_it_gets_ahead(story: Story, overtakes: int) -> None:
     """T7: workers die a little after every start. Each checkpoint takes what is still unread with it, so that work once
     done behind a checkpoint is not done again: the job ends after a bounded number of restarts."""
     program = PROGRAMS["amplified"]
-    world = story.simulation(golden("amplified", 6), conditions=NETWORKS["in small steps"], keep_trace=False)
+    settings = replace(EVERY_MS, overtakes_after=overtakes)
+    small = NETWORKS["in small steps"]
+    world = story.simulation(golden("amplified", 6), conditions=small, checkpoints=settings, keep_trace=False)
     until_feedback_is_held(story, world, least=400)
     kills, pending = 0, []
     while not world.coordinator.status.final and kills < 60:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tailrace.task.tuning import Tuning
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.loop_watch import LoopWatch
 from tailrace.testing.scenarios import LIMITS
-from tailrace.testing.stories import Story
+from tailrace.testing.stories import EVERY_MS, Story
 from tailrace.testing.world import Conditions
 
 # Nobody starves.
@@ -75,8 +76,11 @@ def test_a_source_that_always_has_records_leaves_others_their_turn(story: Story)
 # Much comes back.
 
 
+@pytest.mark.parametrize("overtakes", [-1, 0], ids=["aligned", "unaligned"])
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_a_thousand_times_as_much_comes_back_through_windows_of_one_frame(story: Story, parallelism: int) -> None:
+def test_a_thousand_times_as_much_comes_back_through_windows_of_one_frame(
+    story: Story, parallelism: int, overtakes: int
+) -> None:
     """Nobody waits for anybody in a circle, checkpoints are made meanwhile, and memory stays within its bound."""
     memory = 2_000
 
@@ -88,7 +92,10 @@ def test_a_thousand_times_as_much_comes_back_through_windows_of_one_frame(story:
         hops = env.from_source(tr.sources.Sequence(0, 4, rate=500)).map(lambda i: (i, -1))
         return hops.iterate(body, spill=tr.Spill(memory_bytes=memory))
 
-    world = story.simulation(program, parallelism=parallelism, keep_trace=False, tuning=Tuning(window=1))
+    settings = replace(EVERY_MS, overtakes_after=overtakes)
+    world = story.simulation(
+        program, parallelism=parallelism, checkpoints=settings, keep_trace=False, tuning=Tuning(window=1)
+    )
     most, before = 0, world.turn
 
     def turn() -> None:

@@ -10,12 +10,16 @@ thousand times as much on its way around, `test_loop_faults.py` and `test_loop_f
 from __future__ import annotations
 
 import itertools
+import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.simulation.behind import (
     ALIGNED,
+    BEHIND,
     BUSY,
     FLOWS,
     NARROW,
@@ -30,9 +34,11 @@ from tests.simulation.behind import (
     in_splits,
     keyed,
     newest,
+    paced,
     progress_at_failures,
     slow,
     source_ended,
+    thousandfold,
     unread_from_before,
     until,
     until_behind,
@@ -40,7 +46,10 @@ from tests.simulation.behind import (
 
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.task.tuning import Tuning
+from tailrace.testing.faults import Fault
+from tailrace.testing.simulator import Simulation
 from tailrace.testing.stories import MS, Story
+from tailrace.testing.storing import Trouble
 
 # What a user's code does wrong.
 
@@ -258,3 +267,195 @@ def test_with_aligned_checkpoints_the_same_job_makes_none(story: Story, small_fr
     world = story.simulation(slow, checkpoints=replace(SETTINGS, interval=MS // 2), parallelism=3, **NARROW)
     reached, _ = progress_at_failures(story, world, PERIOD, 20)
     assert set(reached) == {0}
+
+
+# At every moment.
+
+IN_A_CHECKPOINT = ("Trigger 3", "chk-3/", "Ack 3", "commit 3", "commit 3 done", "Complete 3", "Publish", "delete")
+IN_A_RECOVERY = (
+    "claim",
+    "Reset",
+    "Welcome",
+    "read state",
+    "read state done",
+    "Deployed",
+    "Start",
+    "RUNNING",
+    "encoded",
+)
+
+
+@pytest.mark.parametrize("kind", ["kill", "respawn", "cut-link", "crash-driver", "storage"])
+@pytest.mark.parametrize("moment", IN_A_CHECKPOINT)
+def test_it_may_fail_at_every_step_of_a_checkpoint(story: Story, moment: str, kind: Any) -> None:
+    """A1: the third one, when there are records in flight."""
+    fault = Fault(0, kind, which=1, duration=6, after=moment, chance=1.0, outcome="any")
+    settings = replace(SETTINGS, overtakes_after=0)
+    for seed in range(2):
+        story = Story.begin(story.ledger.name)
+        options = {**NARROW, "keep_trace": True, "checkpoints": settings, "seed": seed}
+        world = story.finished(story.simulation(keyed, parallelism=3, faults=[fault], **options))
+        assert struck(world) and story.files.overtaken
+        story.is_right(FLOWS["by key"].expected, FLOWS["by key"].order)
+
+
+@pytest.mark.parametrize("kind", ["kill", "respawn", "cut-link", "crash-driver", "storage"])
+@pytest.mark.parametrize("moment", IN_A_RECOVERY)
+def test_it_may_fail_at_every_step_of_a_recovery(story: Story, moment: str, kind: Any) -> None:
+    """A1: from a checkpoint with records in flight."""
+    settings = replace(SETTINGS, overtakes_after=0)
+    for seed in range(2):
+        story = Story.begin(story.ledger.name)
+        options = {**NARROW, "keep_trace": True, "checkpoints": settings, "seed": seed}
+        world = story.simulation(keyed, parallelism=3, **options)
+        assert until_behind(story, world, 1_000)
+        world.kill(next(iter(world.processes.values())))
+        assert world.run_until(moment)
+        world.strike(Fault(0, kind, which=1, duration=6, chance=1.0, outcome="any"))
+        story.finished(world)
+        assert world.covered["restarted"] or world.covered["crashed the driver"]
+        story.is_right(FLOWS["by key"].expected, FLOWS["by key"].order)
+
+
+def struck(world: Simulation) -> bool:
+    """Whether a fault has come."""
+    return any(
+        world.covered[what]
+        for what in ("killed", "respawned", "cut a link", "crashed the driver", "storage in trouble")
+    )
+
+
+# Long runs.
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_job_that_fails_every_few_checkpoints_is_exactly_once(
+    story: Story, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A3: a dataflow, a policy, a network and channels of some width; up to three checkpoints under way at once; a failure
+    of some kind after two to ten checkpoints, and now and then another size."""
+    chance = random.Random(f"stress {seed}")
+    rows = chance.choice([1, 3, 20])
+    monkeypatch.setattr("tailrace.task.outbox.FRAME_RECORDS", {"rows": rows, "columns": rows})
+    made = FLOWS[chance.choice(sorted(FLOWS))]
+    policy = chance.choice(sorted(POLICIES))
+    commit = chance.randint(2, 4)
+    faults = [Fault(0, "kill", after=f"commit {commit} done")]
+    while commit < 60:
+        commit += chance.randint(2, 10)
+        kind: Any = chance.choice(["kill", "kill", "respawn", "cut-link", "crash-driver", "move", "freeze", "delay"])
+        chosen = chance.randrange(6), chance.randrange(6)
+        faults.append(Fault(chance.randint(0, 60), kind, *chosen, duration=2 * MS, after=f"commit {commit} done"))
+    sizes = [chance.choice([1, 2, 3]) for _ in range(3)]
+    failures = 0
+    for life, size in enumerate(sizes):
+        conditions = replace(BEHIND, delay=chance.choice([(0, 20), (20, 400), (100, 900)]))
+        options: dict[str, Any] = {
+            "conditions": conditions,
+            "checkpoints": replace(SETTINGS, interval=MS // 5, max_concurrent=3, **POLICIES[policy]),
+            "tuning": Tuning(window=chance.choice([1, 100, 400])),
+            "faults": faults,
+            "patience": 60_000,
+            "seed": 10 * seed + life,
+        }
+        start = story.again if life else story.simulation
+        world = start(lambda env, life=life: made.build(env, life), parallelism=size, **options)
+        if life < 2:
+            until(world, lambda stop=story.files.commits + chance.randint(4, 20): story.files.commits >= stop)
+        else:
+            story.finished(world)
+        failures += struck(world)
+    story.is_right(made.expected, made.order)
+    assert story.files.overtaken and failures
+
+
+# Several at once, and those that come to nothing.
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_of_several_checkpoints_under_way_each_has_all_that_was_in_flight_at_its_cut(story: Story, policy: str) -> None:
+    """Files are slow, so several are under way, and a failure finds now this one complete, now that one."""
+    settings = replace(SETTINGS, interval=40, max_concurrent=3, **POLICIES[policy])
+    kills = [Fault(number, "kill", number, after=f"commit {4 * number} done") for number in range(1, 8)]
+    world = story.finished(story.simulation(keyed, parallelism=3, checkpoints=settings, faults=kills, **NARROW))
+    assert world.covered["several checkpoints under way"] >= 5 and story.files.overtaken >= 5
+    story.is_right(FLOWS["by key"].expected, FLOWS["by key"].order)
+
+
+def test_checkpoints_that_come_to_nothing_leave_no_records_behind(story: Story) -> None:
+    """The storage refuses to end a file, again and again: each of these checkpoints had records in flight, and lets go of
+    them. Those that are complete afterwards have all they need."""
+    settings = replace(SETTINGS, interval=60, max_concurrent=2, overtakes_after=0)
+    world = story.simulation(slow, parallelism=3, checkpoints=settings, **NARROW)
+    assert until(world, lambda: story.files.commits >= 2)
+    world.strike(Fault(0, "storage", duration=20_000, chance=1.0, only="close"))
+    held = []
+    for aborts in (30, 60, 90):
+        assert until(world, lambda aborts=aborts: world.covered["aborted a checkpoint"] >= aborts)
+        shelves = [task.inflight for worker in world.workers() for task in worker.tasks() if task.inflight is not None]
+        logs = sum(len(one.open) for inflight in shelves for one in inflight._received.values())
+        held.append((logs, sum(inflight._shelf.memory for inflight in shelves)))
+    assert held[-1][1] <= 2 * max(size for _, size in held[:-1]) and held[-1][0] <= 10
+    world.storage.trouble = Trouble()
+    commits = story.files.commits
+    assert until(world, lambda: story.files.commits >= commits + 3)
+    world.kill(next(iter(world.processes.values())))
+    assert until(world, lambda: story.files.commits >= commits + 6)
+    assert story.files.wrong == []
+
+
+# Much comes of little.
+
+
+@pytest.mark.parametrize("policy", ["unaligned", "after a time-out"])
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_a_thousand_records_of_each_go_through_windows_of_one_frame(
+    story: Story, parallelism: int, policy: str, small_frames: None
+) -> None:
+    """T8: nobody waits for anybody in a circle, and checkpoints are made all the time, also when a worker has died. (With a
+    cap below what one step emits they wait for that.)"""
+    settings = replace(SETTINGS, **POLICIES[policy])
+    options = {**NARROW, "tuning": Tuning(window=1), "parallelism": parallelism, "checkpoints": settings}
+    world = story.simulation(thousandfold, **options)
+    for commits in range(1, 40):
+        before = world.turns
+        assert until(world, lambda commits=commits: story.files.commits >= commits)
+        assert world.turns - before < 4_000, f"{story.files.commits} checkpoints were made, and then none any more"
+        if commits in (5, 20) and world.processes:
+            world.kill(next(iter(world.processes.values())))
+    assert story.files.overtaken >= 20
+    story.finished(world)
+    story.is_right(Counter((x, i) for x in range(4) for i in range(1_000)))
+
+
+# The cap and the time-out.
+
+
+def test_no_more_is_in_flight_than_the_cap_allows_each_subtask(story: Story) -> None:
+    """As far as nothing has come back. Without a cap the same job has more."""
+    most = {}
+    for cap in (-1, 500):
+        story = Story.begin(story.ledger.name)
+        settings = replace(SETTINGS, interval=100, overtakes_after=0, most_inflight=cap)
+        world = story.simulation(keyed, parallelism=2, checkpoints=settings, **NARROW)
+        sizes: list[int] = []
+
+        def committed(story: Story = story, sizes: list[int] = sizes) -> bool:
+            if story.files.commits > len(sizes):
+                sizes.append(max(newest(story).in_flight.values(), default=0))
+            return False
+
+        until(world, committed)
+        story.finished(world)
+        most[cap] = max(sizes)
+    subtasks = 2 * 2  # readers, and those who send to them
+    assert 0 < most[500] <= 500 * subtasks < most[-1]
+
+
+def test_with_a_time_out_only_a_job_that_is_behind_overtakes(story: Story) -> None:
+    settings = replace(SETTINGS, overtakes_after=3 * MS)
+    for rate, policies in ((1_000, {"aligned"}), (None, {"aligned", "unaligned"})):
+        world = Story.begin(story.ledger.name).simulation(paced(rate), parallelism=2, checkpoints=settings, **NARROW)
+        until(world, lambda world=world: world.turns > 6_000)
+        found = {one.policy for one in world.coordinator.checkpoints.history}
+        assert found <= policies and ("unaligned" in found) == ("unaligned" in policies)
