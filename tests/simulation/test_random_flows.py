@@ -29,8 +29,8 @@ def test_a_loop_with_a_new_operator_comes_to_rest_anew() -> None:
 
 
 def test_timestamps_that_a_loop_had_assigned_are_told_before_it_is_taken_to_be_at_rest() -> None:
-    """Seed 10114: a finished loop begins anew, with one more operator. The one that assigns timestamps had come so far before;
-    it told that when a wave had gone through it already, and the coordinator let event time end beside it."""
+    """Seed 10114: a finished loop begins anew, with one more operator. The one that assigns timestamps had come so far
+    before; it told that when a wave had gone through it already, and the coordinator let event time end beside it."""
     assert carry_out(drawn(10114)).wrong == []
 
 

@@ -22,6 +22,7 @@ from tailrace.elements.frames import encode_batch, encode_marker
 from tailrace.elements.keys import key_group
 from tailrace.elements.markers import EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MIN_TIME
+from tailrace.errors import IncompatibleState
 from tailrace.state.format import LogKind
 from tailrace.state.manifest import Manifest
 from tailrace.state.parts import LogOf
@@ -300,9 +301,9 @@ class Restored(Overtaken):
         assert inflight is not None
         return inflight._plan
 
-    def was(self, channel: int, kind: LogKind, *held: Any) -> Restored:
+    def was(self, channel: int, kind: LogKind, *held: Any, port: int = 0) -> Restored:
         """What a log of one of the channels held."""
-        name = self.plan().name_of(self.channels[channel])
+        name = self.plan().name_of(self.channels[channel])._replace(port=port)
         for one in held:
             marker = isinstance(one, Marker)
             data = encode_marker(NOWHERE, 0, 0, 0, one) if marker else encode_batch(NOWHERE, 0, 0, 0, in_group(one))
@@ -331,6 +332,14 @@ def test_markers_come_back_in_their_places() -> None:
     assert idle.back().event_time() == 70
     ended = Restored().was(0, LogKind.RECEIVED, Watermark(10), Watermark(70)).was(1, LogKind.RECEIVED, EndOfInput())
     assert ended.back().event_time() == 70
+
+
+def test_event_time_of_an_input_that_is_gone_is_no_reason_to_refuse_a_start() -> None:
+    """Each log begins with where its channel stood. Where a record was in flight there, the start is refused."""
+    task = Restored().was(0, LogKind.RECEIVED, Watermark(10)).was(1, LogKind.RECEIVED, Watermark(30), port=1)
+    assert not task.returned.as_they_were, "so event time is that of today's channels, said anew"
+    with pytest.raises(IncompatibleState, match="in flight to input 1 of .*which it does not have any more"):
+        Restored().was(1, LogKind.RECEIVED, Watermark(30), 7, port=1)
 
 
 def test_a_reader_that_had_heard_of_nobody_hears_of_the_others_first() -> None:

@@ -68,6 +68,9 @@ class Returned:
     def add(self, part: LogOf) -> None:
         """A piece of a log, whoever was to read it then. Those of each log come in order."""
         channel = part.channel
+        if not part.count and all(edge.port != channel.port for edge in self._node.inputs):
+            self.as_they_were = False  # event time of an input that is not there any more: no record is lost
+            return
         way, redistribution = self._way(channel)
         self.as_they_were = self.as_they_were and part.parallelism == self._ctx.parallelism and self._timely(part)
         frame = restored_frame(part, self._name, self._ctx.subtask)
