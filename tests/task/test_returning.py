@@ -338,7 +338,7 @@ def test_event_time_of_an_input_that_is_gone_is_no_reason_to_refuse_a_start() ->
     """Each log begins with where its channel stood. Where a record was in flight there, the start is refused."""
     task = Restored().was(0, LogKind.RECEIVED, Watermark(10)).was(1, LogKind.RECEIVED, Watermark(30), port=1)
     assert not task.returned.as_they_were, "so event time is that of today's channels, said anew"
-    with pytest.raises(IncompatibleState, match="in flight to input 1 of .*which it does not have any more"):
+    with pytest.raises(IncompatibleState, match=r"in flight to input 1 of .*which it does not have any more"):
         Restored().was(1, LogKind.RECEIVED, Watermark(30), 7, port=1)
 
 
