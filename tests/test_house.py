@@ -50,7 +50,10 @@ BANNED_MODULES = {
     "os": CONFIG,
     "platform": CONFIG,
     "pyspark": "only tailrace.spark knows Spark: a launcher is reached through a contract, by name",
-    **{f"tailrace.{room}": ABOVE for room in ("cli", "connectors", "runtime", "server", "spark", "storage", "testing")},
+    **{
+        f"tailrace.{room}": ABOVE
+        for room in ("cli", "connectors", "runtime", "server", "spark", "statedata", "storage", "testing")
+    },
 }
 
 BANNED_CALLS = {

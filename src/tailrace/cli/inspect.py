@@ -13,6 +13,7 @@ from tailrace.errors import TailraceError
 from tailrace.state.format import ChannelLog, Index
 from tailrace.state.manifest import Manifest
 from tailrace.state.paths import means_state_file
+from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.storage.finding import resolve
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.reading import load_index, own_indexes, verify
@@ -73,16 +74,16 @@ def _of_checkpoint(store: Store, name: str, manifest: Manifest) -> dict[str, Any
         "size": manifest.size,
         "max_parallelism": manifest.max_parallelism,
         "slots": manifest.slots,
-        "operators": _operators(store, manifest),
+        "operators": _operators(store, name, manifest),
         "files": [{"slot": file.slot, "name": file.name, "size": file.size} for file in manifest.files],
         "older": [{"name": older, "size": store.size(older)} for older in manifest.older],
         "prepared": prepared,
     }
 
 
-def _operators(store: Store, manifest: Manifest) -> list[dict[str, Any]]:
+def _operators(store: Store, name: str, manifest: Manifest) -> list[dict[str, Any]]:
     """The operators with what all of their subtasks have in their tables, deltas and deletions counted."""
-    held = _held(store, manifest)
+    held = StoredCheckpoint(store, name).held()
     indexes = list(own_indexes(store, manifest).values())
     around, overtaken = _logged(indexes, overtaken=False), _logged(indexes, overtaken=True)
     found = []
@@ -121,27 +122,6 @@ def _logged(indexes: Iterable[Index], *, overtaken: bool) -> dict[str, dict[str,
                 counted["bytes"] += piece.length
                 counted["referred_bytes"] += piece.length if older else 0
     return found
-
-
-def _held(store: Store, manifest: Manifest) -> dict[tuple[str, str], tuple[int, int]]:
-    """(uid, table) -> (entries, bytes) of the blocks that a restore reads."""
-    indexes = own_indexes(store, manifest)
-    wanted: dict[str, set[tuple[str, int]]] = {}
-    for index in list(indexes.values()):
-        for part in index.operators:
-            for group, chain in part.chains.items():
-                for i in chain:
-                    wanted.setdefault(index.files[i], set()).add((part.uid, group))
-    held: dict[tuple[str, str], tuple[int, int]] = {}
-    for name, groups in wanted.items():
-        index = indexes[name] if name in indexes else load_index(store, name)
-        for part in index.operators:
-            for block in part.blocks:
-                if (part.uid, block.group) in groups:
-                    key = (part.uid, part.tables[block.table].name)
-                    entries, size = held.get(key, (0, 0))
-                    held[key] = (entries + block.count, size + block.length)
-    return held
 
 
 def _of_file(index: Index) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError
@@ -15,6 +15,7 @@ from tailrace.state.format import (
     LogPiece,
     OperatorPart,
     Placed,
+    TableInfo,
     check_block,
     check_header,
     checksum,
@@ -90,16 +91,23 @@ def own_indexes(store: Readable, manifest: Manifest) -> dict[str, Index]:
     return indexes
 
 
-def read_state(store: Readable, manifest: Manifest, wanted: Mapping[str, tuple[int, int]]) -> Iterator[Part]:
+def read_state(
+    store: Readable,
+    manifest: Manifest,
+    wanted: Mapping[str, tuple[int, int]],
+    *,
+    tables: Collection[str] | None = None,
+) -> Iterator[Part]:
     """The parts of a checkpoint for these operators (uid -> key groups [first, last)), in the order in which they are to
-    be taken. Holds one range of blocks in memory at a time."""
+    be taken. Holds one range of blocks in memory at a time. With `tables` blocks of these only, and no records in flight:
+    for somebody who looks at state, and restores nothing."""
     indexes = own_indexes(store, manifest)
     needed: dict[str, dict[str, set[int]]] = {}
     """File -> uid -> key groups that it holds a part of."""
     first: dict[str, list[tuple[str, int]]] = {}
     """File -> key groups whose chain begins there."""
     for file, index in list(indexes.items()):
-        for log in index.logs:
+        for log in index.logs if tables is None else ():
             if log.channel.target in wanted:
                 yield from _log(store, file, index, log)
         for part in index.operators:
@@ -122,10 +130,10 @@ def read_state(store: Readable, manifest: Manifest, wanted: Mapping[str, tuple[i
             raise CheckpointCorrupt(f"{name} is damaged: it lacks the whole of key group {group} of {uid!r}")
     # Chains are in the order of time, and so are the files: one pass over them keeps every chain's order.
     for name in sorted(needed, key=lambda n: (indexes[n].incarnation, indexes[n].checkpoint)):
-        yield from _blocks(store, name, indexes[name], needed[name])
+        yield from _blocks(store, name, indexes[name], needed[name], tables)
 
 
-def _log(store: Readable, name: str, index: Index, log: ChannelLog) -> Iterator[Part]:
+def _log(store: Readable, name: str, index: Index, log: ChannelLog) -> Iterator[LogOf]:
     """The records in flight in one channel. The operator that restores them knows which of them are its own."""
     read: tuple[str, int] | None = None
     data = b""
@@ -167,13 +175,15 @@ def _chains(index: Index, part: OperatorPart, groups: tuple[int, int]) -> dict[i
     }
 
 
-def _blocks(store: Readable, name: str, index: Index, needed: dict[str, set[int]]) -> Iterator[Part]:
+def _blocks(
+    store: Readable, name: str, index: Index, needed: dict[str, set[int]], tables: Collection[str] | None
+) -> Iterator[Part]:
     chosen: list[tuple[OperatorPart, BlockRef]] = [
         (part, block)
         for part in index.operators
         if part.uid in needed
         for block in part.blocks
-        if block.group in needed[part.uid]
+        if block.group in needed[part.uid] and (tables is None or _table(part, block, name).name in tables)
     ]
     chosen.sort(key=lambda pair: pair[1].offset)
     at = 0
@@ -191,10 +201,20 @@ def _blocks(store: Readable, name: str, index: Index, needed: dict[str, set[int]
         for part, block in chosen[at:run]:
             piece = data[block.offset - start : block.offset - start + block.length]
             check_block(piece, block, name)
-            if block.table >= len(part.tables):
-                raise CheckpointCorrupt(f"{name} is damaged: it has no table {block.table} of {part.uid!r}")
-            yield BlockOf(part.uid, part.tables[block.table], block.group, block.count, piece)
+            yield BlockOf(part.uid, _table(part, block, name), block.group, block.count, piece)
         at = run
+
+
+def _table(part: OperatorPart, block: BlockRef, name: str) -> TableInfo:
+    if block.table >= len(part.tables):
+        raise CheckpointCorrupt(f"{name} is damaged: it has no table {block.table} of {part.uid!r}")
+    return part.tables[block.table]
+
+
+def read_logs(store: Readable, name: str, index: Index) -> Iterator[LogOf]:
+    """The records in flight that a file has, or refers to."""
+    for log in index.logs:
+        yield from _log(store, name, index, log)
 
 
 def read_placed(store: Readable, placed: Placed) -> bytes:

@@ -1,0 +1,203 @@
+"""The entries of a state as record batches: which columns they have, and how entries become them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.elements.columns.arrays import column_of_values
+from tailrace.elements.columns.misfit import Misfit
+from tailrace.errors import ConfigError, IncompatibleState
+from tailrace.statedata.stored import GroupEntries, StoredCheckpoint
+from tailrace.statedata.types import MOMENT, NoColumn, column_for, declared_column
+
+Shown = Literal["columns", "text", "pickle"]
+"""How keys or values are shown: as columns of their own type, as what `repr` gives, or pickled."""
+SAMPLE = 1_000
+"""So many entries are looked at, at least, where the type of a column is found out."""
+BATCH_ROWS = 16_384
+"""Rows of a batch, at most, but for one key group that has more."""
+GROUPS_AT_ONCE = 32 << 20
+"""Bytes of state that one task reads, about."""
+
+
+class Rows(NamedTuple):
+    """Entries as rows, column by column."""
+
+    keys: Sequence[Any]
+    values: Sequence[Any]
+    starts: Sequence[int] | None
+    """Of a window: when it begins, int64 microseconds."""
+
+
+class StateColumns:
+    """One state of a checkpoint as rows: `key`, `value`, and for windows between them `namespace`, their start."""
+
+    def __init__(
+        self, stored: StoredCheckpoint, uid: str, state: str | None, keys: str = "columns", values: str = "columns"
+    ) -> None:
+        """Raises `CheckpointNotFound` for an operator or a state that there is not, and `ConfigError`."""
+        self.stored = stored
+        self.uid = uid
+        self.table = stored.table(uid, state)
+        self._how = {"key": checked(keys, "keys"), "value": checked(values, "values")}
+
+    @property
+    def windowed(self) -> bool:
+        """Whether entries are those of windows."""
+        return self.table.kind == "window"
+
+    def schema(self) -> pa.Schema:
+        """The columns, with types of Arrow; where a type is not declared, after a look at some entries. Raises `NoColumn`
+        where they need another form."""
+        sample: Rows | None = None
+        fields = []
+        for name in ("key", "value"):
+            how, found = self._how[name], None
+            if how == "columns" and name == "value":
+                found = declared_column(self.table)
+            if how == "columns" and found is None:
+                sample = sample or self._sample()
+                found = self._looked_at(name, sample.keys if name == "key" else sample.values)
+            fields.append(pa.field(name, found or (pa.string() if how == "text" else pa.binary())))
+        if self.windowed:
+            fields.insert(1, pa.field("namespace", MOMENT))
+        return pa.schema(fields)
+
+    def _looked_at(self, name: str, values: Sequence[Any]) -> pa.DataType:
+        try:
+            return column_for(values, self.table.kind if name == "value" else "value")
+        except NoColumn as error:
+            raise NoColumn(
+                f"{self._who}: no type of column holds the {name}s: {error}; {self._instead(name)}"
+            ) from None
+
+    @property
+    def _who(self) -> str:
+        return f"state {self.table.name!r} of operator {self.uid!r}"
+
+    def _instead(self, name: str) -> str:
+        return (
+            f'give the columns, as with .schema("key string, value double"), or read the {name}s as text, '
+            f'.option("{name}s", "text"), or pickled, .option("{name}s", "pickle")'
+        )
+
+    def _sample(self) -> Rows:
+        keys, values = list[Any](), list[Any]()
+        for group in sorted(self.stored.weights(self.uid, {self.table.name})):
+            for one in self.stored.entries(self.uid, {self.table.name}, (group, group + 1)):
+                rows = self._rows(one)
+                keys += rows.keys
+                values += rows.values
+            if len(keys) >= SAMPLE:
+                break
+        return Rows(keys, values, None)
+
+    def parts(self, most: int | None = None) -> list[tuple[int, int]]:
+        """Key groups [first, last) that are read together: about as many bytes each, and with `most` no more of them. None
+        where there are no entries."""
+        weights = self.stored.weights(self.uid, {self.table.name})
+        wanted = max(self.stored.operator(self.uid).parallelism, sum(weights.values()) // GROUPS_AT_ONCE + 1)
+        return split_groups(weights, wanted if most is None else most)
+
+    def batches(self, groups: tuple[int, int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of these key groups in these columns, which may be any of `key`, `namespace` and `value`. Raises
+        `IncompatibleState` for a value that does not fit its column, with the key."""
+        self._check(schema)
+        for rows in self._gathered(groups):
+            yield pa.RecordBatch.from_arrays([self._column(rows, field) for field in schema], schema=schema)
+
+    def _check(self, schema: pa.Schema) -> None:
+        there = ["key", "namespace", "value"] if self.windowed else ["key", "value"]
+        for name in schema.names:
+            if name not in there:
+                raise ConfigError(f"{self._who} has the columns {', '.join(there)}, and no column {name!r}")
+
+    def _gathered(self, groups: tuple[int, int]) -> Iterator[Rows]:
+        """Small key groups together."""
+        waiting: list[Rows] = []
+        count = 0
+        for one in self.stored.entries(self.uid, {self.table.name}, groups):
+            rows = self._rows(one)
+            if waiting and count + len(rows.keys) > BATCH_ROWS:
+                yield _joined(waiting)
+                waiting, count = [], 0
+            waiting.append(rows)
+            count += len(rows.keys)
+        if count:
+            yield _joined(waiting)
+
+    def _rows(self, one: GroupEntries) -> Rows:
+        if not self.windowed:
+            return Rows(list(one.entries), list(one.entries.values()), None)
+        keys = chain.from_iterable(repeat(key, len(windows)) for key, windows in one.entries.items())
+        windows = list(one.entries.values())
+        values = chain.from_iterable(each.values() for each in windows)
+        return Rows(list(keys), list(values), list(chain.from_iterable(windows)))
+
+    def _column(self, rows: Rows, field: pa.Field) -> pa.Array:
+        if field.name == "namespace":
+            return moments(rows.starts or [], field)
+        values = rows.keys if field.name == "key" else rows.values
+        how = self._how[field.name]
+        if how != "columns":
+            return shown(values, how, field)
+        try:
+            return column_of_values(values, field)
+        except Misfit as error:
+            at = "" if error.row is None else f" (of key {rows.keys[error.row]!r})"
+            raise IncompatibleState(f"{self._who}: {error}{at}; {self._instead(field.name)}") from None
+
+
+def checked(how: str, option: str) -> Shown:
+    """Raises `ConfigError` for a form that there is not."""
+    for one in get_args(Shown):
+        if how == one:
+            return one
+    raise ConfigError(f'option "{option}" is one of {", ".join(get_args(Shown))}, not {how!r}')
+
+
+def shown(values: Iterable[Any], how: Shown, field: pa.Field) -> pa.Array:
+    """A column of texts or of pickles."""
+    make: Callable[[Any], Any] = repr if how == "text" else _pickled
+    return pa.array(map(make, values), field.type)
+
+
+def _pickled(value: Any) -> bytes:
+    return pickle.dumps(value, 5)
+
+
+def moments(micros: Sequence[int], field: pa.Field) -> pa.Array:
+    """A column of moments from int64 microseconds."""
+    return pa.array(np.array(micros, np.int64)).cast(field.type)
+
+
+def _joined(rows: list[Rows]) -> Rows:
+    if len(rows) == 1:
+        return rows[0]
+    starts = None if rows[0].starts is None else list(chain.from_iterable(one.starts or () for one in rows))
+    return Rows(
+        list(chain.from_iterable(one.keys for one in rows)),
+        list(chain.from_iterable(one.values for one in rows)),
+        starts,
+    )
+
+
+def split_groups(weights: dict[int, int], parts: int) -> list[tuple[int, int]]:
+    """Key groups as at most so many ranges [first, last) of about the same weight, without those at which nothing is."""
+    if parts < 1:
+        raise ConfigError(f"state is read in at least one partition, not {parts}")
+    found: list[tuple[int, int]] = []
+    total, taken, first = sum(weights.values()), 0, None
+    for group in sorted(weights):
+        first = group if first is None else first
+        taken += weights[group]
+        if taken * parts >= total * (len(found) + 1):
+            found.append((first, group + 1))
+            first = None
+    return found

@@ -1,0 +1,190 @@
+"""A checkpoint that somebody looks into: its operators and states by name, and the entries of a state by key group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from tailrace.elements.plainkeys import plain_key
+from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, IncompatibleState, TailraceError
+from tailrace.state.codecs import unpack
+from tailrace.state.format import Index, TableInfo
+from tailrace.state.manifest import Manifest, OperatorRecord
+from tailrace.state.parts import BlockOf, ChainsOf
+from tailrace.statedata.types import declared_decoder
+from tailrace.storage.finding import resolve
+from tailrace.storage.reading import load_index, own_indexes, read_state
+from tailrace.storage.store import Store
+
+OURS = ("timers", "rounds")
+"""Kinds of tables that Tailrace keeps beside what a user has declared."""
+
+
+class Held(NamedTuple):
+    """How much of one table a restore reads, deltas and deletions counted."""
+
+    entries: int
+    bytes: int
+
+
+@dataclass
+class StoredCheckpoint:
+    """A complete checkpoint, opened to be read. Reading it claims nothing, and a job that runs is not disturbed."""
+
+    store: Store
+    name: str
+    """That of its manifest, within the store."""
+    manifest: Manifest = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.manifest = self.store.manifest(self.name)
+
+    @classmethod
+    def open(cls, path: str, options: Mapping[str, Any] | None = None) -> StoredCheckpoint:
+        """The checkpoint at a path or URL, as `from_checkpoint` takes it; of a folder the newest. `options` are for the
+        filesystem. Raises `CheckpointNotFound`, saying what is there, `CheckpointCorrupt`, and `ConfigError` for a scheme
+        that is not supported."""
+        return cls(*resolve(path, options=options))
+
+    @property
+    def url(self) -> str:
+        """The full path or URL of its manifest."""
+        return self.store.url_of(self.name)
+
+    @cached_property
+    def indexes(self) -> dict[str, Index]:
+        """Those of the files that it wrote itself."""
+        return own_indexes(self.store, self.manifest)
+
+    # What there is.
+
+    def operator(self, uid: str) -> OperatorRecord:
+        """The operator of this uid. Raises `CheckpointNotFound` with all that there are."""
+        for one in self.manifest.operators:
+            if one.uid == uid:
+                return one
+        raise CheckpointNotFound(f"{self.url} has no operator with uid {uid!r}; {self.contents()}")
+
+    def table(self, uid: str, state: str | None) -> TableInfo:
+        """A state of an operator; without a name its only one. Raises `CheckpointNotFound` with all that there are."""
+        tables = self.operator(uid).tables
+        declared = [one for one in tables if one.kind not in OURS]
+        if state is None and len(declared) == 1:
+            return declared[0]
+        for one in declared:
+            if one.name == state:
+                return one
+        if state is None:
+            what = "has several states: say which" if declared else "has no keyed state"
+            raise CheckpointNotFound(f"{self.url}: operator {uid!r} {what}; {self.contents()}")
+        raise CheckpointNotFound(f"{self.url}: operator {uid!r} has no state {state!r}; {self.contents()}")
+
+    def contents(self) -> str:
+        """What there is, for a message: the operators with their states."""
+        said = []
+        for one in self.manifest.operators:
+            states = [f"{table.name!r} ({_told(table)})" for table in one.tables if table.kind not in OURS]
+            said.append(f"{one.uid!r} ({one.name}) with {', '.join(states) or 'no keyed state'}")
+        return f"it has the operators {'; '.join(said)}" if said else "it has no operators"
+
+    def held(self) -> dict[tuple[str, str], Held]:
+        """(uid, table) -> how much a restore reads of it."""
+        found: dict[tuple[str, str], Held] = {}
+        for (uid, table, _), one in self._by_group().items():
+            before = found.get((uid, table), Held(0, 0))
+            found[uid, table] = Held(before.entries + one.entries, before.bytes + one.bytes)
+        return found
+
+    def weights(self, uid: str, tables: Collection[str]) -> dict[int, int]:
+        """Key group -> bytes that are to be read for these tables of an operator; groups without any are absent."""
+        found: dict[int, int] = {}
+        for (one, table, group), held in self._by_group().items():
+            if one == uid and table in tables:
+                found[group] = found.get(group, 0) + held.bytes
+        return found
+
+    def _by_group(self) -> dict[tuple[str, str, int], Held]:
+        indexes = dict(self.indexes)
+        wanted: dict[str, set[tuple[str, int]]] = {}
+        for index in self.indexes.values():
+            for part in index.operators:
+                for group, chain in part.chains.items():
+                    for i in chain:
+                        wanted.setdefault(index.files[i], set()).add((part.uid, group))
+        found: dict[tuple[str, str, int], Held] = {}
+        for name, groups in wanted.items():
+            if name not in indexes:
+                indexes[name] = load_index(self.store, name)
+            for part in indexes[name].operators:
+                for block in part.blocks:
+                    if (part.uid, block.group) in groups:
+                        place = part.uid, part.tables[block.table].name, block.group
+                        before = found.get(place, Held(0, 0))
+                        found[place] = Held(before.entries + block.count, before.bytes + block.length)
+        return found
+
+    # Entries.
+
+    def entries(self, uid: str, tables: Collection[str], groups: tuple[int, int]) -> Iterator[GroupEntries]:
+        """The entries of these tables of an operator in the key groups [first, last): each key once, with its value as the
+        checkpoint has it. Holds a group at a time in memory, and of groups that are in several files all. Raises
+        `CheckpointCorrupt`, and `IncompatibleState` for what cannot be unpickled here."""
+        decoders: dict[TableInfo, Callable[[Any], Any]] = {}
+        chains: dict[int, tuple[str, ...]] = {}
+        whole: dict[tuple[int, str], GroupEntries] = {}
+        last: int | None = None
+        for part in read_state(self.store, self.manifest, {uid: groups}, tables=tables):
+            if isinstance(part, ChainsOf):
+                chains.update(part.chains)
+            if not isinstance(part, BlockOf):
+                continue
+            if part.group != last and last is not None and len(chains[last]) == 1:
+                yield from _taken(whole, last)
+            last = part.group
+            table = part.table
+            place = part.group, table.name
+            if place not in whole:
+                whole[place] = GroupEntries(table, part.group, {})
+            elif whole[place].table != table:
+                whole[place] = GroupEntries(table, part.group, whole[place].entries)
+            if table not in decoders:
+                decoders[table] = declared_decoder(table)
+            self._apply(uid, part, whole[place].entries, decoders[table])
+        for group in sorted({group for group, _ in whole}):
+            yield from _taken(whole, group)
+
+    def _apply(self, uid: str, part: BlockOf, entries: dict[Any, Any], decode: Callable[[Any], Any]) -> None:
+        try:
+            found = unpack(part.data)
+            for key in found.deleted:
+                entries.pop(plain_key(key), None)
+            entries.update(zip(map(plain_key, found.keys), found.values, strict=True))
+            entries.update(zip(map(plain_key, found.single_keys), map(decode, found.singles), strict=True))
+        except CheckpointCorrupt:
+            raise
+        except Exception as error:
+            said = str(error) if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"
+            raise IncompatibleState(
+                f"{self.url}: state {part.table.name!r} of operator {uid!r} cannot be read here: {said}; it needs the "
+                f"classes of the program that wrote it, under the same names: make them importable where it is read"
+            ) from error
+
+
+class GroupEntries(NamedTuple):
+    """The entries of one table in one key group."""
+
+    table: TableInfo
+    group: int
+    entries: dict[Any, Any]
+
+
+def _taken(whole: dict[tuple[int, str], GroupEntries], group: int) -> Iterator[GroupEntries]:
+    """Takes a group that is complete."""
+    for place in [place for place in whole if place[0] == group]:
+        yield whole.pop(place)
+
+
+def _told(table: TableInfo) -> str:
+    return f"{table.kind} {table.type}".strip()

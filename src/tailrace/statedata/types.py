@@ -1,0 +1,164 @@
+"""The types of columns for keys and values of state: from what was declared, and else from what is there.
+
+A checkpoint knows the declared type of a state as a text for people. The plain ones (`int`, `str`, `datetime`, ...) say the
+type of a column; nobody has checked values against them, so a value that does not fit is refused when it is read. Keys, and
+values of any other type, are looked at: some of them, and the type that holds all these is the column's.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.types as t
+
+from tailrace.elements.columns.misfit import type_for
+from tailrace.elements.columns.named import names_of
+from tailrace.errors import IncompatibleState, shortened
+from tailrace.state.codecs import msgspec_codec
+from tailrace.state.format import TableInfo
+
+_CLASSES: dict[str, Any] = {
+    one.__name__: one for one in (int, float, bool, str, bytes, datetime, date, time, timedelta, Decimal, UUID)
+}
+DECIMAL = pa.decimal128(38, 18)
+"""That of `Decimal`, as Spark takes it where nobody says more."""
+MOMENT = pa.timestamp("us", "UTC")
+_COLUMNS: dict[str, pa.DataType] = {
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+    "str": pa.string(),
+    "bytes": pa.binary(),
+    "date": pa.date32(),
+    "timedelta": pa.duration("us"),
+    "Decimal": DECIMAL,
+}
+
+
+class NoColumn(IncompatibleState):
+    """Keys or values that no type of column holds as they are."""
+
+
+def declared_decoder(table: TableInfo) -> Callable[[Any], Any]:
+    """How encoded values of a table come back without the program that declared it. What msgspec has encoded of a class of
+    the user's comes back as a dict of its fields."""
+    if table.encoding == "pickle":
+        return pickle.loads
+    names = _names(table.type)
+    known = [_CLASSES.get(name, object) for name in names]
+    kind: Any = (*known, object, object)[:2] if table.kind == "map" else known[0] if len(known) == 1 else object
+    return msgspec_codec(table.kind, kind, "msgspec", table.name).decode
+
+
+def _names(declared: str) -> list[str]:
+    return [name.removesuffix(" | None").strip() for name in declared.split(",")]
+
+
+def declared_column(table: TableInfo) -> pa.DataType | None:
+    """The type of column for the values of a state, where its declaration says it; None: they have to be looked at."""
+    found = [_COLUMNS.get(name) for name in _names(table.type)]
+    if table.kind == "map":
+        return pa.map_(*found) if len(found) == 2 and None not in found else None
+    if len(found) != 1 or found[0] is None or table.kind not in ("value", "reducing", "list"):
+        return None
+    return pa.list_(found[0]) if table.kind == "list" else found[0]
+
+
+def column_for(values: Iterable[Any], kind: str = "value") -> pa.DataType:
+    """The type of column that holds all these values of a state of this kind as they are. Raises `NoColumn` where there is
+    none."""
+    found: pa.DataType = pa.null()
+    for value in values:
+        found = common(found, _map_of(value) if kind == "map" else type_of(value))
+    if kind == "map" and found == pa.null():
+        return pa.map_(pa.string(), pa.null())
+    return found
+
+
+def type_of(value: Any) -> pa.DataType:
+    """The type of column that holds a value. Raises `NoColumn`."""
+    if value is None:
+        return pa.null()
+    if isinstance(value, Decimal):
+        return DECIMAL
+    if isinstance(value, list):
+        return pa.list_(column_for(value))
+    if isinstance(value, Mapping) and type(value) is dict:
+        return _of_dict(value)
+    names = names_of(value)
+    if names is not None:
+        return pa.struct([pa.field(name, type_of(one)) for name, one in zip(names, _items(value, names), strict=True)])
+    if type(value) is tuple:
+        return pa.struct([pa.field(f"_{i}", type_of(one)) for i, one in enumerate(value, 1)])
+    found = None if isinstance(value, time | complex) or type(value).__module__ == "enum" else type_for(value)
+    if found is None:
+        raise NoColumn(
+            f"{shortened(value, 80)} is of type {type(value).__name__}, for which there is no type of column"
+        )
+    return found
+
+
+def _items(value: Any, names: tuple[str, ...]) -> list[Any]:
+    return list(value) if isinstance(value, tuple) else [getattr(value, name) for name in names]
+
+
+def _of_dict(value: dict[Any, Any]) -> pa.DataType:
+    """One whose values are of one type is a map. Any other one with texts as keys is a struct."""
+    try:
+        return _map_of(value)
+    except NoColumn:
+        if not value or set(map(type, value)) != {str}:
+            raise
+    return pa.struct([pa.field(name, type_of(one)) for name, one in value.items()])
+
+
+def _map_of(value: Any) -> pa.DataType:
+    if not isinstance(value, Mapping):
+        raise NoColumn(f"{shortened(value, 80)} is no dict")
+    return pa.map_(column_for(value), column_for(value.values())) if value else pa.map_(pa.string(), pa.null())
+
+
+def common(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    """The type that holds what both hold. Raises `NoColumn` where there is none."""
+    if a == b or t.is_null(b):
+        return a
+    if t.is_null(a):
+        return b
+    if t.is_integer(a) and t.is_integer(b):
+        return pa.int64()
+    if _is_number(a) and _is_number(b):
+        return DECIMAL if t.is_decimal(a) and t.is_decimal(b) else _of_numbers(a, b)
+    if t.is_list(a) and t.is_list(b):
+        return pa.list_(common(a.value_type, b.value_type))
+    if t.is_map(a) and t.is_map(b):
+        return pa.map_(*_of_maps(a, b))
+    if t.is_struct(a) and t.is_struct(b) and [field.name for field in a] == [field.name for field in b]:
+        return pa.struct([one.with_type(common(one.type, two.type)) for one, two in zip(a, b, strict=True)])
+    raise NoColumn(f"some are {a} and some {b}, and no type of column holds both")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
+
+
+def _of_numbers(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    if t.is_decimal(a) or t.is_decimal(b):
+        if t.is_floating(a) or t.is_floating(b):
+            raise NoColumn(f"some are {a} and some {b}, and no type of column holds both exactly")
+        return pa.decimal128(38, max(one.scale for one in (a, b) if t.is_decimal(one)))
+    return pa.float64()
+
+
+def _of_maps(a: pa.DataType, b: pa.DataType) -> tuple[pa.DataType, pa.DataType]:
+    """An empty dict says nothing of its keys: it counts as one of texts to nothing."""
+    if t.is_null(a.item_type) and a.key_type == pa.string():
+        return b.key_type, b.item_type
+    if t.is_null(b.item_type) and b.key_type == pa.string():
+        return a.key_type, a.item_type
+    return common(a.key_type, b.key_type), common(a.item_type, b.item_type)
