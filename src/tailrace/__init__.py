@@ -55,11 +55,11 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    # Production never imports `testing`; a user who asks for `tr.testing` gets it.
-    if name == "testing":
+    # Production never imports `testing`, and to write a dataflow needs no Spark; a user who asks for them gets them.
+    if name in ("testing", "spark"):
         import importlib
 
-        return importlib.import_module("tailrace.testing")
+        return importlib.import_module(f"tailrace.{name}")
     raise AttributeError(f"module 'tailrace' has no attribute {name!r}")
 
 

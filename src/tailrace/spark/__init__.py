@@ -1,1 +1,19 @@
-"""Workers as Spark tasks, DataFrames in and out, the Java that Spark needs. The only importer of pyspark."""
+"""Workers as Spark tasks, DataFrames in and out, the Java that Spark needs. The only importer of pyspark.
+
+Of these `register` is public, as `tr.spark.register`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def register(spark: Any) -> None:
+    """Makes checkpoints readable as DataFrames in this session: `spark.read.format("tailrace-state")`. The guide says what
+    can be read. Raises `ConfigError` for what is no session."""
+    from tailrace.errors import ConfigError
+    from tailrace.spark import statesource
+
+    if not hasattr(spark, "dataSource"):
+        raise ConfigError(f"tr.spark.register: expected a SparkSession, got {type(spark).__name__}")
+    statesource.register(spark)

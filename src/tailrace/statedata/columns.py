@@ -162,10 +162,10 @@ def checked(how: str, option: str) -> Shown:
     raise ConfigError(f'option "{option}" is one of {", ".join(get_args(Shown))}, not {how!r}')
 
 
-def shown(values: Iterable[Any], how: Shown, field: pa.Field) -> pa.Array:
-    """A column of texts or of pickles."""
+def shown(values: Iterable[Any], how: Shown, field: pa.Field, *, absent: bool = False) -> pa.Array:
+    """A column of texts or of pickles. `absent`: None says that there is no value."""
     make: Callable[[Any], Any] = repr if how == "text" else _pickled
-    return pa.array(map(make, values), field.type)
+    return pa.array([None if absent and value is None else make(value) for value in values], field.type)
 
 
 def _pickled(value: Any) -> bytes:

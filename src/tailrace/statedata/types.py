@@ -73,12 +73,28 @@ def declared_column(table: TableInfo) -> pa.DataType | None:
 def column_for(values: Iterable[Any], kind: str = "value") -> pa.DataType:
     """The type of column that holds all these values of a state of this kind as they are. Raises `NoColumn` where there is
     none."""
-    found: pa.DataType = pa.null()
-    for value in values:
-        found = common(found, _map_of(value) if kind == "map" else type_of(value))
-    if kind == "map" and found == pa.null():
-        return pa.map_(pa.string(), pa.null())
-    return found
+    if kind == "map":
+        return without_nulls(_common_to(map(_map_of, values), pa.map_(pa.string(), pa.null())))
+    return without_nulls(_common_to(map(type_of, values), pa.null()))
+
+
+def _common_to(kinds: Iterable[pa.DataType], first: pa.DataType) -> pa.DataType:
+    for one in kinds:
+        first = common(first, one)
+    return first
+
+
+def without_nulls(kind: pa.DataType) -> pa.DataType:
+    """The same type with texts in place of values of which nothing is known, because none was there but None."""
+    if t.is_null(kind):
+        return pa.string()
+    if t.is_list(kind):
+        return pa.list_(without_nulls(kind.value_type))
+    if t.is_map(kind):
+        return pa.map_(without_nulls(kind.key_type), without_nulls(kind.item_type))
+    if t.is_struct(kind):
+        return pa.struct([one.with_type(without_nulls(one.type)) for one in kind])
+    return kind
 
 
 def type_of(value: Any) -> pa.DataType:
@@ -88,7 +104,7 @@ def type_of(value: Any) -> pa.DataType:
     if isinstance(value, Decimal):
         return DECIMAL
     if isinstance(value, list):
-        return pa.list_(column_for(value))
+        return pa.list_(_common_to(map(type_of, value), pa.null()))
     if isinstance(value, Mapping) and type(value) is dict:
         return _of_dict(value)
     names = names_of(value)
@@ -121,7 +137,9 @@ def _of_dict(value: dict[Any, Any]) -> pa.DataType:
 def _map_of(value: Any) -> pa.DataType:
     if not isinstance(value, Mapping):
         raise NoColumn(f"{shortened(value, 80)} is no dict")
-    return pa.map_(column_for(value), column_for(value.values())) if value else pa.map_(pa.string(), pa.null())
+    if not value:
+        return pa.map_(pa.string(), pa.null())
+    return pa.map_(_common_to(map(type_of, value), pa.null()), _common_to(map(type_of, value.values()), pa.null()))
 
 
 def common(a: pa.DataType, b: pa.DataType) -> pa.DataType:

@@ -1,0 +1,281 @@
+"""What a checkpoint holds besides the entries of states, as rows: its operators, the positions of sources, timers, and the
+records that were in flight."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tailrace.elements.columns.arrays import column_of_values
+from tailrace.elements.columns.misfit import Misfit
+from tailrace.elements.timestamps import NO_TIME
+from tailrace.errors import CheckpointNotFound, ConfigError, IncompatibleState
+from tailrace.state.format import LogKind, OperatorPart
+from tailrace.state.parts import LogOf
+from tailrace.statedata.columns import Shown, StateColumns, checked, shown, split_groups
+from tailrace.statedata.stored import StoredCheckpoint
+from tailrace.statedata.types import MOMENT, NoColumn, column_for
+from tailrace.storage.reading import read_logs
+from tailrace.task.logs import restored_frame
+from tailrace.task.operators.splits import SourceState, decode_state, joined
+from tailrace.task.snapshot import read_meta
+
+Part = tuple[int, int]
+"""What is read together: key groups [first, last), or files of a checkpoint."""
+_TEXT, _LONG, _INT = pa.string(), pa.int64(), pa.int32()
+
+
+class Listing:
+    """Rows of a fixed kind. Subclasses say which columns they have."""
+
+    columns: tuple[tuple[str, pa.DataType], ...] = ()
+    open: tuple[str, ...] = ()
+    """Of these the ones whose values are the user's: they are shown as `how` says, or by a type that is found out."""
+    absent = False
+    """Whether None in one of those says that there is none."""
+    option = "values"
+    """The option that says how."""
+
+    def __init__(self, stored: StoredCheckpoint, how: str) -> None:
+        self.stored = stored
+        self.how: Shown = checked(how, self.option)
+
+    def schema(self) -> pa.Schema:
+        """The columns, with types of Arrow. Raises `NoColumn`."""
+        return pa.schema([(name, self._type(name, kind)) for name, kind in self.columns])
+
+    def _type(self, name: str, kind: pa.DataType) -> pa.DataType:
+        if name not in self.open:
+            return kind
+        if self.how != "columns":
+            return _TEXT if self.how == "text" else pa.binary()
+        try:
+            return column_for(value for part in self.parts() for value in self._rows(part)[name])
+        except NoColumn as error:
+            raise NoColumn(f"{name}s have no common type of column: {error}; {self._instead}") from None
+
+    @property
+    def _instead(self) -> str:
+        return f'read them as text, .option("{self.option}", "text"), or pickled, .option("{self.option}", "pickle")'
+
+    def parts(self, most: int | None = None) -> list[Part]:
+        """What is read together."""
+        return [(0, 1)]
+
+    def batches(self, part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of a part in these columns. Raises `ConfigError` for a column that there is not, and
+        `IncompatibleState` for a value that does not fit its column."""
+        there = [name for name, _ in self.columns]
+        unknown = [name for name in schema.names if name not in there]
+        if unknown:
+            raise ConfigError(f"there is no column {unknown[0]!r}; the columns are {', '.join(there)}")
+        rows = self._rows(part)
+        if any(rows.values()):
+            arrays = [self._array(rows[field.name], field) for field in schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _array(self, values: list[Any], field: pa.Field) -> pa.Array:
+        if field.name in self.open and self.how != "columns":
+            return shown(values, self.how, field, absent=self.absent)
+        if pa.types.is_timestamp(field.type) and field.name not in self.open:
+            return _maybe_moments(values, field)
+        try:
+            return column_of_values(values, field)
+        except Misfit as error:
+            raise IncompatibleState(f"{error}; {self._instead}") from None
+
+    def _rows(self, part: Part) -> dict[str, list[Any]]:
+        """The rows of a part, column by column."""
+        rows: dict[str, list[Any]] = {name: [] for name, _ in self.columns}
+        for row in self._each(part):
+            for name, value in zip(rows, row, strict=True):
+                rows[name].append(value)
+        return rows
+
+    def _each(self, part: Part) -> Iterable[tuple[Any, ...]]:
+        raise NotImplementedError
+
+
+def _maybe_moments(values: list[int | None], field: pa.Field) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(field.type)
+
+
+class Operators(Listing):
+    """One row for each state of each operator; one without states has a row as well."""
+
+    columns = (
+        ("uid", _TEXT), ("name", _TEXT), ("parallelism", _INT), ("finished", _INT), ("state", _TEXT), ("kind", _TEXT),
+        ("encoding", _TEXT), ("type", _TEXT), ("entries", _LONG), ("bytes", _LONG),
+    )  # fmt: skip
+
+    def _each(self, part: Part) -> Iterator[tuple[Any, ...]]:
+        held = self.stored.held()
+        for one in self.stored.manifest.operators:
+            own = (one.uid, one.name, one.parallelism, sum(one.finished))
+            if not one.tables:
+                yield (*own, *[None] * 6)
+            for table in one.tables:
+                size = held.get((one.uid, table.name), (0, 0))
+                yield (*own, table.name, table.kind, table.encoding, table.type or None, *size)
+
+
+class Positions(Listing):
+    """The splits of sources that are not read to their end, with the position of the one who reads them."""
+
+    columns = (
+        ("uid", _TEXT), ("name", _TEXT), ("subtask", _INT), ("status", _TEXT), ("number", _LONG), ("split", _TEXT),
+        ("position", _TEXT),
+    )  # fmt: skip
+    open = ("split", "position")
+    absent = True
+
+    def __init__(self, stored: StoredCheckpoint, how: str, uid: str | None) -> None:
+        super().__init__(stored, how)
+        self.uid = None if uid is None else stored.operator(uid).uid
+
+    def _each(self, part: Part) -> Iterator[tuple[Any, ...]]:
+        sources: dict[str, list[tuple[OperatorPart, SourceState]]] = {}
+        for index in self.stored.indexes.values():
+            for one in index.operators:
+                state = _source_state(one)
+                if state is not None and self.uid in (None, one.uid):
+                    sources.setdefault(one.uid, []).append((one, state))
+        for found in sources.values():
+            found.sort(key=lambda pair: pair[0].subtask)
+            first = found[0][0]
+            for one, state in found:
+                for held in state.held:
+                    at = None if held.position is None else pickle.loads(held.position)
+                    yield one.uid, one.name, one.subtask, "held", held.index, pickle.loads(held.split), at
+            known, held_by_some, ended = joined([(one.subtask, one.parallelism, state) for one, state in found])
+            for number, split in known.splits if known is not None else ():
+                if number not in held_by_some and number not in ended:
+                    yield first.uid, first.name, None, "unassigned", number, pickle.loads(split), None
+            if known is not None and known.position is not None:
+                yield first.uid, first.name, 0, "enumerator", None, None, pickle.loads(known.position)
+
+
+def _source_state(part: OperatorPart) -> SourceState | None:
+    """What a subtask of a source has; None for other operators, whose state looks otherwise."""
+    data = None if part.meta is None else read_meta(part.meta).data
+    if data is None:
+        return None
+    try:
+        found = msgspec.msgpack.decode(data)
+        own = type(found) is dict and set(found) <= set(SourceState.__struct_fields__)
+        return decode_state(data) if own else None
+    except msgspec.MsgspecError:
+        return None
+
+
+class Timers(Listing):
+    """The timers of an operator that are set; those of a window have its start as namespace."""
+
+    columns: tuple[tuple[str, pa.DataType], ...] = (("key", _TEXT), ("time", MOMENT), ("clock", _TEXT))
+    open = ("key",)
+    option = "keys"
+
+    def __init__(self, stored: StoredCheckpoint, how: str, uid: str) -> None:
+        super().__init__(stored, how)
+        record = stored.operator(uid)
+        self.uid = uid
+        self.parallelism = record.parallelism
+        self.windowed = any(table.kind == "window" for table in record.tables)
+        self.tables = {table.name for table in record.tables if table.kind == "timers"}
+        if self.windowed:
+            self.columns = (self.columns[0], ("namespace", MOMENT), *self.columns[1:])
+
+    def parts(self, most: int | None = None) -> list[Part]:
+        return split_groups(self.stored.weights(self.uid, self.tables), most or self.parallelism)
+
+    def _each(self, part: Part) -> Iterator[tuple[Any, ...]]:
+        for one in self.stored.entries(self.uid, self.tables, part):
+            clock = one.table.name.rpartition(":")[2]
+            for key, time in one.entries:
+                yield (*key, time, clock) if self.windowed else (key, time, clock)
+
+
+class InFlight(Listing):
+    """The records that barriers had overtaken; or, of loops, those that were on their way around."""
+
+    columns = (
+        ("uid", _TEXT), ("subtask", _INT), ("port", _INT), ("source", _TEXT), ("tag", _TEXT), ("source_subtask", _INT),
+        ("kind", _TEXT), ("round", _LONG), ("key_group", _INT), ("timestamp", MOMENT), ("value", _TEXT),
+    )  # fmt: skip
+    open = ("value",)
+
+    def __init__(self, stored: StoredCheckpoint, how: str, uid: str | None, feedback: bool) -> None:
+        super().__init__(stored, how)
+        self.uid = None if uid is None else stored.operator(uid).uid
+        self.feedback = feedback
+
+    def parts(self, most: int | None = None) -> list[Part]:
+        return [(i, i + 1) for i in range(len(self.stored.manifest.files))]
+
+    def _each(self, part: Part) -> Iterator[tuple[Any, ...]]:
+        for file in self.stored.manifest.files[part[0] : part[1]]:
+            for one in read_logs(self.stored.store, file.name, self.stored.indexes[file.name]):
+                wanted = (one.kind is LogKind.FEEDBACK) is self.feedback and self.uid in (None, one.uid)
+                if one.count and wanted:
+                    yield from self._records(one)
+
+    def _records(self, one: LogOf) -> Iterator[tuple[Any, ...]]:
+        channel = one.channel
+        batch = restored_frame(one, channel.target, channel.target_subtask).batch(f"the log of {channel}")
+        rows = batch.to_rows()
+        times = [None] * len(rows) if rows.times is None else [None if t == NO_TIME else t for t in rows.times.tolist()]
+        groups = [None] * len(rows) if batch.groups is None else batch.groups.tolist()
+        own = (
+            channel.target, channel.target_subtask, channel.port, channel.source or None, channel.tag,
+            channel.source_subtask, one.kind.name.lower(), one.round or None,
+        )  # fmt: skip
+        for value, time, group in zip(rows.values, times, groups, strict=True):
+            yield (*own, group, time, value)
+
+
+View = StateColumns | Listing
+WHATS = ("state", "timers", "positions", "inflight", "feedback", "operators")
+"""What of a checkpoint can be read."""
+
+
+def view_of(
+    stored: StoredCheckpoint,
+    what: str = "state",
+    uid: str | None = None,
+    state: str | None = None,
+    keys: str = "columns",
+    values: str | None = None,
+) -> View:
+    """Something of a checkpoint as rows. `keys` and `values` say how those are shown; without `values` states are shown as
+    columns, and all else as text. Raises `ConfigError` for options that do not go together, and `CheckpointNotFound` for an
+    operator or state that there is not, with what there is."""
+    if what not in WHATS:
+        raise ConfigError(f'option "what" is one of {", ".join(WHATS)}, not {what!r}')
+    if state is not None and what != "state":
+        raise ConfigError(f'option "state" names a state, and "what" asks for {what}: leave one of them out')
+    if what == "state":
+        if uid is None:
+            raise CheckpointNotFound(f"{stored.url}: say of which operator, with its uid; {stored.contents()}")
+        return StateColumns(stored, uid, state, keys, values or "columns")
+    if what == "timers":
+        return Timers(stored, keys, _one_with_timers(stored, uid))
+    if what == "operators":
+        return Operators(stored, values or "text")
+    if what == "positions":
+        return Positions(stored, values or "text", uid)
+    return InFlight(stored, values or "text", uid, what == "feedback")
+
+
+def _one_with_timers(stored: StoredCheckpoint, uid: str | None) -> str:
+    if uid is not None:
+        return uid
+    able = [one.uid for one in stored.manifest.operators if any(table.kind == "timers" for table in one.tables)]
+    if len(able) == 1:
+        return able[0]
+    raise CheckpointNotFound(
+        f"{stored.url}: say of which operator the timers are; those with timers are {', '.join(map(repr, able)) or 'none'}"
+    )
