@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 
-from tailrace.testing.overtaking import overtaking, overtaking_run, rescaled_run, resting_run
+from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.testing.overtaking import closely, overtaking, overtaking_run, rescaled_run, resting_run
 from tailrace.testing.programs import LOOPS, PROGRAMS
-from tailrace.testing.random_flows.drawing import drawn
+from tailrace.testing.random_flows.description import WAYS
+from tailrace.testing.random_flows.drawing import Run, drawn
 from tailrace.testing.random_flows.running import carry_out
-from tailrace.testing.scenarios import scenario
+from tailrace.testing.scenarios import WEIGHTS, scenario
 from tailrace.testing.search import search
+
+GOLDEN = (*range(6), 17)
+"""Seeds of each golden program without a loop."""
+FLOWS, CLOSE = range(20), range(20, 44)
+"""Seeds of random flows; of those with checkpoints that follow each other closely."""
 
 
 def test_golden_programs_are_exactly_once_with_unaligned_checkpoints() -> None:
     overtaken = 0
     for name in sorted(set(PROGRAMS) - set(LOOPS)):
-        covered, failed = search(range(6), name, tune=overtaking)
+        covered, failed = search(GOLDEN, name, tune=overtaking)
         assert [one.wrong for one in failed] == [], name
         overtaken += covered["a checkpoint with records overtaken"]
     assert overtaken > 20, "there really was something in flight"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", FLOWS)
 def test_random_flows_come_to_what_the_interpreter_says_with_unaligned_checkpoints(seed: int) -> None:
     assert carry_out(overtaking_run(drawn(seed))).wrong == []
 
@@ -43,9 +55,28 @@ def test_a_loop_that_is_left_as_it_comes_to_its_end_comes_to_it_elsewhere(seed: 
     assert carry_out(resting_run(drawn(seed))).wrong == []
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", FLOWS)
 def test_random_flows_left_with_records_in_flight_go_on_at_other_parallelisms(seed: int) -> None:
     assert carry_out(rescaled_run(drawn(seed))).wrong == []
+
+
+@pytest.mark.parametrize("first", CLOSE[::8])
+def test_random_flows_with_one_checkpoint_upon_the_other_have_records_in_flight_and_lose_none(first: int) -> None:
+    overtaken = 0
+    for seed in range(first, first + 8):
+        outcome = carry_out(_close(seed))
+        assert outcome.wrong == [], outcome.told
+        overtaken += outcome.covered["a checkpoint with records overtaken"]
+    assert overtaken >= 3
+
+
+def _close(seed: int) -> Run:
+    return closely((rescaled_run if seed % 2 else overtaking_run)(drawn(seed)))
+
+
+def test_a_life_without_the_endless_source_comes_to_its_end() -> None:
+    """Seed 12568: what has no end comes in later lives only. The first one was told to have ended when it should not."""
+    assert carry_out(rescaled_run(drawn(12568))).wrong == []
 
 
 @pytest.mark.parametrize("seed", [1086, 1169, 1336])
@@ -61,3 +92,58 @@ def test_every_choice_of_overtaking_is_really_made() -> None:
     settings = [one for one in drawn_ if one is not None]
     assert {one.overtakes_after for one in settings} == {0, 200, 1_000, 5_000}
     assert {one.most_inflight for one in settings} == {-1, 0, 300, 3_000}
+
+
+def test_the_seeds_of_random_flows_take_every_policy_edge_fault_and_change_of_size() -> None:
+    """T11: what is drawn at random is really drawn, in the runs that are made here."""
+    chosen: dict[str, Counter[Any]] = {}
+    runs = [make(drawn(seed)) for make in (overtaking_run, rescaled_run) for seed in FLOWS]
+    for run in runs + [_close(seed) for seed in CLOSE]:
+        for option, value in _options(run):
+            chosen.setdefault(option, Counter())[value] += 1
+    assert set(chosen["policy"]) == {"none", "aligned", "unaligned", "after a time-out", "with a cap"}
+    assert set(chosen["time-out"]) == {0, 200, 1_000, 5_000}
+    assert set(chosen["cap"]) == {-1, 0, 300, 3_000}
+    assert set(chosen["at once"]) == {1, 2, 3}
+    assert set(chosen["window"]) == {None, 1, 200, 400, 3_000}
+    assert set(chosen["way"]) == set(WAYS)
+    assert set(chosen["kind"]) >= {"count", "owner", "join", "more"}, "by key and aside, to all, two inputs, a union"
+    assert set(chosen["fault"]) == {*WEIGHTS, "move"}
+    assert set(chosen["size"]) == {"down", "the same", "up", "again before that"}
+
+
+def _options(run: Run) -> Iterable[tuple[str, Any]]:
+    """Of one run what concerns records in flight."""
+    settings = run.world.checkpoints
+    yield "policy", _policy(settings)
+    if settings is None or settings.overtakes_after < 0:
+        return
+    yield from (("time-out", settings.overtakes_after), ("cap", settings.most_inflight))
+    yield from (("at once", settings.max_concurrent), ("window", run.world.window))
+    for step in run.flow.operators():
+        yield from (("way", step.way), ("kind", step.kind))
+    yield from (("fault", fault.kind) for fault in run.world.faults)
+    sizes = [phase.parallelism for phase in run.phases]
+    for before, after in itertools.pairwise(sizes):
+        yield "size", "up" if before < after else "down" if before > after else "the same"
+    if len(sizes) > 2:
+        yield "size", "again before that"
+
+
+def _policy(settings: CheckpointSettings | None) -> str:
+    if settings is None:
+        return "none"
+    if settings.overtakes_after < 0:
+        return "aligned"
+    if settings.most_inflight >= 0:
+        return "with a cap"
+    return "after a time-out" if settings.overtakes_after else "unaligned"
+
+
+def test_the_seeds_of_golden_programs_take_every_policy_and_fault() -> None:
+    """T11: the same for those."""
+    made = [overtaking(scenario(seed, name)) for name in sorted(set(PROGRAMS) - set(LOOPS)) for seed in GOLDEN]
+    settings = [one.checkpoints for one in made if one.checkpoints is not None]
+    assert {one.overtakes_after for one in settings} == {0, 200, 1_000, 5_000}
+    assert {one.most_inflight for one in settings} == {-1, 0, 300, 3_000}
+    assert {fault.kind for one in made for fault in one.faults} == set(WEIGHTS)

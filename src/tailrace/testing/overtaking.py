@@ -54,6 +54,17 @@ def rescaled_run(run: Run) -> Run:
     return replace(run, world=world, phases=(*phases, Phase(sizes[-1])))
 
 
+def closely(run: Run) -> Run:
+    """The same run with checkpoints that follow each other so closely that most runs have records in flight at some of them:
+    a random flow has few records, and is soon at rest. One with aligned checkpoints stays as it is."""
+    settings = run.world.checkpoints
+    if settings is None or settings.overtakes_after < 0 or settings.interval is None:
+        return run
+    rng = random.Random(f"tailrace closely {run.seed}")
+    interval = max(100, settings.interval // rng.choice([8, 30]))
+    return replace(run, world=replace(run.world, checkpoints=replace(settings, interval=interval, min_pause=0)))
+
+
 def resting_run(run: Run) -> Run:
     """A random flow that is left alone soon after the coordinator has said something to a loop, about its event time or its
     end, with checkpoints that follow each other closely: so that this, and what follows from it, is in flight at the cut.

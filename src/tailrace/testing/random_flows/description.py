@@ -134,6 +134,11 @@ class Flow:
         """Whether some input has no end."""
         return any(events.endless for events in self.sources())
 
+    def endless_in(self, phase: int) -> bool:
+        """The same of those that are there in a phase."""
+        later = [step.events for step in self.operators() if step.phases and phase not in step.phases]
+        return any(events.endless for events in self.sources() if events not in later)
+
     def sources(self) -> Iterator[Events]:
         """All inputs."""
         yield self.source

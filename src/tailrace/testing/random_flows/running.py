@@ -150,7 +150,7 @@ class _Phases:
                 world.now = self.now
             try:
                 with self.restorable.watching(), self.moments.watching():
-                    self.through(world, phase)
+                    self.through(world, phase, number)
             except Stalled as error:
                 wrong.append(error.what)
                 self.outcome.idle = list(error.story)
@@ -235,8 +235,8 @@ class _Phases:
             **(chosen | options),
         )
 
-    def through(self, world: Simulation, phase: Phase) -> None:
-        """Goes through a phase: to its end, or for so many turns."""
+    def through(self, world: Simulation, phase: Phase, number: int) -> None:
+        """Goes through phase `number`: to its end, or for so many turns."""
         done = self._all_there() if self.run.flow.endless and phase.turns is None else lambda: False
         begun = _Moment(world, phase.after)
         world.start()
@@ -251,7 +251,7 @@ class _Phases:
                 done = lambda: False  # noqa: E731
             world.turn()
         status, cause = world.coordinator.status, world.coordinator.cause
-        right = JobStatus.CANCELLED if self.run.flow.endless else JobStatus.FINISHED
+        right = JobStatus.CANCELLED if self.run.flow.endless_in(number) else JobStatus.FINISHED
         if self._left_to_chance(world):
             world.count("left to chance")
         elif self._refused(phase, "" if cause is None else cause.message):
@@ -313,6 +313,7 @@ class _Phases:
         outcome.covered["committed"] += files.commits
         outcome.covered["a checkpoint with feedback in it"] += sum(1 for records in held if records)
         outcome.covered["records of feedback in checkpoints"] += sum(held)
+        outcome.covered["a checkpoint with records overtaken"] += files.overtaken
         outcome.covered["a checkpoint when some had finished"] += files.ended_early
         outcome.covered["a checkpoint that refers to others"] += files.incremental
         outcome.wrong += book.wrong + files.wrong
