@@ -25,6 +25,7 @@ from tailrace.api.functions import (
     ReduceFunction,
 )
 from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Spill
+from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.streams import DataStream, KeyedStream
 from tailrace.api.windowed import WindowedStream
 from tailrace.api.windows import Sliding, Tumbling
@@ -108,6 +109,7 @@ __all__ = [
     "Reader",
     "ReduceFunction",
     "ReducingState",
+    "RestoreCheck",
     "Rounds",
     "ScopeError",
     "Sink",

@@ -298,3 +298,23 @@ def test_a_script_that_leaves_with_a_failure_takes_its_jobs_with_it(
         found = leaving.code
     assert (found, job.did) == (code, did)
     assert stays.did == (["awaited"] if script == "1 / 0" else did)  # an exception is what it was told to outlive
+
+
+def test_a_dry_run_says_what_fits_and_exits_by_it(folder: Path) -> None:
+    """Without Spark: nothing is started."""
+    from tailrace.state.manifest import Manifest, OperatorRecord, encode_manifest
+    from tailrace.storage.store import Store
+
+    store = Store(str(folder / "checkpoints"), "script")
+    for number, records in enumerate([[], [OperatorRecord("gone", "my sums", 2, [], [], True)]], 1):
+        manifest = Manifest(
+            "script", "run", 1 if number > 1 else store.claim("run"), number, 0, 128, 1, [], operators=records
+        )
+        store.commit(1, number - 1, number, encode_manifest(manifest))
+    fits = tailrace(folder, "run", "--from", "checkpoints/script/1/1.manifest", "--dry-run", "flow.py", "10")
+    assert (fits.returncode, "fits the dataflow" in fits.stdout) == (0, True), fits.stderr
+    refused = tailrace(folder, "run", "--from", "checkpoints", "--dry-run", "flow.py", "10")
+    assert refused.returncode == 1 and "operator 'my sums' (uid 'gone') had state" in refused.stdout
+    assert not (folder / "out-10").exists()
+    missing = tailrace(folder, "run", "--dry-run", "flow.py", "10")
+    assert missing.returncode == 2 and "--from" in missing.stderr

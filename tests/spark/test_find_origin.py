@@ -49,3 +49,22 @@ def test_to_go_back_is_allowed_and_what_it_costs_is_said(tmp_path: Path) -> None
         warnings.simplefilter("error")
         _warn_of_later(back, elsewhere)
         _warn_of_later(find_origin(*dataflow(tmp_path, "lines"), "job", "latest", False), store)
+
+
+def test_a_dry_run_tells_what_fits_and_starts_nothing(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "checkpoints"), "job")
+    manifest = Manifest("job", "run", store.claim("run"), 1, 0, 128, 1, [], prepared=[Prepared("lines", b"a")])
+    path = store.url_of(store.commit(1, 0, 1, encode_manifest(manifest)))
+    before = sorted(map(str, tmp_path.rglob("*")))
+    env, _ = dataflow(tmp_path, "lines")
+    assert env.check_restore("latest", name="job").fits
+    env, _ = dataflow(tmp_path, "rows")
+    told = env.check_restore(path)
+    assert isinstance(told, tr.RestoreCheck) and told.path == path
+    assert not told.fits and "sink '?' (uid 'lines') had prepared output" in told.misfits[0]
+    assert env.check_restore(path, allow_dropped_state=["lines"]).dropped
+    assert sorted(map(str, tmp_path.rglob("*"))) == before
+    with pytest.raises(tr.CheckpointNotFound, match="there are the jobs 'job'"):
+        env.check_restore("latest", name="another")
+    with pytest.raises(tr.ConfigError, match="check_restore needs the path of a checkpoint"):
+        env.check_restore(None)  # type: ignore[arg-type]

@@ -81,6 +81,24 @@ def check(
     """Raises one `IncompatibleState` that lists everything that does not fit, and says what to do. `max_parallelism`: that
     of the checkpoint and that of the dataflow. `prepared`: what sinks have prepared and may not have published. `in_flight`:
     bytes of records that were on their way to operators, by uid."""
+    wrong = misfits(
+        records, nodes, allow_dropped_state, max_parallelism=max_parallelism, prepared=prepared, in_flight=in_flight
+    )
+    if wrong:
+        listed = "\n".join(f"  - {one}" for one in wrong)
+        raise IncompatibleState(f"the checkpoint does not fit the dataflow:\n{listed}")
+
+
+def misfits(
+    records: Sequence[OperatorRecord],
+    nodes: Sequence[Node],
+    allow_dropped_state: bool | Collection[str] = False,
+    *,
+    max_parallelism: tuple[int, int] | None = None,
+    prepared: Sequence[Prepared] = (),
+    in_flight: Mapping[str, int] | None = None,
+) -> list[str]:
+    """The same as sentences: what does not fit, and what to do about it."""
     wrong = []
     if max_parallelism is not None and max_parallelism[0] != max_parallelism[1]:
         wrong.append(
@@ -103,9 +121,7 @@ def check(
                 f"the dataflow any more; give the operator that is to get them uid={uid!r}, or give them up: "
                 f"allow_dropped_state=[{uid!r}]"
             )
-    if wrong:
-        listed = "\n".join(f"  - {one}" for one in wrong)
-        raise IncompatibleState(f"the checkpoint does not fit the dataflow:\n{listed}")
+    return wrong
 
 
 def may_be_dropped(uid: str, allow_dropped_state: bool | Collection[str]) -> bool:

@@ -13,6 +13,7 @@ from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.launch import JobHandle, launcher
 from tailrace.api.nodes import Upstream, add_node
+from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.streams import DataStream
 from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError, GraphError
@@ -153,11 +154,7 @@ class Environment:
         and `CheckpointNotFound`, `CheckpointCorrupt` or `IncompatibleState` for a checkpoint it cannot start from. What goes
         wrong later is told by the handle.
         """
-        from_checkpoint = getattr(from_checkpoint, "__fspath__", lambda: from_checkpoint)()
-        if from_checkpoint is not None and (not isinstance(from_checkpoint, str) or not from_checkpoint):
-            raise ConfigError(f"from_checkpoint must be a path, a URL or 'latest', not {from_checkpoint!r}")
-        if not isinstance(allow_dropped_state, bool):
-            allow_dropped_state = tuple(allow_dropped_state)
+        from_checkpoint, allow_dropped_state = _start_of(from_checkpoint, allow_dropped_state)
         check_job_name(name)
         if if_program_fails not in ("cancel", "wait"):
             raise ConfigError(f"if_program_fails must be 'cancel' or 'wait', not {if_program_fails!r}")
@@ -166,6 +163,22 @@ class Environment:
         job = launcher().submit(self, plan, name, from_checkpoint, allow_dropped_state, if_program_fails)
         self._started(job, sinks, plan)
         return job
+
+    def check_restore(
+        self, from_checkpoint: str, *, name: str = "tailrace", allow_dropped_state: bool | Iterable[str] = False
+    ) -> RestoreCheck:
+        """A dry run: what of a checkpoint would fit everything that has not run yet, and what not. Nothing is started, and
+        nothing written. The arguments are those of `execute`; with "latest" `name` is the job's. Some entries of every state
+        are read as they would be at a start, not all.
+
+        Raises `GraphError` when there is nothing to run, and `CheckpointNotFound` or `CheckpointCorrupt` for a checkpoint
+        that cannot be read.
+        """
+        found, allowed = _start_of(from_checkpoint, allow_dropped_state)
+        if found is None:
+            raise ConfigError("check_restore needs the path of a checkpoint, or 'latest'")
+        check_job_name(name)
+        return launcher().check_restore(self, self._plan(self._pending()), name, found, allowed)
 
     def explain(self, format: str = "text") -> str:
         """The plan of everything written so far, as `"text"` or as a `"mermaid"` flowchart. Nothing runs."""
@@ -242,6 +255,16 @@ class Environment:
         if schema is None:
             raise GraphError(f'{verb}: give a schema: DDL text such as "id long, name string", or a pyarrow.Schema')
         return schema if isinstance(schema, pa.Schema) else launcher().arrow_schema(schema)
+
+
+def _start_of(
+    from_checkpoint: Any, allow_dropped_state: bool | Iterable[str]
+) -> tuple[str | None, bool | tuple[str, ...]]:
+    """Where a job starts, and what it may leave behind. Raises `ConfigError`."""
+    path = getattr(from_checkpoint, "__fspath__", lambda: from_checkpoint)()
+    if path is not None and (not isinstance(path, str) or not path):
+        raise ConfigError(f"from_checkpoint must be a path, a URL or 'latest', not {path!r}")
+    return path, allow_dropped_state if isinstance(allow_dropped_state, bool) else tuple(allow_dropped_state)
 
 
 def launcher_default(max_parallelism: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from tailrace.api.config import Checkpoint, CheckpointConfig, Restart
+from tailrace.api.restorecheck import RestoreCheck
 from tailrace.graph.plan import Plan
 
 LAUNCHER = "tailrace.spark.launcher"
@@ -75,6 +76,17 @@ class Launcher(Protocol):
         if_program_fails: Literal["cancel", "wait"],
     ) -> JobHandle:
         """Starts a job and returns at once. Raises `GraphError`, `ConfigError` or `CheckpointError` if it cannot start."""
+        ...
+
+    def check_restore(
+        self,
+        env: Settings,
+        plan: Plan,
+        name: str,
+        from_checkpoint: str | None,
+        allow_dropped_state: bool | tuple[str, ...],
+    ) -> RestoreCheck:
+        """What of a checkpoint would fit this plan. Starts nothing."""
         ...
 
     def session(self, slots: int) -> Any:

@@ -65,6 +65,12 @@ def run(
     allow_dropped_state: Annotated[
         bool, typer.Option("--allow-dropped-state", help="With --from: drop state that no longer fits.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="With --from: say what of the checkpoint fits the first job, and start nothing."
+        ),
+    ] = False,
     checkpoint_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Take checkpoints into this folder or URL.")
     ] = None,
@@ -80,9 +86,12 @@ def run(
     ] = None,
 ) -> None:
     """Run a script, or a function in it, and wait for its jobs to end."""
+    if dry_run and start is None:
+        raise typer.BadParameter("a dry run needs --from, the checkpoint to look at", param_hint="--dry-run")
     settings = dict(_setting(one) for one in conf or [])
     DEFAULTS.ship = ship
     DEFAULTS.from_checkpoint, DEFAULTS.allow_dropped_state = start, allow_dropped_state
+    DEFAULTS.dry_run = dry_run
     DEFAULTS.checkpoint_dir, DEFAULTS.checkpoint_interval, DEFAULTS.mode = checkpoint_dir, checkpoint_interval, mode
     DEFAULTS.work_dir = work_dir
     outcome = run_file(file, args or [], master=master, parallelism=parallelism, conf=settings, progress=progress)

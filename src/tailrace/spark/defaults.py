@@ -24,6 +24,8 @@ class Defaults:
     from_checkpoint: str | None = None
     allow_dropped_state: bool = False
     ship: bool = False
+    dry_run: bool = False
+    """Whether the first job is held against the checkpoint it would start from, and the program ends there."""
 
     def spark_master(self) -> str | None:
         """The master of a session that is made, `TAILRACE_MASTER` where nothing was said."""

@@ -18,6 +18,7 @@ from tailrace.api import connectors
 from tailrace.api.compat import check, unpublishable
 from tailrace.api.config import CheckpointConfig
 from tailrace.api.launch import Settings
+from tailrace.api.restorecheck import RestoreCheck
 from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.results import Result
 from tailrace.connectors.sinks import Collect, Table
@@ -50,6 +51,8 @@ from tailrace.spark.session import active_or_local
 from tailrace.spark.shipping import check_size, dump_job, load_job
 from tailrace.spark.slots import SparkSlots, allowed_ports, check_settings
 from tailrace.spark.tables import prepare_table
+from tailrace.statedata.fitting import restore_check
+from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.storage.finding import resolve
 from tailrace.storage.origins import Origin, origin_at
 from tailrace.storage.store import Store
@@ -57,6 +60,7 @@ from tailrace.task.jobspec import JobSpec
 
 __all__ = [
     "arrow_schema",
+    "check_restore",
     "collect_sink",
     "collection",
     "dataframe_sink",
@@ -105,6 +109,10 @@ def submit(
     config = env.checkpoint
     from_checkpoint = from_checkpoint or DEFAULTS.from_checkpoint
     allow_dropped_state = allow_dropped_state or DEFAULTS.allow_dropped_state
+    if DEFAULTS.dry_run:
+        told = check_restore(env, plan, name, from_checkpoint, allow_dropped_state)
+        print(told)
+        raise SystemExit(0 if told.fits else 1)  # no `except Exception` of the program goes on behind it
     spec = JobSpec(
         name,
         1,
@@ -243,19 +251,10 @@ def find_origin(
     env: Settings, plan: Plan, name: str, wanted: str | None, allow: bool | tuple[str, ...]
 ) -> Origin | None:
     """The checkpoint to start from, read and held against the dataflow. Raises `CheckpointError`."""
-    if wanted is None:
+    found = _wanted_checkpoint(env, name, wanted)
+    if found is None:
         return None
-    config = env.checkpoint
-    options = None if config is None else config.storage_options
-    if wanted == "latest":
-        if config is None:
-            raise ConfigError(
-                'from_checkpoint="latest" needs checkpoint=tr.CheckpointConfig(dir="…"), to know where to look'
-            )
-        store, path = resolve("latest", job=name, folder=absolute(config.dir), options=options)
-    else:
-        store, path = resolve(absolute(wanted), options=options)
-    origin = origin_at(store, path)
+    origin = origin_at(*found)
     manifest = origin.manifest
     groups = (manifest.max_parallelism, plan.graph.max_parallelism)
     check(
@@ -267,6 +266,31 @@ def find_origin(
         in_flight=manifest.in_flight,
     )
     return origin
+
+
+def check_restore(
+    env: Settings, plan: Plan, name: str, from_checkpoint: str | None, allow_dropped_state: bool | tuple[str, ...]
+) -> RestoreCheck:
+    """What of a checkpoint would fit this plan. Starts nothing."""
+    found = _wanted_checkpoint(env, name, from_checkpoint)
+    if found is None:
+        raise ConfigError("a dry run needs a checkpoint: its path, or 'latest'")
+    return restore_check(StoredCheckpoint(*found), plan.graph.nodes, plan.graph.max_parallelism, allow_dropped_state)
+
+
+def _wanted_checkpoint(env: Settings, name: str, wanted: str | None) -> tuple[Store, str] | None:
+    """The checkpoint that a user names, None where none is named. Raises `CheckpointError` and `ConfigError`."""
+    if wanted is None:
+        return None
+    config = env.checkpoint
+    options = None if config is None else config.storage_options
+    if wanted == "latest":
+        if config is None:
+            raise ConfigError(
+                'from_checkpoint="latest" needs checkpoint=tr.CheckpointConfig(dir="…"), to know where to look'
+            )
+        return resolve("latest", job=name, folder=absolute(config.dir), options=options)
+    return resolve(absolute(wanted), options=options)
 
 
 def _warn_of_later(origin: Origin | None, store: Store | None) -> None:

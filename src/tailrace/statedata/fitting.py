@@ -1,0 +1,144 @@
+"""A dry run: what of a checkpoint would fit a dataflow, and what not. Starts nothing.
+
+What a start looks at before anything runs is looked at in the same way (`api.compat`). Besides, some entries of every state
+are restored for a try, and the state of operators that is not keyed: what workers would refuse only once they run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.api.compat import declared_tables, may_be_dropped, misfits, stateful
+from tailrace.api.functions import CoProcessFunction, ProcessFunction
+from tailrace.api.restorecheck import RestoreCheck
+from tailrace.errors import CheckpointCorrupt, IncompatibleState
+from tailrace.graph.graph import Node
+from tailrace.state.backend import MetaPart
+from tailrace.state.handles import declared
+from tailrace.state.manifest import OperatorRecord
+from tailrace.state.memory import MemoryBackend
+from tailrace.state.operator_state import OperatorStates, declared_operator_states
+from tailrace.state.parts import BlockOf, MetaOf
+from tailrace.statedata.stored import OURS, StoredCheckpoint
+from tailrace.storage.reading import read_state
+from tailrace.task.snapshot import read_meta
+
+TRIED = 10_000
+"""So many entries of an operator are restored for a try, about."""
+
+
+@dataclass
+class _Where:
+    """A subtask that is not there."""
+
+    name: str
+    uid: str
+    subtask: int
+    parallelism: int
+
+
+def restore_check(
+    stored: StoredCheckpoint,
+    nodes: Sequence[Node],
+    max_parallelism: int,
+    allow_dropped_state: bool | Collection[str] = False,
+) -> RestoreCheck:
+    """What a start of these operators from the checkpoint would find. `max_parallelism` is that of the dataflow. Raises
+    `CheckpointCorrupt` for a checkpoint that is damaged."""
+    manifest, records = stored.manifest, {one.uid: one for one in stored.manifest.operators}
+    wrong = misfits(
+        manifest.operators,
+        nodes,
+        allow_dropped_state,
+        max_parallelism=(manifest.max_parallelism, max_parallelism),
+        prepared=manifest.prepared,
+        in_flight=manifest.in_flight,
+    )
+    refused = misfits(manifest.operators, nodes, False, prepared=manifest.prepared, in_flight=manifest.in_flight)
+    restored, fresh, tried = list[str](), list[str](), list[str]()
+    for node in nodes:
+        record = records.get(node.uid)
+        if record is not None and record.stateful:
+            if not any(f"(uid {node.uid!r})" in one for one in wrong):
+                tried += _tried(stored, node, record, allow_dropped_state)
+            restored.append(_told(stored, node, record))
+            fresh += _new_states(node, record)
+        elif record is None and stateful(node):
+            fresh.append(f"operator {node.name!r} (uid {node.uid!r}): the checkpoint has nothing of it")
+    dropped = [one for one in refused if one not in wrong]
+    return RestoreCheck(stored.url, (*wrong, *tried), tuple(restored), tuple(fresh), tuple(dropped))
+
+
+def _told(stored: StoredCheckpoint, node: Node, record: OperatorRecord) -> str:
+    mine = {table.name for table in declared_tables(node)}
+    held = stored.held()
+    states = [
+        f"{table.name!r} ({table.kind}, {held.get((record.uid, table.name), (0, 0))[0]} entries)"
+        for table in record.tables
+        if table.name in mine and table.kind not in OURS
+    ]
+    states = states or ["what it has of its own"]
+    moved = (
+        ""
+        if node.parallelism == record.parallelism
+        else f", at parallelism {node.parallelism} after {record.parallelism}"
+    )
+    return f"operator {node.name!r} (uid {node.uid!r}) with {', '.join(states)}{moved}"
+
+
+def _new_states(node: Node, record: OperatorRecord) -> list[str]:
+    there = {table.name for table in record.tables}
+    return [
+        f"state {table.name!r} ({table.kind}) of operator {node.name!r} (uid {node.uid!r})"
+        for table in declared_tables(node)
+        if table.name not in there and table.kind not in OURS
+    ]
+
+
+def _tried(
+    stored: StoredCheckpoint, node: Node, record: OperatorRecord, allowed: bool | Collection[str]
+) -> Iterator[str]:
+    """What comes out when an operator is restored for a try."""
+    function: Any = getattr(node.operator, "fn", None)
+    dropped = may_be_dropped(node.uid, allowed)
+    for attempt in (_keyed, _own):
+        try:
+            attempt(stored, node, record, function, dropped)
+        except CheckpointCorrupt:
+            raise
+        except IncompatibleState as error:
+            yield str(error)
+
+
+def _keyed(stored: StoredCheckpoint, node: Node, record: OperatorRecord, function: Any, dropped: bool) -> None:
+    if not isinstance(function, ProcessFunction | CoProcessFunction):
+        return
+    backend = MemoryBackend(stored.manifest.max_parallelism, node.uid, 0, dropped, operator=node.name)
+    states = declared(function).values()
+    for state in states:
+        backend.table(state.name, kind=state.kind, type=state.type, encoding=state.encoding)
+    names = {state.name for state in states}
+    tried = 0
+    for group in sorted(stored.weights(node.uid, names)):
+        for part in read_state(stored.store, stored.manifest, {node.uid: (group, group + 1)}, tables=names):
+            if isinstance(part, BlockOf):
+                backend.apply(part.table, part.group, part.data)
+                tried += part.count
+        if tried >= TRIED:
+            return
+
+
+def _own(stored: StoredCheckpoint, node: Node, record: OperatorRecord, function: Any, dropped: bool) -> None:
+    if function is None or not declared_operator_states(function):
+        return
+    parts = []
+    for one in read_state(stored.store, stored.manifest, {node.uid: (0, 0)}, tables=()):
+        if isinstance(one, MetaOf) and one.data is not None:
+            data = read_meta(one.data).data
+            parts.append(MetaPart(one.subtask, one.parallelism, one.finished, data))
+    for subtask in range(node.parallelism):
+        where = _Where(node.name, node.uid, subtask, node.parallelism)
+        OperatorStates(copy.copy(function), where, dropped).restore(parts, over=all(record.finished))

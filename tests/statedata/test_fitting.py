@@ -1,0 +1,130 @@
+"""A dry run says what of a checkpoint would fit a changed dataflow, and starts nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.statedata.fitting import restore_check
+from tailrace.statedata.stored import StoredCheckpoint
+
+
+class Total(tr.KeyedProcessFunction):
+    total = tr.ValueState(int, default=0)
+    items = tr.ListState(int, encoding="msgspec")
+
+    def process(self, value: int, ctx: Any) -> Any:
+        self.total.value += value
+        self.items.append(value)
+        yield self.total.value
+
+
+class Numbered(tr.ProcessFunction):
+    seen = tr.OperatorState(int, default=0)
+
+    def process(self, value: int, ctx: Any) -> Any:
+        self.seen.value += 1
+        yield value
+
+
+def dataflow(
+    env: tr.Environment, total: Any = Total, numbered: Any = Numbered, uid: str = "totals", more: bool = False
+) -> None:
+    numbers = env.from_source(tr.sources.Sequence(0, 3_000), uid="numbers").process(numbered(), uid="numbered")
+    totals = numbers.key_by(lambda n: n % 4).process(total(), uid=uid)
+    if more:
+        totals = totals.key_by(lambda n: n % 2).reduce(max, uid="largest")
+    totals.sink_to(tr.sinks.Collect(), uid="out")
+
+
+@pytest.fixture(scope="module")
+def stored() -> StoredCheckpoint:
+    from tests.statedata.conftest import taken
+
+    return taken(dataflow)
+
+
+def check(stored: StoredCheckpoint, parallelism: int = 2, allowed: Any = False, groups: int = 16, **how: Any) -> Any:
+    env = tr.Environment(parallelism=parallelism, max_parallelism=groups)
+    dataflow(env, **how)
+    graph = env._plan(env._pending()).graph
+    return restore_check(stored, graph.nodes, graph.max_parallelism, allowed)
+
+
+def test_the_same_dataflow_goes_on_with_everything(stored: StoredCheckpoint) -> None:
+    told = check(stored)
+    assert told.fits and told.misfits == told.fresh == told.dropped == ()
+    assert (
+        "operator 'process: Total' (uid 'totals') with 'total' (value, 4 entries), 'items' (list, 4 entries)"
+        in told.restored
+    )
+    assert str(told).startswith("memory:/1/") and "fits the dataflow\ngoes on:\n  - operator" in str(told)
+
+
+def test_what_is_new_begins_anew(stored: StoredCheckpoint) -> None:
+    class More(Total):
+        largest = tr.ValueState(int)
+
+    told = check(stored, total=More, more=True)
+    assert told.fits
+    assert told.fresh == (
+        "state 'largest' (value) of operator 'process: More' (uid 'totals')",
+        "operator 'reduce: max' (uid 'largest'): the checkpoint has nothing of it",
+    )
+
+
+def test_what_a_start_would_refuse_is_told_in_the_same_words(stored: StoredCheckpoint) -> None:
+    told = check(stored, uid="sums", groups=32)
+    assert not told.fits and len(told.misfits) == 2
+    assert "use Environment(max_parallelism=16)" in told.misfits[0]
+    assert (
+        "(uid 'totals') had state and is not in the dataflow any more; it held total (value), items (list)"
+        in (told.misfits[1])
+    )
+
+
+def test_what_may_be_left_behind_is_told_as_such(stored: StoredCheckpoint) -> None:
+    told = check(stored, uid="sums", allowed=["totals"])
+    assert told.fits and len(told.dropped) == 1 and "(uid 'totals') had state" in told.dropped[0]
+
+
+def test_values_that_cannot_be_read_as_the_new_type_are_found(stored: StoredCheckpoint) -> None:
+    """Workers would find it at the first block."""
+
+    class Item(msgspec.Struct):
+        number: int
+
+    class Changed(Total):
+        items = tr.ListState(Item)
+
+    told = check(stored, total=Changed)
+    assert len(told.misfits) == 1
+    assert "state 'items' in the checkpoint (int, msgspec) cannot be read as " in told.misfits[0]
+
+
+def test_state_without_a_key_that_cannot_be_dealt_out_is_found(stored: StoredCheckpoint) -> None:
+    from tests.statedata.conftest import taken
+
+    midway = taken(dataflow, number=1)
+    assert check(midway, parallelism=2).fits
+    assert check(stored, parallelism=3).fits, "all had finished: nobody uses it any more"
+    told = check(midway, parallelism=3)
+    assert len(told.misfits) == 1
+    assert "operator state 'seen' (int) was saved at parallelism 2 and cannot be dealt out to 3" in told.misfits[0]
+
+
+def test_a_dry_run_leaves_functions_and_checkpoint_alone(stored: StoredCheckpoint) -> None:
+    files: Any = stored.store.folder
+    before = {name: bytes(data) for name, data in files.contents.items()}
+    made: list[Numbered] = []
+
+    def numbered() -> Numbered:
+        made.append(Numbered())
+        return made[-1]
+
+    check(stored, numbered=numbered)
+    assert "seen" not in vars(made[0]), "the dry run has bound the function's state"
+    assert files.contents == before
