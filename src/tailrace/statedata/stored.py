@@ -92,7 +92,7 @@ class StoredCheckpoint:
     def held(self) -> dict[tuple[str, str], Held]:
         """(uid, table) -> how much a restore reads of it."""
         found: dict[tuple[str, str], Held] = {}
-        for (uid, table, _), one in self._by_group().items():
+        for (uid, table, _), one in self._by_group.items():
             before = found.get((uid, table), Held(0, 0))
             found[uid, table] = Held(before.entries + one.entries, before.bytes + one.bytes)
         return found
@@ -100,11 +100,12 @@ class StoredCheckpoint:
     def weights(self, uid: str, tables: Collection[str]) -> dict[int, int]:
         """Key group -> bytes that are to be read for these tables of an operator; groups without any are absent."""
         found: dict[int, int] = {}
-        for (one, table, group), held in self._by_group().items():
+        for (one, table, group), held in self._by_group.items():
             if one == uid and table in tables:
                 found[group] = found.get(group, 0) + held.bytes
         return found
 
+    @cached_property
     def _by_group(self) -> dict[tuple[str, str, int], Held]:
         indexes = dict(self.indexes)
         wanted: dict[str, set[tuple[str, int]]] = {}

@@ -1,0 +1,213 @@
+"""A checkpoint made by hand: its folder, what it takes over from another one, and the manifest that makes it real.
+
+What is taken over is copied block by block and not decoded. Of the operators that are changed somebody else writes the keyed
+state; what they have without a key is taken over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tailrace.errors import ConfigError, InternalError
+from tailrace.state.format import ChannelLog, Index, OperatorPart, Placed, TableInfo
+from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_manifest
+from tailrace.state.paths import state_file
+from tailrace.statedata.stored import StoredCheckpoint
+from tailrace.statedata.writing import CHECKPOINT, INCARNATION, OperatorJob, kept_blocks
+from tailrace.storage.opening import open_folder
+from tailrace.storage.reading import read_logs, read_placed
+from tailrace.storage.store import Store
+from tailrace.task.logs import restored_frame
+from tailrace.task.snapshot import FileBuilder
+
+_AT_ONCE = 64 << 20
+"""Bytes of state that are copied together, about."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What becomes a checkpoint."""
+
+    job: str
+    max_parallelism: int
+    changed: Sequence[OperatorJob] = ()
+    """The operators whose keyed state is written anew."""
+    base: StoredCheckpoint | None = None
+    """The checkpoint from which all else is taken."""
+    dropped: Collection[str] = ()
+    """The operators of that one of which nothing is taken."""
+
+    def __post_init__(self) -> None:
+        clashing = {one.uid for one in self.changed} & set(self.dropped)
+        if clashing:
+            raise InternalError(f"operators that are dropped and changed: {sorted(clashing)}")
+
+
+def new_folder(path: str, job: str, run_id: str, options: Mapping[str, Any] | None) -> Store:
+    """The folder in which a checkpoint is to be written, claimed. Raises `ConfigError` where something is in it."""
+    store = Store(path, job, folder=open_folder(os.fspath(path), options))
+    there = store.folder.entries()
+    if there:
+        raise ConfigError(
+            f"{store.url} is not empty (there is {there[0].name!r}): state is written into a new folder; name another "
+            f"one, or remove it"
+        )
+    store.make()
+    claimed = store.claim(run_id)
+    if claimed != INCARNATION:
+        raise ConfigError(f"{store.url}: somebody else writes into this folder at the same time; name another one")
+    return store
+
+
+def complete(store: Store, plan: Plan, written: Sequence[StateFile], now: int, run_id: str) -> str:
+    """Writes what is taken over, and commits; gives the path of the manifest. `written` are the files of the changed
+    operators, and `now` is the time, int64 microseconds since 1970. Raises `ConfigError` where a file that was written
+    cannot be seen from here."""
+    files = sorted(written, key=lambda file: file.slot)
+    _check_seen(store, files)
+    prepared: list[Prepared] = []
+    if plan.base is not None:
+        taken, prepared = _take_over(store, plan, plan.base)
+        files.insert(0, taken)
+    manifest = Manifest(
+        job=plan.job,
+        run_id=run_id,
+        incarnation=INCARNATION,
+        checkpoint=CHECKPOINT,
+        timestamp=now,
+        max_parallelism=plan.max_parallelism,
+        slots=len(files),
+        files=files,
+        operators=_records(plan),
+        prepared=prepared,
+        size=sum(file.size for file in files),
+        in_flight={} if plan.base is None else _without(plan.base.manifest.in_flight, plan.dropped),
+        root=store.url,
+    )
+    names = {file.name for file in files}
+    store.delete([one for one in store.names(INCARNATION) if one.endswith(".state") and one not in names])
+    name = store.commit(INCARNATION, 0, CHECKPOINT, encode_manifest(manifest), names)
+    store.release(INCARNATION)
+    return store.url_of(name)
+
+
+def give_up(store: Store) -> None:
+    """Nothing is left of a checkpoint that does not come to be."""
+    store.folder.delete([entry.name for entry in store.folder.walk()])
+
+
+def _check_seen(store: Store, files: Sequence[StateFile]) -> None:
+    for file in files:
+        try:
+            size = store.size(file.name)
+        except FileNotFoundError:
+            size = -1
+        if size != file.size:
+            raise ConfigError(
+                f"{store.url_of(file.name)} was written by an executor and is not there for the driver: they do not share "
+                f"this folder; name a path or URL that all of them reach"
+            )
+
+
+def _without(sizes: Mapping[str, int], dropped: Collection[str]) -> dict[str, int]:
+    return {uid: size for uid, size in sizes.items() if uid not in dropped}
+
+
+def _records(plan: Plan) -> list[OperatorRecord]:
+    changed = {one.uid: one for one in plan.changed}
+    found = []
+    for record in plan.base.manifest.operators if plan.base is not None else ():
+        if record.uid in plan.dropped:
+            continue
+        job = changed.pop(record.uid, None)
+        found.append(record if job is None else msgspec.structs.replace(record, tables=job.infos(), stateful=True))
+    found += [OperatorRecord(one.uid, one.name, 1, [False], one.infos(), True) for one in changed.values()]
+    return found
+
+
+# What is taken over.
+
+
+def _take_over(store: Store, plan: Plan, base: StoredCheckpoint) -> tuple[StateFile, list[Prepared]]:
+    name = state_file(INCARNATION, CHECKPOINT, 0, 0)
+    index = Index(plan.job, INCARNATION, CHECKPOINT, 0, plan.max_parallelism)
+    logs = [log for one in base.indexes.values() for log in one.logs]
+    builder = FileBuilder(name, index, logs=bool(logs), overtaken=any(log.overtaken for log in logs))
+    writer = store.writer(name)
+
+    def send() -> None:
+        for piece in builder.fresh:
+            writer.append(piece)
+        builder.fresh.clear()
+
+    try:
+        _copy_logs(builder, plan, base, send)
+        changed = {one.uid: one for one in plan.changed}
+        for part in [part for one in base.indexes.values() for part in one.operators]:
+            if part.uid not in plan.dropped:
+                _copy_operator(builder, base, part, changed.get(part.uid), send)
+        prepared = [
+            Prepared(one.uid, _placed(builder, base, one.data))
+            for one in base.manifest.prepared
+            if one.uid not in plan.dropped
+        ]
+        builder.finish()
+        send()
+        writer.close()
+    except BaseException:
+        writer.discard()
+        raise
+    return StateFile(0, name, builder.offset), prepared
+
+
+def _placed(builder: FileBuilder, base: StoredCheckpoint, data: bytes | Placed) -> bytes | Placed:
+    return builder.add_prepared(read_placed(base.store, data)) if isinstance(data, Placed) else data
+
+
+def _copy_logs(builder: FileBuilder, plan: Plan, base: StoredCheckpoint, send: Callable[[], None]) -> None:
+    copies: dict[Any, ChannelLog] = {}
+    for file, index in base.indexes.items():
+        for one in read_logs(base.store, file, index):
+            if one.uid in plan.dropped:
+                continue
+            place = one.channel, one.kind, one.age, one.turn
+            if place not in copies:
+                copies[place] = ChannelLog(one.channel, one.parallelism, [], one.kind, one.age, one.turn)
+            builder.add_frame(copies[place], restored_frame(one, one.uid, one.channel.target_subtask))
+            send()
+
+
+def _copy_operator(
+    builder: FileBuilder, base: StoredCheckpoint, part: OperatorPart, job: OperatorJob | None, send: Callable[[], None]
+) -> None:
+    """What a subtask had; of an operator that is changed only what it has without a key."""
+    tables: list[TableInfo] = list(part.tables) if job is None else job.infos()
+    copy = OperatorPart(part.uid, part.name, part.subtask, part.parallelism, part.finished, part.meta, tables)
+    full: list[int] = []
+    if job is None and part.chains:
+        names = {table.name for table in base.operator(part.uid).tables} | {table.name for table in tables}
+        for groups in _together(base, part, names):
+            found = kept_blocks(base, part.uid, groups, names, tables)
+            for group in sorted(group for group in found if group in part.chains):
+                for block in found[group]:
+                    builder.add(copy, block)
+                full.append(group)
+            send()
+    builder.close_part(copy, full, dict.fromkeys(full, (builder.name,)))
+
+
+def _together(base: StoredCheckpoint, part: OperatorPart, names: Collection[str]) -> Iterator[range]:
+    """The key groups of which a part has the chains, in ranges that are copied together."""
+    weights = base.weights(part.uid, names)
+    own = sorted(part.chains)
+    first, taken = own[0], 0
+    for i, group in enumerate(own):
+        taken += weights.get(group, 0)
+        if taken >= _AT_ONCE or i == len(own) - 1:
+            yield range(first, group + 1)
+            first, taken = group + 1, 0

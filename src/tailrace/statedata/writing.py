@@ -1,0 +1,370 @@
+"""Writing state anew: files of whole key groups, from entries and from what another checkpoint has, and the manifest that
+makes them a checkpoint. The folder is one that a job starts from like from any other, and needs no other.
+
+State is encoded by the code that a job encodes it with (`state.blocks`), into the files that a job writes (`task.snapshot`).
+Each key group of an operator is in one file, as a whole.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from tailrace.elements.convert import plain_values
+from tailrace.elements.keygroups import KeyGroups, group_range
+from tailrace.elements.plainkeys import plain_key
+from tailrace.errors import IncompatibleState, TailraceError, UserCodeError, shortened
+from tailrace.state.backend import Block
+from tailrace.state.blocks import Blocks, Encoder
+from tailrace.state.codecs import PICKLE, Codec, codec_for
+from tailrace.state.format import Index, OperatorPart, TableInfo
+from tailrace.state.manifest import StateFile
+from tailrace.state.parts import BlockOf
+from tailrace.state.paths import state_file
+from tailrace.state.tables import MemoryBase, Table
+from tailrace.statedata.stored import StoredCheckpoint
+from tailrace.storage.opening import open_folder
+from tailrace.storage.reading import read_state
+from tailrace.storage.store import Store
+from tailrace.task.snapshot import FileBuilder
+
+INCARNATION = CHECKPOINT = 1
+"""Of the one checkpoint that the folder has."""
+ENTRIES = pa.schema([("part", pa.int32()), ("group", pa.int32()), ("table", pa.int32()), ("entry", pa.binary())])
+"""Entries on their way to those who write them. `entry` is a pickle of key and value; of a part without entries there is a
+row all the same, with a group below zero."""
+TOLD = pa.schema([("slot", pa.int32()), ("name", pa.string()), ("size", pa.int64()), ("entries", pa.int64())])
+"""What is told of a file that was written."""
+
+Pairs = Iterable[tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """A table that gets entries: what it is in files, and how its values are encoded."""
+
+    info: TableInfo
+    type: Any = object
+    """The declared type."""
+
+    def codec(self) -> Codec:
+        """How values are encoded. Raises `ConfigError`."""
+        if self.info.encoding == "pickle":
+            return PICKLE
+        return codec_for(self.info.kind, self.type, self.info.encoding, self.info.name)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Tables that go on as another checkpoint has them."""
+
+    path: str
+    options: Mapping[str, Any] | None
+    tables: tuple[TableInfo, ...]
+
+
+@dataclass(frozen=True)
+class OperatorJob:
+    """What is written of one operator, and where. Travels to those who write."""
+
+    folder: str
+    """The folder of the job that begins with it."""
+    options: Mapping[str, Any] | None
+    job: str
+    max_parallelism: int
+    uid: str
+    name: str
+    tables: tuple[NewTable, ...]
+    kept: Kept | None = None
+    parts: int = 1
+    """So many files are written of it."""
+    first_slot: int = 0
+    """The number of the first of them."""
+
+    def infos(self) -> list[TableInfo]:
+        """The tables, in the order in which files count them: new ones first."""
+        return [*(one.info for one in self.tables), *(self.kept.tables if self.kept is not None else ())]
+
+    def groups(self, part: int) -> range:
+        """The key groups of a part."""
+        return group_range(part, self.parts, self.max_parallelism)
+
+    def part_of(self, group: int) -> int:
+        """The part that a key group is in."""
+        return group * self.parts // self.max_parallelism
+
+
+# Entries, on their way.
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """How rows become entries of a table. `key` and `value` are the user's, and get what Python has in place of the column's
+    value."""
+
+    job: OperatorJob
+    table: int
+    key: Callable[[Any], Any] | None = None
+    value: Callable[[Any], Any] | None = None
+
+    def batch(self, data: pa.RecordBatch) -> pa.RecordBatch:
+        """The entries of a batch with columns `key` and `value`. Raises `UserCodeError` where a function does, and
+        `IncompatibleState` for a value that the state does not take."""
+        keys = self._made(plain_values(data.column(0), "key"), self.key, "key")
+        values = self._made(plain_values(data.column(1), "value"), self.value, "value")
+        check = _taker(self.job.tables[self.table])
+        for key, value in zip(keys, values, strict=True):
+            why = check(value)
+            if why is not None:
+                raise IncompatibleState(f"{self._who}: the value {shortened(value, 80)} of key {key!r} {why}")
+        return entry_batch(self.job, self.table, list(zip(keys, values, strict=True)))
+
+    @property
+    def _who(self) -> str:
+        return f"state {self.job.tables[self.table].info.name!r} of operator {self.job.uid!r}"
+
+    def _made(self, values: list[Any], made: Callable[[Any], Any] | None, what: str) -> list[Any]:
+        if made is None:
+            return [_tuples(value) for value in values]
+        value: Any = None
+        found = []
+        try:
+            for value in values:
+                found.append(made(value))
+        except Exception as error:
+            raise UserCodeError(
+                f"{self._who}: the function for its {what}s raised {type(error).__name__}: {error} for {shortened(value)}",
+                operator=self.job.uid,
+                subtask=0,
+                permanent=True,
+            ) from error
+        return found
+
+
+def _tuples(value: Any) -> Any:
+    """Structs whose fields are `_1`, `_2`, ... are tuples, as they are when state is read."""
+    if type(value) is dict and value and list(value) == [f"_{i}" for i in range(1, len(value) + 1)]:
+        return tuple(map(_tuples, value.values()))
+    return [_tuples(one) for one in value] if type(value) is list else value
+
+
+def unsettled_struct(kind: pa.DataType) -> bool:
+    """Whether there is a struct with names in a type: which class is meant only the user can say."""
+    if pa.types.is_struct(kind):
+        names = [one.name for one in kind]
+        if names != [f"_{i}" for i in range(1, len(names) + 1)]:
+            return True
+    return any(unsettled_struct(kind.field(i).type) for i in range(kind.num_fields))
+
+
+_KINDS: dict[str, type] = {"list": list, "map": dict}
+_CHECKED: dict[Any, tuple[type, ...]] = {int: (int,), float: (float, int), str: (str,), bool: (bool,), bytes: (bytes,)}
+
+
+def _taker(table: NewTable) -> Callable[[Any], str | None]:
+    """Says of a value why the state does not take it; None where it does."""
+    wanted = _KINDS.get(table.info.kind)
+    if wanted is not None:
+        said = f"is no {wanted.__name__}, and the state is of kind {table.info.kind!r}"
+        return lambda value: None if type(value) is wanted else said
+    plain = _CHECKED.get(table.type) if table.info.kind in ("value", "reducing") else None
+
+    def check(value: Any) -> str | None:
+        if value is None:
+            return "is None: leave the row out, or say with value= what it is to be"
+        if plain is not None and type(value) not in plain:
+            return f"is of type {type(value).__name__}, and {table.info.type} is declared: cast it, or give value="
+        return None
+
+    return check
+
+
+def entry_batch(job: OperatorJob, table: int, pairs: Sequence[tuple[Any, Any]]) -> pa.RecordBatch:
+    """Entries of a table, with the key group and the part of each."""
+    try:
+        groups = KeyGroups(job.max_parallelism).groups_of([key for key, _ in pairs]).tolist()
+        entries = [pickle.dumps(pair, 5) for pair in pairs]
+    except Exception as error:
+        name = job.tables[table].info.name
+        said = str(error) if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"
+        raise IncompatibleState(f"state {name!r} of operator {job.uid!r}: {said}") from error
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([job.part_of(group) for group in groups], pa.int32()),
+            pa.array(groups, pa.int32()),
+            pa.array([table] * len(pairs), pa.int32()),
+            pa.array(entries, pa.binary()),
+        ],
+        schema=ENTRIES,
+    )
+
+
+def marker_rows(parts: int) -> list[tuple[int, int, int, bytes]]:
+    """A row for each part, so that parts without entries are written as well."""
+    return [(part, -1, 0, b"") for part in range(parts)]
+
+
+def changed_entries(
+    job: OperatorJob, table: int, kept: Kept, groups: tuple[int, int], change: Callable[[Any, Any], Pairs]
+) -> Iterator[pa.RecordBatch]:
+    """The entries that a function makes of those of the one table in `kept`. Raises `UserCodeError` where the function
+    does."""
+    stored = StoredCheckpoint.open(kept.path, kept.options)
+    name = kept.tables[0].name
+    for one in stored.entries(job.uid, {name}, groups):
+        pairs: list[tuple[Any, Any]] = []
+        key: Any = None
+        try:
+            for key, value in one.entries.items():
+                for pair in change(key, value):
+                    new, held = pair
+                    pairs.append((new, held))
+        except Exception as error:
+            raise UserCodeError(
+                f"state {name!r} of operator {job.uid!r}: the function that changes it raised {type(error).__name__}: "
+                f"{error} for key {shortened(key, 80)}; it gives pairs of key and value: lambda key, value: [(key, value)]",
+                operator=job.uid,
+                subtask=0,
+                permanent=True,
+            ) from error
+        if pairs:
+            yield entry_batch(job, table, pairs)
+
+
+# Files.
+
+
+class Written(NamedTuple):
+    """A state file that was written."""
+
+    file: StateFile
+    entries: int
+
+
+@dataclass
+class _Part:
+    """One file on its way: key groups in order, of each first the new entries and then what is kept."""
+
+    job: OperatorJob
+    part: int
+    epoch: int
+    entries: int = 0
+    at: int = field(init=False)
+    """The next key group to be written."""
+
+    def __post_init__(self) -> None:
+        job = self.job
+        self.store = Store(job.folder, job.job, folder=open_folder(job.folder, job.options))
+        name = state_file(INCARNATION, CHECKPOINT, job.first_slot + self.part, self.epoch)
+        index = Index(job.job, INCARNATION, CHECKPOINT, job.first_slot + self.part, job.max_parallelism)
+        self.builder = FileBuilder(name, index)
+        self.writer = self.store.writer(name)
+        self.operator = OperatorPart(job.uid, job.name, 0, 1, tables=job.infos())
+        self.groups = job.groups(self.part)
+        self.at = self.groups.start
+        self.full: list[int] = []
+        self.kept: dict[int, list[Block]] = {}
+        if job.kept is not None and job.kept.tables:
+            stored = StoredCheckpoint.open(job.kept.path, job.kept.options)
+            names = {info.name for info in job.kept.tables}
+            self.kept = kept_blocks(stored, job.uid, self.groups, names, self.operator.tables)
+        encoder = Encoder(job.name, 0, KeyGroups(job.max_parallelism))
+        self.blocks = Blocks(encoder)
+        self.tables = [
+            Table(i, one.info, one.type, one.codec(), MemoryBase(), None) for i, one in enumerate(job.tables)
+        ]
+        self.seen: set[Any] = set()
+        self.table = -1
+
+    def put(self, group: int, table: int, key: Any, value: Any) -> None:
+        """An entry. Raises `IncompatibleState` for a key that was there."""
+        if group != self.at:
+            self._through(group)
+        if table != self.table:
+            self.table, self.seen = table, set()
+        known = plain_key(key)
+        if known in self.seen:
+            name = self.job.tables[table].info.name
+            raise IncompatibleState(
+                f"state {name!r} of operator {self.job.uid!r}: key {key!r} is there twice; a key has one value: group "
+                f"the rows by key first"
+            )
+        self.seen.add(known)
+        self.blocks.put(self.tables[table], group, known, value, None)
+        self.entries += 1
+
+    def _through(self, group: int) -> None:
+        """All of the key groups before this one is there."""
+        while self.at < group:
+            for _ in self.blocks.close():
+                pass
+            found = [*self.blocks.take(), *self.kept.pop(self.at, ())]
+            for block in found:
+                self.builder.add(self.operator, block)
+            if found:
+                self.full.append(self.at)
+            self.at += 1
+            self.table = -1
+            self._send()
+
+    def _send(self) -> None:
+        for piece in self.builder.fresh:
+            self.writer.append(piece)
+        self.builder.fresh.clear()
+
+    def close(self) -> Written:
+        """Everything is there."""
+        self._through(self.groups.stop)
+        name = self.builder.name
+        self.builder.close_part(self.operator, self.full, dict.fromkeys(self.full, (name,)))
+        self.builder.finish()
+        self._send()
+        self.writer.close()
+        return Written(StateFile(self.builder.index.slot, name, self.builder.offset), self.entries)
+
+
+def kept_blocks(
+    stored: StoredCheckpoint, uid: str, groups: range, names: Collection[str], tables: list[TableInfo]
+) -> dict[int, list[Block]]:
+    """Key group -> blocks of tables that go on as they were, in the order in which they are to be applied, as they are. One
+    table may have blocks in files of several checkpoints, with other encodings: `tables` gets those that it has not."""
+    found: dict[int, list[Block]] = {}
+    for part in read_state(stored.store, stored.manifest, {uid: (groups.start, groups.stop)}, tables=names):
+        if isinstance(part, BlockOf):
+            if part.table not in tables:
+                tables.append(part.table)
+            block = Block(tables.index(part.table), part.group, part.count, bytes(part.data))
+            found.setdefault(part.group, []).append(block)
+    return found
+
+
+def write_parts(rows: Iterable[pa.RecordBatch], job: OperatorJob, epoch: int) -> Iterator[pa.RecordBatch]:
+    """Writes the files of some parts; the rows are in order of part, key group and table. `epoch` tells this attempt at
+    writing from others."""
+    open_: _Part | None = None
+    try:
+        for batch in rows:
+            for part, group, table, entry in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                if open_ is None or open_.part != part:
+                    if open_ is not None:
+                        yield _told(open_.close())
+                    open_ = _Part(job, part, epoch)
+                if group >= 0:
+                    open_.put(group, table, *pickle.loads(entry))
+        if open_ is not None:
+            yield _told(open_.close())
+    except BaseException:
+        if open_ is not None:
+            open_.writer.discard()
+        raise
+
+
+def _told(written: Written) -> pa.RecordBatch:
+    file = written.file
+    return pa.RecordBatch.from_pylist(
+        [{"slot": file.slot, "name": file.name, "size": file.size, "entries": written.entries}], TOLD
+    )

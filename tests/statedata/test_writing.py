@@ -1,0 +1,225 @@
+"""Checkpoints made by hand: what is taken over goes on as it was, and what is written anew is what a job finds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tailrace as tr
+from tailrace.state.format import TableInfo
+from tailrace.state.manifest import StateFile
+from tailrace.statedata.columns import StateColumns
+from tailrace.statedata.newcheckpoint import Plan, complete, give_up, new_folder
+from tailrace.statedata.stored import StoredCheckpoint
+from tailrace.statedata.writing import (
+    ENTRIES,
+    Conversion,
+    Kept,
+    NewTable,
+    OperatorJob,
+    changed_entries,
+    entry_batch,
+    marker_rows,
+    write_parts,
+)
+from tailrace.storage.store import Store
+from tailrace.testing.inprocess import prepared_simulation
+from tailrace.testing.memorystore import MemoryFiles
+
+COUNT = NewTable(TableInfo("count", "value", "pickle", "int"), int)
+
+
+class Count(tr.KeyedProcessFunction):
+    """Pairs of the key and how many there were of it."""
+
+    count = tr.ValueState(int, default=0)
+    last = tr.ListState(int)
+
+    def process(self, value: int, ctx: Any) -> Any:
+        self.count.value += 1
+        self.last.update([value])
+        yield ctx.key, self.count.value
+
+
+def counting(sink: Any, end: int = 6_000, uid: str = "counts", keys: int = 50) -> Callable[[tr.Environment], None]:
+    def build(env: tr.Environment) -> None:
+        numbers = env.from_source(tr.sources.Sequence(0, end), uid="numbers")
+        counted = numbers.rebalance().key_by(lambda n: n % keys).process(Count(), uid=uid)
+        counted.sink_to(sink, uid="out")
+
+    return build
+
+
+def on_disk(stored: StoredCheckpoint, folder: Path) -> str:
+    """The folder of a checkpoint in memory, as files."""
+    files: Any = stored.store.folder
+    for name, data in files.contents.items():
+        path = folder / "job" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(data))
+    return str(folder / "job")
+
+
+def started(path: str, build: Callable[[tr.Environment], None], parallelism: int = 2) -> None:
+    """Runs a simulated job from a checkpoint on disk to its end."""
+    stored = StoredCheckpoint.open(path)
+    files = MemoryFiles(url=stored.store.url)
+    for entry in stored.store.folder.walk():
+        files.contents[entry.name] = stored.store.folder.read(entry.name)
+    config = tr.CheckpointConfig("memory", interval=0.002)
+    env = tr.Environment(parallelism=parallelism, max_parallelism=16, checkpoint=config)
+    build(env)
+    job = prepared_simulation(env, name="job", seed=2, origin=(files, stored.name), run_id="second")
+    job.run()
+    assert job.coordinator.status.name == "FINISHED", job.coordinator.status
+
+
+def written(
+    folder: Path, job: OperatorJob, rows: list[pa.RecordBatch], base: StoredCheckpoint | None = None, dropped: Any = ()
+) -> str:
+    """A checkpoint in which one operator is written anew."""
+    store = new_folder(job.folder, "job", "by-hand", None)
+    markers = pa.RecordBatch.from_pylist(
+        [dict(zip(ENTRIES.names, row, strict=True)) for row in marker_rows(job.parts)], ENTRIES
+    )
+    table = pa.Table.from_batches([*rows, markers], ENTRIES).sort_by(
+        [(name, "ascending") for name in ENTRIES.names[:3]]
+    )
+    told = [row for batch in write_parts(table.to_batches(max_chunksize=7), job, 9) for row in batch.to_pylist()]
+    files = [StateFile(row["slot"], row["name"], row["size"]) for row in told]
+    return complete(store, Plan("job", job.max_parallelism, [job], base, dropped), files, 1_000_000, "by-hand")
+
+
+def job_in(folder: Path, **more: Any) -> OperatorJob:
+    return OperatorJob(str(folder / "new"), None, "job", 16, "counts", "counts", **({"tables": (COUNT,)} | more))
+
+
+def entries(path: str, state: str, uid: str = "counts") -> dict[Any, Any]:
+    found = StateColumns(StoredCheckpoint.open(path), uid, state)
+    rows = [row for part in found.parts() for batch in found.batches(part, found.schema()) for row in batch.to_pylist()]
+    assert len({str(row["key"]) for row in rows}) == len(rows)
+    return {row["key"]: row["value"] for row in rows}
+
+
+@pytest.mark.parametrize("parallelism", [2, 3])
+@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
+def test_a_copy_goes_on_as_the_checkpoint_would(
+    checkpoint_of: Any, tmp_path: Path, mode: str, parallelism: int
+) -> None:
+    """Also where state is in several files, and records were in flight."""
+    first, second = tr.sinks.Collect(), tr.sinks.Collect()
+    stored = checkpoint_of(counting(first), number=3, small=0, mode=mode)
+    base = StoredCheckpoint.open(on_disk(stored, tmp_path))
+    store = new_folder(str(tmp_path / "copy"), "job", "by-hand", None)
+    path = complete(store, Plan("job", 16, base=base), [], 1_000_000, "by-hand")
+    assert entries(path, "count") == entries(base.url, "count")
+    copy = StoredCheckpoint.open(path).manifest
+    assert copy.older == [] and copy.in_flight == base.manifest.in_flight
+    (tmp_path / "job").rename(tmp_path / "away")
+    started(path, counting(second), parallelism)
+    last = {key: max(n for one, n in second.result() if one == key) for key in range(50)}
+    assert last == dict.fromkeys(range(50), 120)
+
+
+def test_a_job_finds_the_entries_that_were_written(tmp_path: Path) -> None:
+    job = job_in(tmp_path, parts=3)
+    path = written(tmp_path, job, [entry_batch(job, 0, [(key, 1_000 + key) for key in range(40)])])
+    assert entries(path, "count") == {key: 1_000 + key for key in range(40)}
+    sink = tr.sinks.Collect()
+    started(path, counting(sink, 500), 3)
+    assert Counter(sink.result()) == Counter(
+        (key, (1_000 + key if key < 40 else 0) + n) for key in range(50) for n in range(1, 11)
+    )
+
+
+def test_a_state_is_replaced_and_the_others_stay(checkpoint_of: Any, tmp_path: Path) -> None:
+    stored = checkpoint_of(counting(tr.sinks.Collect()), number=3, small=0)
+    base = on_disk(stored, tmp_path)
+    record = stored.operator("counts")
+    kept = tuple(table for table in record.tables if table.name != "count")
+    job = job_in(tmp_path, parts=2, first_slot=1, kept=Kept(base, None, kept))
+    path = written(tmp_path, job, [entry_batch(job, 0, [(7, 70)])], StoredCheckpoint.open(base))
+    assert entries(path, "count") == {7: 70}
+    assert entries(path, "last") == entries(base, "last")
+    started(path, counting(tr.sinks.Collect()))
+
+
+def test_a_state_is_changed_entry_by_entry(checkpoint_of: Any, tmp_path: Path) -> None:
+    stored = checkpoint_of(counting(tr.sinks.Collect()), number=2)
+    base = on_disk(stored, tmp_path)
+    tables = stored.operator("counts").tables
+    job = job_in(tmp_path, first_slot=1, kept=Kept(base, None, tuple(one for one in tables if one.name != "count")))
+    source = Kept(base, None, tuple(one for one in tables if one.name == "count"))
+
+    def change(key: int, value: int) -> list[tuple[int, int]]:
+        return [(key + 100, value * 2)] if key % 2 else []
+
+    path = written(tmp_path, job, [*changed_entries(job, 0, source, (0, 16), change)], StoredCheckpoint.open(base))
+    assert entries(path, "count") == {key + 100: 2 * n for key, n in entries(base, "count").items() if key % 2}
+    with pytest.raises(
+        tr.UserCodeError, match="state 'count' of operator 'counts': the function that changes it raised"
+    ):
+        list(changed_entries(job, 0, source, (0, 16), lambda key, value: [key // 0]))
+
+
+def test_an_operator_is_dropped_with_all_that_was_on_its_way_to_it(checkpoint_of: Any, tmp_path: Path) -> None:
+    for number in range(1, 6):
+        stored = checkpoint_of(counting(tr.sinks.Collect()), number=number, mode="unaligned")
+        if stored.manifest.in_flight.get("counts"):
+            break
+    assert stored.manifest.in_flight.get("counts"), "nothing was in flight: this shows nothing"
+    base = StoredCheckpoint.open(on_disk(stored, tmp_path))
+    store = new_folder(str(tmp_path / "new"), "job", "by-hand", None)
+    path = complete(store, Plan("job", 16, base=base, dropped={"counts"}), [], 0, "by-hand")
+    copy = StoredCheckpoint.open(path)
+    assert "counts" not in copy.manifest.in_flight and "counts" not in {one.uid for one in copy.manifest.operators}
+    assert not [log for index in copy.indexes.values() for log in index.logs if log.channel.target == "counts"]
+    started(path, counting(tr.sinks.Collect(), uid="others"))
+
+
+def convert(job: OperatorJob, keys: list[Any], values: list[Any], **how: Any) -> list[pa.RecordBatch]:
+    batch = pa.RecordBatch.from_arrays([pa.array(keys), pa.array(values)], names=["key", "value"])
+    return [Conversion(job, 0, **how).batch(batch)]
+
+
+def test_rows_become_entries(tmp_path: Path) -> None:
+    job = job_in(tmp_path)
+    rows = convert(job, [{"_1": "a", "_2": 1}, {"_1": "b", "_2": 2}], ["5", "6"], value=int)
+    stored = StoredCheckpoint.open(written(tmp_path, job, rows))
+    found = {key: value for one in stored.entries("counts", {"count"}, (0, 16)) for key, value in one.entries.items()}
+    assert found == {("a", 1): 5, ("b", 2): 6}
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "how", "said"),
+    [
+        ([1, 1], [5, 6], {}, "key 1 is there twice; a key has one value: group the rows by key first"),
+        ([1], ["a"], {}, "the value 'a' of key 1 is of type str, and int is declared: cast it, or give value="),
+        ([1], pa.array([None], pa.int64()), {}, "the value None of key 1 is None: leave the row out"),
+        ([1], [5], {"value": lambda value: value // 0}, "the function for its values raised ZeroDivisionError"),
+        ([[1]], [5], {}, "state 'count' of operator 'counts': .* of type list cannot be a key"),
+    ],
+)
+def test_what_is_no_entry_is_refused(tmp_path: Path, keys: Any, values: Any, how: Any, said: str) -> None:
+    job = job_in(tmp_path)
+    with pytest.raises(tr.TailraceError, match=said):
+        written(tmp_path, job, convert(job, keys, values, **how))
+
+
+def test_a_folder_with_something_in_it_is_refused_and_one_that_was_given_up_is_empty(tmp_path: Path) -> None:
+    store = new_folder(str(tmp_path / "new"), "job", "by-hand", None)
+    with pytest.raises(tr.ConfigError, match="is not empty"):
+        new_folder(str(tmp_path / "new"), "job", "other", None)
+    give_up(store)
+    new_folder(str(tmp_path / "new"), "job", "other", None)
+
+
+def test_files_that_the_driver_does_not_see_are_refused(tmp_path: Path) -> None:
+    store: Store = new_folder(str(tmp_path / "new"), "job", "by-hand", None)
+    with pytest.raises(tr.ConfigError, match="they do not share this folder"):
+        complete(store, Plan("job", 16), [StateFile(0, "1/chk-1/w0-0.state", 10)], 0, "by-hand")
