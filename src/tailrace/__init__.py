@@ -26,6 +26,7 @@ from tailrace.api.functions import (
 )
 from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Spill
 from tailrace.api.restorecheck import RestoreCheck
+from tailrace.api.savepoints import SavepointWriter
 from tailrace.api.streams import DataStream, KeyedStream
 from tailrace.api.windowed import WindowedStream
 from tailrace.api.windows import Sliding, Tumbling
@@ -111,6 +112,7 @@ __all__ = [
     "ReducingState",
     "RestoreCheck",
     "Rounds",
+    "SavepointWriter",
     "ScopeError",
     "Sink",
     "SinkContext",

@@ -89,6 +89,16 @@ class Launcher(Protocol):
         """What of a checkpoint would fit this plan. Starts nothing."""
         ...
 
+    def open_checkpoint(self, path: str, storage_options: Mapping[str, Any] | None) -> Any:
+        """A checkpoint to be looked into. Raises `CheckpointError`."""
+        ...
+
+    def write_savepoint(
+        self, writer: Any, path: str, name: str | None, storage_options: Mapping[str, Any] | None
+    ) -> str:
+        """Writes what a `SavepointWriter` has gathered into a new folder; gives the path of the manifest."""
+        ...
+
     def session(self, slots: int) -> Any:
         """The active Spark session, or a new local one with these slots and one to spare."""
         ...

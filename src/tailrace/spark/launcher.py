@@ -19,6 +19,7 @@ from tailrace.api.compat import check, unpublishable
 from tailrace.api.config import CheckpointConfig
 from tailrace.api.launch import Settings
 from tailrace.api.restorecheck import RestoreCheck
+from tailrace.api.savepoints import SavepointWriter
 from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.results import Result
 from tailrace.connectors.sinks import Collect, Table
@@ -39,6 +40,7 @@ from tailrace.runtime.progressline import ProgressLine
 from tailrace.runtime.settings import nests_of, settings_of, start_from, strategy_of
 from tailrace.runtime.tls import SETTING as TLS
 from tailrace.runtime.tls import chosen
+from tailrace.spark import savepoints
 from tailrace.spark.application import Application, application, is_connect
 from tailrace.spark.capacity import notices_after
 from tailrace.spark.dataframes import DataFrame, DataFrameSource
@@ -69,9 +71,11 @@ __all__ = [
     "default_parallelism",
     "dump_job",
     "load_job",
+    "open_checkpoint",
     "session",
     "submit",
     "work_dir",
+    "write_savepoint",
 ]
 
 collection = Collection
@@ -276,6 +280,21 @@ def check_restore(
     if found is None:
         raise ConfigError("a dry run needs a checkpoint: its path, or 'latest'")
     return restore_check(StoredCheckpoint(*found), plan.graph.nodes, plan.graph.max_parallelism, allow_dropped_state)
+
+
+def open_checkpoint(path: str, storage_options: Mapping[str, Any] | None = None) -> StoredCheckpoint:
+    """A checkpoint to be looked into."""
+    return StoredCheckpoint.open(absolute(path), storage_options)
+
+
+def write_savepoint(
+    writer: SavepointWriter, path: str, name: str | None, storage_options: Mapping[str, Any] | None = None
+) -> str:
+    """Writes what a `SavepointWriter` has gathered, with the session of its DataFrames, else the active one, else a local
+    one."""
+    sessions = [one.df.sparkSession for one in writer.new.values() if one.df is not None]
+    spark = sessions[0] if sessions else session(default_parallelism())
+    return savepoints.write_savepoint(writer, path, name, storage_options, spark)
 
 
 def _wanted_checkpoint(env: Settings, name: str, wanted: str | None) -> tuple[Store, str] | None:

@@ -154,6 +154,8 @@ def _tuples(value: Any) -> Any:
 
 def unsettled_struct(kind: pa.DataType) -> bool:
     """Whether there is a struct with names in a type: which class is meant only the user can say."""
+    if pa.types.is_map(kind):
+        return unsettled_struct(kind.key_type) or unsettled_struct(kind.item_type)
     if pa.types.is_struct(kind):
         names = [one.name for one in kind]
         if names != [f"_{i}" for i in range(1, len(names) + 1)]:
