@@ -1,5 +1,5 @@
-"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|start|components|termination|lap`: JSON lines on
-standard output.
+"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|start|stateread|components|termination|lap`: JSON lines
+on standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
 
@@ -20,13 +20,15 @@ from .measure import Spec
 from .recovery import RecoverySpec
 from .start import StartSpec
 from .state import StateSpec
+from .stateread import KINDS, StateReadSpec
 
 LOOPS = ("components", "termination", "lap")
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    p.add_argument("workload", choices=["chain", "keyed", "checkpoint", "backpressure", "recovery", "start", *LOOPS])
+    workloads = ["chain", "keyed", "checkpoint", "backpressure", "recovery", "start", "stateread", *LOOPS]
+    p.add_argument("workload", choices=workloads)
     p.add_argument(
         "--form",
         choices=["rows", "columns"],
@@ -76,6 +78,8 @@ def main() -> None:
         return run_backpressure(options)
     if args.workload == "start":
         return run_start(StartSpec.of(options, parallelism=args.parallelism), args.repeat)
+    if args.workload == "stateread":
+        return run_stateread(args, options)
     if args.workload == "checkpoint":
         return run_state(args, options) if "state" in options else run_checkpoint(args, options)
     if "graphx" in args.peer or "dataframe" in args.peer:
@@ -165,6 +169,15 @@ def run_start(spec: StartSpec, repeat: int) -> None:
     for _ in range(repeat):
         figures, busy = measure.isolated("benchmarks.start", spec)
         show({"workload": "start", **asdict(spec), **figures, "busy_elsewhere": busy})
+
+
+def run_stateread(args: argparse.Namespace, options: dict[str, str]) -> None:
+    """State as columns, kind by kind, or of one kind."""
+    for kind in [options["kind"]] if "kind" in options else KINDS:
+        spec = StateReadSpec.of({**options, "kind": kind}, parallelism=args.parallelism)
+        for _ in range(args.repeat):
+            figures, busy = measure.isolated("benchmarks.stateread", spec)
+            show({"workload": "stateread", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
 def run_loops(args: argparse.Namespace, options: dict[str, str]) -> None:

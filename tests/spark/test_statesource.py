@@ -133,6 +133,29 @@ def test_classes_of_the_program_are_found(spark: Any, tmp_path: Path) -> None:
         tr.spark.register(spark)
 
 
+def test_all_partitions_are_of_one_checkpoint(folder: str) -> None:
+    """Also where a job takes another one before they are read."""
+    import shutil
+
+    from tailrace.spark.schemas import spark_schema
+    from tailrace.spark.statesource import StateReader, Wanted, carry
+
+    wanted = Wanted.of({"path": folder, "uid": "counts", "state": "count", "partitions": "4"}, "/")
+    reader = StateReader(wanted, spark_schema(wanted.view().schema()), carry())
+    partitions = reader.partitions()
+    [manifest] = {part.value[0] for part in partitions}
+    assert manifest.endswith(".manifest")
+    moved = f"{folder}-moved"
+    shutil.copytree(folder, moved)
+    shutil.rmtree(folder)
+    try:
+        with pytest.raises(tr.CheckpointNotFound):
+            list(reader.read(partitions[0]))
+    finally:
+        shutil.move(moved, folder)
+    assert sum(batch.num_rows for part in partitions for batch in reader.read(part)) == 10
+
+
 def test_only_a_session_can_be_registered_with() -> None:
     with pytest.raises(tr.ConfigError, match="expected a SparkSession, got str"):
         tr.spark.register("spark")

@@ -27,11 +27,13 @@ from tailrace.statedata.writing import (
     marker_rows,
     write_parts,
 )
+from tailrace.storage.reading import verify
 from tailrace.storage.store import Store
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles
 
 COUNT = NewTable(TableInfo("count", "value", "pickle", "int"), int)
+LAST = NewTable(TableInfo("last", "list", "pickle", "int"), int)
 
 
 class Count(tr.KeyedProcessFunction):
@@ -124,6 +126,36 @@ def test_a_copy_goes_on_as_the_checkpoint_would(
     started(path, counting(second), parallelism)
     last = {key: max(n for one, n in second.result() if one == key) for key in range(50)}
     assert last == dict.fromkeys(range(50), 120)
+
+
+def test_a_job_goes_on_in_the_folder_itself(checkpoint_of: Any, tmp_path: Path) -> None:
+    """It claims the folder behind the one who wrote it, and its checkpoints hold all that was written by hand."""
+    stored = checkpoint_of(counting(tr.sinks.Collect()), number=3, small=0)
+    base = on_disk(stored, tmp_path)
+    kept = Kept(base, None, tuple(one for one in stored.operator("counts").tables if one.name != "last"))
+    job = job_in(tmp_path, tables=(LAST,), parts=3, first_slot=1, kept=kept)
+    rows = entry_batch(job, 0, [(key, [-key]) for key in range(1_000, 3_000)])
+    path = written(tmp_path, job, [rows], StoredCheckpoint.open(base))
+    store = StoredCheckpoint.open(path).store
+    files = MemoryFiles(url=store.url)
+    for entry in store.folder.walk():
+        files.contents[entry.name] = store.folder.read(entry.name)
+    config = tr.CheckpointConfig("memory", interval=0.002, retain="always")
+    env = tr.Environment(parallelism=2, max_parallelism=16, checkpoint=config)
+    counting(tr.sinks.Collect())(env)
+    again = prepared_simulation(env, name="job", seed=3, files=files, origin="latest", run_id="second", small=0)
+    again.run()
+    assert again.coordinator.status.name == "FINISHED", again.coordinator.status
+    last = Store("memory", "job", folder=files)
+    newest = last.latest()
+    assert newest is not None and newest[1].incarnation > 1
+    assert newest[1].checkpoint > 1, "the job took one checkpoint only: this shows less"
+    found = StoredCheckpoint(last, newest[0])
+    counts = {key: n for one in found.entries("counts", {"count"}, (0, 16)) for key, n in one.entries.items()}
+    lasts = {key: n for one in found.entries("counts", {"last"}, (0, 16)) for key, n in one.entries.items()}
+    assert counts == dict.fromkeys(range(50), 120)
+    assert {key: n for key, n in lasts.items() if key >= 1_000} == {key: [-key] for key in range(1_000, 3_000)}
+    verify(last, newest[1])
 
 
 def test_a_job_finds_the_entries_that_were_written(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Spark makes the source anew in a process of its own to ask for the columns, in another one for the partitions, and reads each
 partition in a task. So each opens the checkpoint for itself, and all that travels are the options and ranges of key groups.
-Where a checkpoint is removed between two of them, the query fails.
+Where the path is that of a folder in which a job takes checkpoints, each would find another one to be the newest: it is
+chosen where the partitions are made, and every task reads that. Where it is removed meanwhile, the query fails.
 
 State holds objects by the names of their classes. Those of the program itself go along when the source is registered, and
 with them the places where the program finds its modules.
@@ -16,7 +17,7 @@ import os
 import pickle
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -95,10 +96,10 @@ def _storage(text: str | None) -> Mapping[str, Any] | None:
 
 
 class Part(InputPartition):
-    """Key groups, or files, [first, last)."""
+    """Key groups, or files, [first, last) of one checkpoint."""
 
-    def __init__(self, first: int, last: int) -> None:
-        super().__init__((first, last))
+    def __init__(self, checkpoint: str, first: int, last: int) -> None:
+        super().__init__((checkpoint, first, last))
 
 
 class StateReader(DataSourceReader):
@@ -111,15 +112,15 @@ class StateReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """About as many bytes each. One that is empty where there is nothing: Spark would else make one without bounds."""
-        parts = self.wanted.view().parts(self.wanted.partitions)
-        return [Part(first, last) for first, last in parts or [(0, 0)]]
+        view = self.wanted.view()
+        return [Part(view.stored.url, *part) for part in view.parts(self.wanted.partitions) or [(0, 0)]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition, as record batches."""
-        first, last = partition.value
+        checkpoint, first, last = partition.value
         with as_in_the_program(self.carried):
             if first < last:
-                yield from self.wanted.view().batches((first, last), self.columns)
+                yield from replace(self.wanted, path=checkpoint).view().batches((first, last), self.columns)
 
 
 class StateSource(DataSource):
