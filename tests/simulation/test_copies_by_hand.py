@@ -1,0 +1,72 @@
+"""A checkpoint that was copied by hand is worth what it was: a job is left alone at some moment, another one goes on from a
+copy of its newest checkpoint, and together they say what is right, once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.statedata.newcheckpoint import Plan, complete
+from tailrace.statedata.stored import StoredCheckpoint
+from tailrace.storage.reading import verify
+from tailrace.storage.store import Store
+from tailrace.testing.checker import BOOKS, Book, Ledger
+from tailrace.testing.inprocess import prepared_simulation
+from tailrace.testing.memorystore import MemoryFiles
+from tailrace.testing.programs import PROGRAMS
+
+
+def taken(files: MemoryFiles, number: int) -> bool:
+    """Whether the checkpoint of this number is complete."""
+    return any(name.endswith(f"/{number}.manifest") for name in files.contents)
+
+
+def copied(files: MemoryFiles) -> tuple[MemoryFiles, str]:
+    """The newest checkpoint of a job in a folder of its own."""
+    store = Store("memory", "x", folder=files)
+    newest = store.latest()
+    assert newest is not None
+    copy = Store("copy", "x", folder=MemoryFiles(url="copy:"))
+    copy.claim("by-hand")
+    base = StoredCheckpoint(store, newest[0])
+    complete(copy, Plan("x", base.manifest.max_parallelism, base=base), [], 0, "by-hand")
+    made = copy.latest()
+    assert made is not None and made[1].older == []
+    verify(copy, made[1])
+    folder: Any = copy.folder
+    return folder, made[0]
+
+
+@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
+@pytest.mark.parametrize("program", sorted(PROGRAMS))
+def test_a_job_goes_on_from_a_copy(program: str, mode: str) -> None:
+    golden, went_on = PROGRAMS[program], 0
+    for seed in range(3):
+        name = f"copy-{program}-{mode}-{seed}"
+        book = BOOKS[name] = Book()
+        origin: Any = None
+        for number in range(2):
+            config = tr.CheckpointConfig(dir="memory", interval=0.004, mode=mode)
+            restart = tr.FixedDelay(attempts=50, delay=0.0)
+            env = tr.Environment(parallelism=2, checkpoint=config, restart=restart)
+            golden.build(env, golden.n, 4_000.0).sink_to(Ledger(name), uid="ledger")
+            files = MemoryFiles(url=f"memory{number}:")
+            options = {"seed": 10 * seed + number, "files": files, "origin": origin, "small": 0}
+            job = prepared_simulation(env, name="x", run_id=f"run{number}", **options)
+            if number:
+                job.run()
+                break
+            job.start()
+            while not job.coordinator.status.final and not taken(files, 1 + seed):
+                job.turn()
+            if job.coordinator.status.final:
+                break
+            origin = copied(files)
+            went_on += 1
+        assert job.coordinator.status.name == "FINISHED", job.coordinator.status
+        assert Counter(book.records()) == golden.expected(golden.n), f"seed {seed}"
+        del BOOKS[name]
+    assert went_on, "no job had a checkpoint and was not over by then: this shows nothing"
