@@ -214,3 +214,30 @@ def test_a_state_without_entries_has_columns_all_the_same(checkpoint_of: Any) ->
 
     table = table_of(checkpoint_of(build), "accounts", "wrong")
     assert table.num_rows == 0 and table.schema.field("value").type == pa.int64()
+
+
+def test_a_checkpoint_that_a_job_removes_meanwhile_is_told_as_such(checkpoint_of: Any, of_numbers: Any) -> None:
+    stored = checkpoint_of(of_numbers)
+    columns = StateColumns(stored, "seen", "count")
+    schema, [part, *_] = columns.schema(), columns.parts()
+    stored.store.delete([stored.name, *(file.name for file in stored.manifest.files)])
+    with pytest.raises(tr.CheckpointNotFound, match=r"was removed while it was read: .*keep=..."):
+        list(columns.batches(part, schema))
+
+
+def test_damage_is_told_as_damage(checkpoint_of: Any, of_numbers: Any) -> None:
+    stored = checkpoint_of(of_numbers)
+    columns = StateColumns(stored, "seen", "count")
+    schema, [part, *_] = columns.schema(), columns.parts()
+    stored.store.delete([file.name for file in stored.manifest.files])
+    with pytest.raises(tr.CheckpointCorrupt, match="is missing, and the checkpoint needs it"):
+        list(columns.batches(part, schema))
+
+
+def test_a_class_that_is_not_there_is_told_with_the_state(checkpoint_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = checkpoint_of(accounts)
+    monkeypatch.delitem(globals(), "Place")
+    with pytest.raises(
+        tr.IncompatibleState, match=r"state 'mixed' of operator 'accounts' cannot be read here: .*Place.*importable"
+    ):
+        table_of(stored, "accounts", "mixed", keys="text", values="text")

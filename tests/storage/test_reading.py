@@ -351,3 +351,13 @@ def test_a_manifest_has_the_oldest_version_that_says_it_all() -> None:
 def test_only_what_stays_wrong_is_not_read_again(error: Exception, for_good: bool) -> None:
     """The job fails where a restart would find the same, and starts again where the store may answer next time."""
     assert unreadable_for_good(error) is for_good
+
+
+def test_who_looks_at_one_table_gets_its_blocks_and_nothing_in_flight(three: tuple[MemoryStore, Manifest]) -> None:
+    store, manifest = three
+    first = next(iter(load_index(store, manifest.files[0].name).operators)).tables
+    parts = list(read_state(store, manifest, {"a": ALL}, tables={first[0].name}))
+    found = [part for part in parts if isinstance(part, BlockOf)]
+    assert found and {part.table.name for part in found} == {first[0].name}
+    assert not [part for part in parts if isinstance(part, LogOf)]
+    assert not [part for part in read_state(store, manifest, {"a": ALL}, tables=()) if isinstance(part, BlockOf)]

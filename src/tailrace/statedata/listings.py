@@ -149,14 +149,18 @@ class Positions(Listing):
             first = found[0][0]
             for one, state in found:
                 for held in state.held:
-                    at = None if held.position is None else pickle.loads(held.position)
-                    yield one.uid, one.name, one.subtask, "held", held.index, pickle.loads(held.split), at
+                    at = None if held.position is None else self._read(held.position, one)
+                    yield one.uid, one.name, one.subtask, "held", held.index, self._read(held.split, one), at
             known, held_by_some, ended = joined([(one.subtask, one.parallelism, state) for one, state in found])
             for number, split in known.splits if known is not None else ():
                 if number not in held_by_some and number not in ended:
-                    yield first.uid, first.name, None, "unassigned", number, pickle.loads(split), None
+                    yield first.uid, first.name, None, "unassigned", number, self._read(split, first), None
             if known is not None and known.position is not None:
-                yield first.uid, first.name, 0, "enumerator", None, None, pickle.loads(known.position)
+                yield first.uid, first.name, 0, "enumerator", None, None, self._read(known.position, first)
+
+    def _read(self, data: bytes, of: OperatorPart) -> Any:
+        with self.stored.reading(f"a split or position of source {of.uid!r}"):
+            return pickle.loads(data)
 
 
 def _source_state(part: OperatorPart) -> SourceState | None:
@@ -225,8 +229,9 @@ class InFlight(Listing):
 
     def _records(self, one: LogOf) -> Iterator[tuple[Any, ...]]:
         channel = one.channel
-        batch = restored_frame(one, channel.target, channel.target_subtask).batch(f"the log of {channel}")
-        rows = batch.to_rows()
+        with self.stored.reading(f"what was in flight from {channel.source!r} to {channel.target!r}"):
+            batch = restored_frame(one, channel.target, channel.target_subtask).batch(f"the log of {channel}")
+            rows = batch.to_rows()
         times = [None] * len(rows) if rows.times is None else [None if t == NO_TIME else t for t in rows.times.tolist()]
         groups = [None] * len(rows) if batch.groups is None else batch.groups.tolist()
         own = (

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from tailrace.elements.plainkeys import plain_key
-from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, IncompatibleState, TailraceError
+from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, IncompatibleState, TailraceError
 from tailrace.state.codecs import unpack
 from tailrace.state.format import Index, TableInfo
 from tailrace.state.manifest import Manifest, OperatorRecord
-from tailrace.state.parts import BlockOf, ChainsOf
+from tailrace.state.parts import BlockOf, ChainsOf, Part
 from tailrace.statedata.types import declared_decoder
 from tailrace.storage.finding import resolve
 from tailrace.storage.reading import load_index, own_indexes, read_state
@@ -56,7 +57,30 @@ class StoredCheckpoint:
     @cached_property
     def indexes(self) -> dict[str, Index]:
         """Those of the files that it wrote itself."""
-        return own_indexes(self.store, self.manifest)
+        with self.reading("its files"):
+            return own_indexes(self.store, self.manifest)
+
+    @contextlib.contextmanager
+    def reading(self, what: str) -> Iterator[None]:
+        """While something of it is read. What fails because a job has removed the checkpoint meanwhile raises
+        `CheckpointNotFound`; what cannot be unpickled here raises `IncompatibleState`."""
+        try:
+            yield
+        except (CheckpointCorrupt, FileNotFoundError) as error:
+            if self.store.folder.exists(self.name):
+                raise
+            raise CheckpointNotFound(
+                f"{self.url} was removed while it was read: a job that runs removes its older checkpoints. Read a newer "
+                f"one, let more be kept (CheckpointConfig(keep=...)), or copy the folder first"
+            ) from error
+        except (IncompatibleState, ConfigError, OSError):
+            raise
+        except Exception as error:
+            said = str(error) if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"
+            raise IncompatibleState(
+                f"{self.url}: {what} cannot be read here: {said}; it needs the classes of the program that wrote it, under "
+                f"the same names: make them importable where it is read"
+            ) from error
 
     # What there is.
 
@@ -117,7 +141,8 @@ class StoredCheckpoint:
         found: dict[tuple[str, str, int], Held] = {}
         for name, groups in wanted.items():
             if name not in indexes:
-                indexes[name] = load_index(self.store, name)
+                with self.reading("its files"):
+                    indexes[name] = load_index(self.store, name)
             for part in indexes[name].operators:
                 for block in part.blocks:
                     if (part.uid, block.group) in groups:
@@ -136,7 +161,7 @@ class StoredCheckpoint:
         chains: dict[int, tuple[str, ...]] = {}
         whole: dict[tuple[int, str], GroupEntries] = {}
         last: int | None = None
-        for part in read_state(self.store, self.manifest, {uid: groups}, tables=tables):
+        for part in self._parts(uid, groups, tables):
             if isinstance(part, ChainsOf):
                 chains.update(part.chains)
             if not isinstance(part, BlockOf):
@@ -156,21 +181,22 @@ class StoredCheckpoint:
         for group in sorted({group for group, _ in whole}):
             yield from _taken(whole, group)
 
+    def _parts(self, uid: str, groups: tuple[int, int], tables: Collection[str]) -> Iterator[Part]:
+        parts = read_state(self.store, self.manifest, {uid: groups}, tables=tables)
+        while True:
+            with self.reading("its files"):
+                part = next(parts, None)
+            if part is None:
+                return
+            yield part
+
     def _apply(self, uid: str, part: BlockOf, entries: dict[Any, Any], decode: Callable[[Any], Any]) -> None:
-        try:
+        with self.reading(f"state {part.table.name!r} of operator {uid!r}"):
             found = unpack(part.data)
             for key in found.deleted:
                 entries.pop(plain_key(key), None)
             entries.update(zip(map(plain_key, found.keys), found.values, strict=True))
             entries.update(zip(map(plain_key, found.single_keys), map(decode, found.singles), strict=True))
-        except CheckpointCorrupt:
-            raise
-        except Exception as error:
-            said = str(error) if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"
-            raise IncompatibleState(
-                f"{self.url}: state {part.table.name!r} of operator {uid!r} cannot be read here: {said}; it needs the "
-                f"classes of the program that wrote it, under the same names: make them importable where it is read"
-            ) from error
 
 
 class GroupEntries(NamedTuple):

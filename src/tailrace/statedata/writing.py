@@ -149,6 +149,8 @@ def _tuples(value: Any) -> Any:
     """Structs whose fields are `_1`, `_2`, ... are tuples, as they are when state is read."""
     if type(value) is dict and value and list(value) == [f"_{i}" for i in range(1, len(value) + 1)]:
         return tuple(map(_tuples, value.values()))
+    if type(value) is dict:
+        return {key: _tuples(one) for key, one in value.items()}
     return [_tuples(one) for one in value] if type(value) is list else value
 
 
