@@ -20,6 +20,7 @@ Shown = Literal["columns", "text", "pickle"]
 """How keys or values are shown: as columns of their own type, as what `repr` gives, or pickled."""
 SAMPLE = 1_000
 """So many entries are looked at, at least, where the type of a column is found out."""
+_SAMPLE_BYTES = 256 << 10
 BATCH_ROWS = 16_384
 """Rows of a batch, at most, but for one key group that has more."""
 GROUPS_AT_ONCE = 32 << 20
@@ -89,8 +90,8 @@ class StateColumns:
 
     def _sample(self) -> Rows:
         keys, values = list[Any](), list[Any]()
-        for group in sorted(self.stored.weights(self.uid, {self.table.name})):
-            for one in self.stored.entries(self.uid, {self.table.name}, (group, group + 1)):
+        for groups in in_samples(self.stored.weights(self.uid, {self.table.name})):
+            for one in self.stored.entries(self.uid, {self.table.name}, groups):
                 rows = self._rows(one)
                 keys += rows.keys
                 values += rows.values
@@ -186,6 +187,11 @@ def _joined(rows: list[Rows]) -> Rows:
         list(chain.from_iterable(one.values for one in rows)),
         starts,
     )
+
+
+def in_samples(weights: dict[int, int]) -> list[tuple[int, int]]:
+    """Key groups in ranges [first, last) of which one is enough to see what entries look like, as a rule."""
+    return split_groups(weights, max(1, sum(weights.values()) // _SAMPLE_BYTES))
 
 
 def split_groups(weights: dict[int, int], parts: int) -> list[tuple[int, int]]:

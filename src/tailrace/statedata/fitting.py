@@ -22,6 +22,7 @@ from tailrace.state.manifest import OperatorRecord
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates, declared_operator_states
 from tailrace.state.parts import BlockOf, MetaOf
+from tailrace.statedata.columns import in_samples
 from tailrace.statedata.stored import OURS, StoredCheckpoint
 from tailrace.storage.reading import read_state
 from tailrace.task.snapshot import read_meta
@@ -122,8 +123,8 @@ def _keyed(stored: StoredCheckpoint, node: Node, record: OperatorRecord, functio
         backend.table(state.name, kind=state.kind, type=state.type, encoding=state.encoding)
     names = {state.name for state in states}
     tried = 0
-    for group in sorted(stored.weights(node.uid, names)):
-        for part in read_state(stored.store, stored.manifest, {node.uid: (group, group + 1)}, tables=names):
+    for groups in in_samples(stored.weights(node.uid, names)):
+        for part in read_state(stored.store, stored.manifest, {node.uid: groups}, tables=names):
             if isinstance(part, BlockOf):
                 backend.apply(part.table, part.group, part.data)
                 tried += part.count

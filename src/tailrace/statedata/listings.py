@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -16,7 +17,16 @@ from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import CheckpointNotFound, ConfigError, IncompatibleState
 from tailrace.state.format import LogKind, OperatorPart
 from tailrace.state.parts import LogOf
-from tailrace.statedata.columns import Shown, StateColumns, checked, shown, split_groups
+from tailrace.statedata.columns import (
+    BATCH_ROWS,
+    GROUPS_AT_ONCE,
+    SAMPLE,
+    Shown,
+    StateColumns,
+    checked,
+    shown,
+    split_groups,
+)
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.types import MOMENT, NoColumn, column_for
 from tailrace.storage.reading import read_logs
@@ -54,7 +64,9 @@ class Listing:
         if self.how != "columns":
             return _TEXT if self.how == "text" else pa.binary()
         try:
-            return column_for(value for part in self.parts() for value in self._rows(part)[name])
+            place = [one for one, _ in self.columns].index(name)
+            rows = (row for part in self.parts() for row in self._each(part))
+            return column_for(row[place] for row in islice(rows, SAMPLE))
         except NoColumn as error:
             raise NoColumn(f"{name}s have no common type of column: {error}; {self._instead}") from None
 
@@ -73,10 +85,10 @@ class Listing:
         unknown = [name for name in schema.names if name not in there]
         if unknown:
             raise ConfigError(f"there is no column {unknown[0]!r}; the columns are {', '.join(there)}")
-        rows = self._rows(part)
-        if any(rows.values()):
-            arrays = [self._array(rows[field.name], field) for field in schema]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        walk = iter(self._each(part))
+        while some := list(islice(walk, BATCH_ROWS)):
+            rows = dict(zip(there, map(list, zip(*some, strict=True)), strict=True))
+            yield pa.RecordBatch.from_arrays([self._array(rows[field.name], field) for field in schema], schema=schema)
 
     def _array(self, values: list[Any], field: pa.Field) -> pa.Array:
         if field.name in self.open and self.how != "columns":
@@ -88,15 +100,8 @@ class Listing:
         except Misfit as error:
             raise IncompatibleState(f"{error}; {self._instead}") from None
 
-    def _rows(self, part: Part) -> dict[str, list[Any]]:
-        """The rows of a part, column by column."""
-        rows: dict[str, list[Any]] = {name: [] for name, _ in self.columns}
-        for row in self._each(part):
-            for name, value in zip(rows, row, strict=True):
-                rows[name].append(value)
-        return rows
-
     def _each(self, part: Part) -> Iterable[tuple[Any, ...]]:
+        """The rows of a part."""
         raise NotImplementedError
 
 
@@ -194,7 +199,8 @@ class Timers(Listing):
             self.columns = (self.columns[0], ("namespace", MOMENT), *self.columns[1:])
 
     def parts(self, most: int | None = None) -> list[Part]:
-        return split_groups(self.stored.weights(self.uid, self.tables), most or self.parallelism)
+        weights = self.stored.weights(self.uid, self.tables)
+        return split_groups(weights, most or max(self.parallelism, sum(weights.values()) // GROUPS_AT_ONCE + 1))
 
     def _each(self, part: Part) -> Iterator[tuple[Any, ...]]:
         for one in self.stored.entries(self.uid, self.tables, part):
