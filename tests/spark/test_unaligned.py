@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import time
 from collections.abc import Iterator
@@ -17,6 +18,10 @@ from tests.spark.waiting import waited
 
 import tailrace as tr
 from tailrace.cli.inspect import inspect
+from tailrace.storage.finding import resolve
+from tailrace.storage.reading import own_indexes
+from tailrace.task.operators.splits import decode_state
+from tailrace.task.snapshot import read_meta
 
 pytestmark = pytest.mark.spark
 
@@ -94,3 +99,54 @@ def test_a_killed_worker_costs_no_record_that_was_in_flight(jobs: Any, tmp_path:
     assert job.await_termination(60)
     assert job.restarts == 2
     assert lines(tmp_path / "out") == EXPECTED
+
+
+def wide(jobs: Any, out: Path, seconds: float) -> tr.Environment:
+    """The same, in channels that hold but a part of it: so the source is held back as well."""
+    config = tr.CheckpointConfig(jobs.folder / "checkpoints", interval=0.1, keep=9, mode="unaligned")
+    restart = tr.FixedDelay(attempts=10, delay=0.0)
+    env = jobs.env(parallelism=2, memory=1 << 20, checkpoint=config, restart=restart)
+    numbers = env.from_source(tr.sources.Sequence(0, WIDE), uid="numbers", parallelism=1)
+    padded = (
+        numbers.map(lambda x: (x, str(x).rjust(400)), uid="padded", parallelism=1).rebalance().map(tuple, uid="once")
+    )
+    places = padded.key_by(lambda row: row[0] % 10).process(Numbered(seconds), uid="places")
+    places.sink_to(tr.sinks.TextFiles(str(out)), uid="out")
+    return env
+
+
+WIDE = 4_000
+
+
+class Numbered(Places):
+    """(key, place): one exchange in turn is before it, so records of a key come in any order."""
+
+    def process(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield from (row[:2] for row in super().process(value, ctx))
+
+
+def position(path: str) -> int:
+    """How far the source had read at a checkpoint."""
+    store, name = resolve(path)
+    parts = [part for index in own_indexes(store, store.manifest(name)).values() for part in index.operators]
+    [data] = [read_meta(part.meta).data for part in parts if part.uid == "numbers" and part.meta is not None]
+    assert data is not None
+    return max(
+        (pickle.loads(one.position) for one in decode_state(data).held if one.position is not None), default=WIDE
+    )
+
+
+def test_a_job_that_is_behind_and_crashes_again_and_again_gets_ahead_each_time(jobs: Any, tmp_path: Path) -> None:
+    """A worker dies as soon as a checkpoint has the source farther than before. What is in flight does not grow."""
+    job = jobs.start(wide(jobs, tmp_path / "out", 0.0005))
+    reached, sizes = [0], []
+    for kill in range(4):
+        assert waited(lambda: job.checkpoints and position(job.checkpoints[-1].path) > reached[-1])
+        reached.append(position(job.checkpoints[-1].path))
+        sizes.append(job.checkpoints[-1].inflight_bytes)
+        os.kill(jobs.workers(job)[kill % 2], signal.SIGKILL)
+        assert waited(lambda: str(job.status) == "RESTARTING") and waited(lambda: str(job.status) == "RUNNING")
+    assert job.await_termination(60)
+    assert job.restarts == 4
+    assert reached[-1] < WIDE and min(sizes) > 0 and max(sizes[1:]) <= 2 * sizes[0]
+    assert lines(tmp_path / "out") == sorted(str((n % 10, n // 10 + 1)) for n in range(WIDE))
