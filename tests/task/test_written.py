@@ -3,6 +3,7 @@ record. Jobs that write everything again are what these are compared with."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,6 +61,39 @@ def test_records_that_are_here_and_there_in_a_frame_are_found_by_their_places() 
     written.wrote(HERE, 0, Span("a", 0, 100, 7, 0, 9, 4, (0, 8)), np.array([1, 4, 5, 8]))
     (one,) = written.find(HERE, 1, 2)
     assert (one.start, one.stop, one.count, one.groups) == (4, 6, 2, (0, 8))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_spans_that_overlap_the_one_that_has_most_is_found_whatever_was_written_first(seed: int) -> None:
+    chance, written = random.Random(seed), WrittenRecords()
+    written.files.update("abc")
+    spans: list[tuple[int, Span]] = []
+    for _ in range(60):
+        first, made = chance.randrange(100), span(chance.choice("abcd"), 0, chance.choice([1, 2, 5, 30]))
+        spans = [(at, one) for at, one in spans if not (first <= at and at + one.count <= first + made.count)]
+        spans.append((first, made))
+        written.wrote(HERE, first, made)
+        at = chance.randrange(120)
+        lasts = [start + one.count for start, one in spans if one.file != "d" and start <= at < start + one.count]
+        found = written.find(HERE, at, max(lasts) - at if lasts else 1)
+        assert [one.count for one in found] == ([max(lasts) - at] if lasts else [])
+
+
+def test_where_many_are_written_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint with many frames in flight asks for each of them. It had looked at all of them each time."""
+    written, asked = WrittenRecords(), 0
+
+    def last(entry: Any) -> int:
+        nonlocal asked
+        asked += 1
+        return int(entry.first + entry.span.count)
+
+    written.files.add("a")
+    for i in range(5_000):
+        written.wrote(HERE, 3 * i, span("a", 0, 3))
+    monkeypatch.setattr("tailrace.task.written._Entry.last", property(last))
+    assert all(written.find(HERE, 3 * i, 3) for i in range(0, 5_000, 5))
+    assert asked < 10_000
 
 
 # All workers of a job.

@@ -6,8 +6,10 @@ are written with the first of them. The others name that file, the frame in it, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -60,6 +62,9 @@ class _Entry:
         return replace(self.span, start=start, stop=stop, count=count, size=size)
 
 
+_FIRST = attrgetter("first")
+
+
 class WrittenRecords:
     """What one worker knows of its channels. Records go by their numbers on the channel (`seq`), which sender and reader
     share.
@@ -71,27 +76,38 @@ class WrittenRecords:
     def __init__(self) -> None:
         self.files: set[str] = set()
         self._entries: dict[ChannelId, list[_Entry]] = {}
+        """By their first records."""
+        self._longest: dict[ChannelId, int] = {}
+        """How many records an entry of a channel has at most: so far back one may begin that has a record."""
 
     def wrote(self, channel: ChannelId, first: int, span: Span, positions: Indexes | None = None) -> None:
         """Records of a channel, from number `first` on, are in a file."""
         entries = self._entries.setdefault(channel, [])
         entry = _Entry(first, span, positions)
-        entries[:] = [one for one in entries if not (first <= one.first and one.last <= entry.last)]
-        entries.append(entry)
+        start, stop = bisect_left(entries, first, key=_FIRST), bisect_left(entries, entry.last, key=_FIRST)
+        entries[start:stop] = [entry, *(one for one in entries[start:stop] if one.last > entry.last)]
+        self._longest[channel] = max(span.count, self._longest.get(channel, 0))
 
     def find(self, channel: ChannelId, first: int, count: int) -> list[Span]:
         """Where these records are, in order; empty where some of them are in no file that may be referred to."""
         found: list[Span] = []
-        usable = [one for one in self._entries.get(channel, ()) if one.span.file in self.files]
         at, end = first, first + count
         while at < end:
-            entry = max((one for one in usable if one.first <= at < one.last), key=lambda one: one.last, default=None)
+            entry = max(self._with(channel, at), key=lambda one: one.last, default=None)
             if entry is None:
                 return []
             stop = min(end, entry.last)
             found.append(entry.part(at, stop))
             at = stop
         return found
+
+    def _with(self, channel: ChannelId, number: int) -> Iterator[_Entry]:
+        """The entries that have a record, in files that may be referred to."""
+        entries = self._entries.get(channel, [])
+        start = bisect_right(entries, number - self._longest.get(channel, 0), key=_FIRST)
+        for entry in entries[start : bisect_right(entries, number, key=_FIRST)]:
+            if entry.last > number and entry.span.file in self.files:
+                yield entry
 
     def forget(self, channel: ChannelId, before: int) -> None:
         """Records with lower numbers are not in flight any more."""
