@@ -17,7 +17,8 @@ SETTLE = 4.0
 """Seconds until channels are full; what is measured before does not count."""
 SLEEPS = (0.0, 0.01, 0.1)
 """Milliseconds that the slow map takes for each record."""
-POLICIES = ("none", "aligned", "unaligned-max-inflight", "unaligned")
+POLICIES = ("none", "aligned", "unaligned-max-inflight", "unaligned", "continuous")
+"""The last one is unaligned as well, and persists continuously what the one before persists once a checkpoint finds it."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def settings_of(spec: BackpressureSpec, folder: str) -> tr.CheckpointConfig | No
     return tr.CheckpointConfig(
         folder,
         interval=spec.interval,
-        mode=spec.policy,
+        mode="unaligned" if spec.policy == "continuous" else spec.policy,
+        persist_inflight="continuous" if spec.policy == "continuous" else "ad-hoc",
         max_inflight_bytes=spec.cap,
         alignment_timeout=spec.timeout if spec.timeout >= 0 else None,
         retain="never",

@@ -692,7 +692,11 @@ CHECKPOINT_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"mode": "aling"}, "mode must be 'aligned', 'unaligned-max-inflight' or 'unaligned', not 'aling'"),
     ({"alignment_timeout": "5s"}, "alignment_timeout must be seconds or a timedelta, not '5s'"),
     ({"max_inflight_bytes": -1}, "max_inflight_bytes must be a whole number of at least 0, not -1"),
-    ({"persist_inflight": "always"}, "persist_inflight is not in this version of tailrace; leave it 'ad-hoc'"),
+    ({"persist_inflight": "always"}, "persist_inflight must be 'ad-hoc' or 'continuous', not 'always'"),
+    (
+        {"persist_inflight": "continuous"},
+        "persist_inflight='continuous' writes records that barriers go past, and with mode=",
+    ),
 ]
 
 

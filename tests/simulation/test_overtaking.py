@@ -92,6 +92,7 @@ def test_every_choice_of_overtaking_is_really_made() -> None:
     settings = [one for one in drawn_ if one is not None]
     assert {one.overtakes_after for one in settings} == {0, 200, 1_000, 5_000}
     assert {one.most_inflight for one in settings} == {-1, 0, 300, 3_000}
+    assert {one.ahead for one in settings} == {False, True}
 
 
 def test_the_seeds_of_random_flows_take_every_policy_edge_fault_and_change_of_size() -> None:
@@ -105,6 +106,7 @@ def test_the_seeds_of_random_flows_take_every_policy_edge_fault_and_change_of_si
     assert set(chosen["time-out"]) == {0, 200, 1_000, 5_000}
     assert set(chosen["cap"]) == {-1, 0, 300, 3_000}
     assert set(chosen["at once"]) == {1, 2, 3}
+    assert set(chosen["ahead"]) == {False, True}
     assert set(chosen["window"]) == {None, 1, 200, 400, 3_000}
     assert set(chosen["way"]) == set(WAYS)
     assert set(chosen["kind"]) >= {"count", "owner", "join", "more"}, "by key and aside, to all, two inputs, a union"
@@ -119,7 +121,7 @@ def _options(run: Run) -> Iterable[tuple[str, Any]]:
     if settings is None or settings.overtakes_after < 0:
         return
     yield from (("time-out", settings.overtakes_after), ("cap", settings.most_inflight))
-    yield from (("at once", settings.max_concurrent), ("window", run.world.window))
+    yield from (("at once", settings.max_concurrent), ("window", run.world.window), ("ahead", settings.ahead))
     for step in run.flow.operators():
         yield from (("way", step.way), ("kind", step.kind))
     yield from (("fault", fault.kind) for fault in run.world.faults)

@@ -316,12 +316,13 @@ class Fleet(Crew):
         seed: int = 0,
         window: int | None = 150,
         overtakes: bool = True,
+        ahead: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__(build, parallelism, disk, **settings)
         self.chance = random.Random(seed)
         self.overtakes = overtakes
-        self.spec = replace(self.spec, overtaking=overtakes)
+        self.spec = replace(self.spec, overtaking=overtakes, ahead=ahead)
         load, backend = self.workers[0]._load, self.workers[0]._backend_factory
         tuning = Tuning(window=window)
         self.workers = [

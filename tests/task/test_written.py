@@ -102,8 +102,10 @@ def test_where_many_are_written_few_are_looked_at(monkeypatch: pytest.MonkeyPatc
 class Overlapping:
     """A job with narrow channels that is cut several times before any of these checkpoints is complete."""
 
-    def __init__(self, name: str, parallelism: int, seed: int, disk: Disk | None = None, most: int = -1) -> None:
-        self.fleet = Fleet(PROGRAMS[name][0], parallelism, disk, seed=seed)
+    def __init__(
+        self, name: str, parallelism: int, seed: int, disk: Disk | None = None, most: int = -1, ahead: bool = False
+    ) -> None:
+        self.fleet = Fleet(PROGRAMS[name][0], parallelism, disk, seed=seed, ahead=ahead)
         self.most = most
 
     def from_(self, manifest: Manifest | None, incarnation: int) -> Overlapping:
@@ -189,12 +191,16 @@ class ByCut:
 
 
 @contextmanager
-def what_is_referred_to() -> Iterator[list[tuple[Span, list[Any]]]]:
-    """Where records are said to be, and which ones these are."""
+def what_is_referred_to(fleet: Fleet) -> Iterator[list[tuple[Span, list[Any]]]]:
+    """Where logs of checkpoints say that records are, and which ones these are. What is gathered ahead is in no log."""
     found: list[tuple[Span, list[Any]]] = []
     encode = Recording._next_frames
+    attempts = [worker._attempt for worker in fleet.workers if worker._attempt is not None]
+    ahead = [one._recording for attempt in attempts if attempt.checkpoints for one in attempt.checkpoints._ahead]
 
     def noting(self: Recording, log: Log, limit: int) -> Any:
+        if self in ahead:
+            return encode(self, log, limit)
         item, start, _ = log.entries[0]
         values = self._shelf.load(item).to_rows().values[start:] if item.count else []
         frames = encode(self, log, limit)
@@ -221,13 +227,13 @@ def records_of(disk: Disk, span: Span) -> list[Any]:
     ]
 
 
-def lives(name: str, seed: int, parallelisms: list[int]) -> tuple[Counter[Any], int, int]:
+def lives(name: str, seed: int, parallelisms: list[int], ahead: bool = False) -> tuple[Counter[Any], int, int]:
     """A job that is cut several times while what came back is read, and goes on from one of these checkpoints when all
     files are gone that it does not name. What its sinks had got in the end; how many bytes were referred to, and how many
     records of them by their key groups."""
     disk, manifest, got, referred, grouped = Disk(), None, [], 0, 0
     for life, parallelism in enumerate(parallelisms):
-        job = Overlapping(name, parallelism, 100 * seed + life, disk)
+        job = Overlapping(name, parallelism, 100 * seed + life, disk, ahead=ahead)
         fleet = job.fleet
         fleet.number = 0 if manifest is None else manifest.checkpoint
         fleet.deploy(manifest, incarnation=life + 1, own=life != 3)
@@ -238,7 +244,7 @@ def lives(name: str, seed: int, parallelisms: list[int]) -> tuple[Counter[Any], 
             fleet.to_the_end()
             got += [one for sink in sinks for one in sink.got]
             break
-        with what_is_referred_to() as said:
+        with what_is_referred_to(fleet) as said:
             first = job.cut(2, 5)
             fleet.say(Complete(first[seed % 2].checkpoint))
             fleet.say(Abort(first[1 - seed % 2].checkpoint))

@@ -41,6 +41,8 @@ class CheckpointSettings:
     overtakes_after: int = -1
     most_inflight: int = -1
     """When barriers overtake records, and how many bytes of them at most: see `elements.cuts.CutRequest`."""
+    ahead: bool = False
+    """Whether workers write records that wait before a checkpoint finds them."""
     origin: str = ""
     """The URL of the checkpoint folder, for the manifest."""
     retain: str = "on-cancellation"

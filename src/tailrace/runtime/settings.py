@@ -24,6 +24,7 @@ def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSetting
         keep=config.keep,
         overtakes_after=_overtakes_after(config),
         most_inflight=config.max_inflight_bytes if config.mode == "unaligned-max-inflight" else -1,
+        ahead=config.writes_ahead,
         origin=folder,
         retain=config.retain,
     )

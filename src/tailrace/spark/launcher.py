@@ -128,6 +128,7 @@ def submit(
         env.debug,
         checkpointing=config is not None,
         overtaking=config is not None and config.overtakes,
+        ahead=config is not None and config.writes_ahead,
         allow_dropped_state=allow_dropped_state,
         state_backend=env.state_backend,
         checkpoint_dir=None if config is None else absolute(config.dir),

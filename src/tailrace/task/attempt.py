@@ -210,7 +210,8 @@ class Attempt:
     @property
     def encoding(self) -> bool:
         """Whether there is a snapshot to be encoded, or a log."""
-        if self.checkpoints is not None and self.checkpoints.logs_to_encode:
+        checkpoints = self.checkpoints
+        if checkpoints is not None and (checkpoints.logs_to_encode or checkpoints.ahead_to_encode):
             return True
         return self.to_encode() is not None
 
@@ -233,7 +234,11 @@ class Attempt:
         if task is not None:
             task.encode(now, limit)
             return self.wanted(now)
-        return [] if self.checkpoints is None else [*self.checkpoints.encode_logs(limit, now)]
+        if self.checkpoints is None:
+            return []
+        if self.checkpoints.logs_to_encode:
+            return [*self.checkpoints.encode_logs(limit, now)]
+        return [*self.checkpoints.encode_ahead(limit, now)] if self.checkpoints.ahead_to_encode else []
 
     def froze(self, vertex: int, micros: int) -> None:
         """How long the last cut of a vertex's task took."""
@@ -249,8 +254,11 @@ class Attempt:
 
     def not_written(self, checkpoint: int, reason: str) -> list[Action]:
         """The file of a checkpoint cannot be written."""
-        known = self.checkpoints is not None and self.checkpoints.knows(checkpoint)
-        return [ToCoordinator(Declined(checkpoint, reason))] if known else []
+        if self.checkpoints is None or not self.checkpoints.knows(checkpoint):
+            return []
+        if self.checkpoints.is_ahead(checkpoint):  # nobody waits for it
+            return [*self.checkpoints.drop_ahead()]
+        return [ToCoordinator(Declined(checkpoint, reason))]
 
     # Publishing.
 

@@ -8,8 +8,9 @@ import msgspec
 
 from tailrace.errors import InternalError
 from tailrace.protocol.snapshot import Ack, SubtaskAck, Transaction
-from tailrace.state.format import ChannelLog, Index, Placed
+from tailrace.state.format import ChannelLog, Index, LogPiece, Placed
 from tailrace.state.paths import state_file
+from tailrace.task.ahead import Ahead
 from tailrace.task.logs import LogFrame, Recording, Referred
 from tailrace.task.machine import Task
 from tailrace.task.services import Services
@@ -84,6 +85,11 @@ class WorkerCheckpoints:
         self._overtaken = services.overtaking
         """Whether there may be logs in the files: of feedback, and of channels that barriers overtake."""
         self._written = services.written
+        inflights = [task.inflight for task in tasks if services.ahead and task.inflight is not None]
+        self._ahead = [Ahead(inflight) for inflight in inflights]
+        """What waits and is written before the cut of the next checkpoint."""
+        self._next: int | None = None
+        """That checkpoint, as far as the worker can know. None: it has not seen one, or its file could not be written."""
         self._pending: dict[int, _Pending] = {}
         self._durable: dict[int, frozenset[str]] = {}
         """Checkpoints whose file is durable, until they are complete or aborted: the files that each needs, its own too."""
@@ -100,6 +106,7 @@ class WorkerCheckpoints:
         """Takes what a task has encoded; returns what is to be written now."""
         snapshot = task.snapshot
         assert snapshot is not None
+        drops = self._pass(snapshot.checkpoint)
         pending = self._pending.get(snapshot.checkpoint)
         if pending is None:
             pending = self._pending[snapshot.checkpoint] = self._begin(snapshot.checkpoint)
@@ -108,7 +115,7 @@ class WorkerCheckpoints:
         snapshot.blocks = []
         if snapshot.done:
             self._take(task, pending)
-        return self._write(snapshot.checkpoint, pending, now)
+        return [*drops, *self._write(snapshot.checkpoint, pending, now)]
 
     def _begin(self, checkpoint: int) -> _Pending:
         services = self._services
@@ -170,6 +177,7 @@ class WorkerCheckpoints:
             if found is None:
                 continue
             log, recording = found
+            self._written.writing = pending.builder.name
             frames, done = recording.encode(checkpoint, limit)
             for frame in frames:
                 size = self._into_file(pending, log, frame)
@@ -189,19 +197,68 @@ class WorkerCheckpoints:
         """Puts the next records of a log into the file, or says there where they are. How many bytes they are."""
         builder = pending.builder
         if isinstance(frame, Referred):
-            if self._services.debug and frame.span.file not in self._written.files:
-                raise InternalError(f"X3: {builder.name} refers to {frame.span.file}", ())
+            file = frame.span.file
+            if self._services.debug and file not in self._written.files and file != builder.name:
+                raise InternalError(f"X3: {builder.name} refers to {file}", ())
             builder.add_reference(log, frame)
-            pending.referred += frame.span.size
+            pending.referred += frame.span.size if file != builder.name else 0
             return frame.span.size
         piece = builder.add_frame(log, frame)
+        self._may_refer_to(builder, frame, piece)
+        return piece.length
+
+    def _may_refer_to(self, builder: FileBuilder, frame: LogFrame, piece: LogPiece) -> None:
         start = 0
         for channel, first, count in frame.holds:
             size = max(1, piece.length * count // frame.count)
             place = (builder.name, piece.offset, piece.length, piece.checksum)
             self._written.wrote(channel, first, Span(*place, start, start + count, count, size=size))
             start += count
-        return piece.length
+
+    # What is written before the cut (`task.ahead`).
+
+    @property
+    def ahead_to_encode(self) -> bool:
+        """Whether records wait that the file of the next checkpoint is to have before its cut. They take their turn behind
+        a checkpoint that is being written: what that one has is not written again."""
+        written_in_turn = self._next is not None and all(number == self._next for number in self._pending)
+        return written_in_turn and any(one.waits for one in self._ahead)
+
+    def encode_ahead(self, limit: int, now: int) -> list[WriteState | DropState]:
+        """Encodes about `limit` more of them."""
+        number = self._next
+        if number is None:
+            return []
+        pending = self._pending.get(number)
+        if pending is None:
+            pending = self._pending[number] = self._begin(number)
+        self._written.writing = pending.builder.name
+        waiting = next(one for one in self._ahead if one.waits)
+        for frame in waiting.encode(limit):
+            self._may_refer_to(pending.builder, frame, pending.builder.place(frame))
+        return self._write(number, pending, now)
+
+    def _pass(self, checkpoint: int) -> list[DropState]:
+        """A checkpoint was cut, or given up: the next one is that behind it. What was written for one before it, which was
+        never taken, is not wanted."""
+        if not self._ahead or (self._next is not None and self._next > checkpoint):
+            return []
+        drops = self.drop_ahead() if self._next is not None and self._next < checkpoint else []
+        self._next = checkpoint + 1
+        return drops
+
+    def is_ahead(self, checkpoint: int) -> bool:
+        """Whether the file of a checkpoint is written, and its cut is still to come."""
+        return checkpoint == self._next and checkpoint in self._pending
+
+    def drop_ahead(self) -> list[DropState]:
+        """What was written before a cut is not to be referred to. Nothing is before the next checkpoint was taken."""
+        number, self._next = self._next, None
+        if number is None or self._pending.pop(number, None) is None:
+            return []
+        for one in self._ahead:
+            one.forget()
+        return [DropState(number, self.name(number))]
 
     def _write(self, checkpoint: int, pending: _Pending, now: int) -> list[WriteState | DropState]:
         last = not pending.waiting and not pending.logs
@@ -253,10 +310,13 @@ class WorkerCheckpoints:
         """The checkpoint will never be complete. Its file stays where it was acked: a later one may refer to it, and the
         coordinator knows whether that is so."""
         self._written.files.discard(self.name(checkpoint))
+        for one in self._ahead:
+            one.forget()
+        drops = self._pass(checkpoint)
         if self._durable.pop(checkpoint, None) is not None:
-            return []
+            return drops
         self._pending.pop(checkpoint, None)
-        return [DropState(checkpoint, self.name(checkpoint))]
+        return [*drops, DropState(checkpoint, self.name(checkpoint))]
 
     def drop_all(self) -> list[DropState]:
         """The worker gives up what it is writing."""

@@ -266,6 +266,52 @@ class InFlight:
         self._in_line.clear()
         self.recording = 0
 
+    # What is written before a checkpoint finds it (`task.ahead`).
+
+    def recording_of_its_own(self) -> Recording:
+        """One that no cut knows of, for what waits in any of the task's channels."""
+        return Recording(self._who, self._shelf, self._written)
+
+    def has_more_than(self, seen: dict[ChannelId, int]) -> bool:
+        """Whether something waits in a channel behind the record of this number, or anything on one that is not named."""
+        channels = self._gate.channels
+        return any(channels[at].queue and channels[at].expected > seen.get(at, 0) for at in self.overtakable) or any(
+            channel.queue and channel.seq > seen.get(channel.id, 0) for channel in self._out
+        )
+
+    def gather(self, recording: Recording, log: Log, seen: dict[ChannelId, int]) -> None:
+        """Writes what waits behind those records into a log, markers aside, and says how far it has come."""
+        for ident in self.overtakable:
+            channel = self._gate.channels[ident]
+            at, fresh = channel.expected, list[tuple[Element, int, int]]()
+            for element, charge in reversed(channel.queue):
+                at -= count_of(element)
+                if at < seen.get(ident, 0):
+                    break
+                fresh.append((element, charge, at))
+            for element, charge, at in reversed(fresh):
+                if not isinstance(element, Marker):
+                    self._write(recording, log, self._item(element, charge), (ident, at))
+            seen[ident] = channel.expected
+        for out in self._out:
+            end, sealed = out.seq, list[tuple[int, int, Payload, int]]()
+            for seq, payload, charge in reversed(out.queue):
+                if seq < seen.get(out.id, 0):
+                    break
+                if not isinstance(payload, Marker):
+                    sealed.append((seq, end - seq, payload, charge))
+                    end = seq
+            for seq, count, payload, charge in reversed(sealed):
+                self._write(recording, log, self._queued(count, payload, charge), (out.id, seq))
+            seen[out.id] = out.seq
+
+    def was_read(self, item: Item) -> bool:
+        """Whether records of a channel into the task were all read, or of one out of it have all gone."""
+        assert item.at is not None
+        ident, first = item.at
+        channel = self._gate.channels.get(ident) or self._outbox.channels[ident]
+        return first + item.count <= channel.position
+
     # Inside.
 
     def _recount(self) -> None:

@@ -24,6 +24,8 @@ class JobSpec:
     """Whether checkpoints are taken: sinks then prepare at every cut."""
     overtaking: bool = False
     """Whether their barriers may overtake records."""
+    ahead: bool = False
+    """Whether records that wait are written before a checkpoint finds them."""
     allow_dropped_state: tuple[str, ...] | bool = False
     """Operators (uids) whose state may be dropped where it does not fit any more, or True for all."""
     state_backend: str = "memory"

@@ -257,6 +257,12 @@ class Recording:
             frames += made
         return frames, not log.entries
 
+    def skip(self, checkpoint: int, over: Callable[[Item], bool]) -> None:
+        """Lets go of what a log begins with and nobody needs any more."""
+        entries = self._logs[checkpoint].entries
+        while entries and over(entries[0][0]):
+            self._shelf.release(entries.popleft()[0])
+
     def _next_frames(self, log: Log, limit: int) -> Sequence[LogFrame | Referred]:
         item, start, round = log.entries[0]
         spans = self._spans(item, start)

@@ -46,6 +46,8 @@ class Services:
     """Whether the job takes checkpoints: sinks then prepare at each cut."""
     overtaking: bool = False
     """Whether barriers of its checkpoints may overtake records."""
+    ahead: bool = False
+    """Whether records that wait are written before a checkpoint finds them."""
     in_flight: frozenset[str] = frozenset()
     """The operators (uids) to which records were in flight at the restored cut: no other function is fused with theirs, so
     that they can be handed to them."""

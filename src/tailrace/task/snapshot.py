@@ -171,16 +171,22 @@ class FileBuilder:
             raise InternalError(f"{self.name} was begun as a file without logs, and {log.channel} has one")
         if not log.pieces:
             self.index.logs.append(log)
+        piece = self.place(frame)
+        log.pieces.append(piece)
+        return piece
+
+    def place(self, frame: LogFrame) -> LogPiece:
+        """Records that a log may refer to: where they are now."""
         data = frame.data
         piece = LogPiece(self.offset, len(data), checksum(data), frame.count, round=frame.round)
-        log.pieces.append(piece)
         self._append(data)
         return piece
 
     def add_reference(self, log: ChannelLog, referred: Referred) -> None:
-        """The next records of a log are in an earlier file. Several in one frame that follow each other are one piece."""
+        """The next records of a log are in an earlier file, or in this one. Several in one frame that follow each other are
+        one piece."""
         span = referred.span
-        file = self._file(span.file)
+        file = -1 if span.file == self.name else self._file(span.file)
         if not log.pieces:
             self.index.logs.append(log)
         start, count = span.start, span.count

@@ -386,6 +386,7 @@ class Worker:
             allow_dropped_state=spec.allow_dropped_state,
             checkpointing=spec.checkpointing,
             overtaking=spec.overtaking,
+            ahead=spec.ahead,
             make_spill=self._make_spill,
             outside=self._outside,
             tuning=self._tuning,

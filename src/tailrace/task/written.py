@@ -70,11 +70,14 @@ class WrittenRecords:
     share.
 
     Invariant X3: `files` holds files that are durable and that the newest complete checkpoint needs, as far as the worker
-    knows, or that a checkpoint which may still be complete has written. No log refers to another one.
+    knows, or that a checkpoint which may still be complete has written. No log refers to another one but `writing`, which it
+    is in itself.
     """
 
     def __init__(self) -> None:
         self.files: set[str] = set()
+        self.writing = ""
+        """The file that logs are written into now: it may have records already that had waited before its cut."""
         self._entries: dict[ChannelId, list[_Entry]] = {}
         """By their first records."""
         self._longest: dict[ChannelId, int] = {}
@@ -106,7 +109,7 @@ class WrittenRecords:
         entries = self._entries.get(channel, [])
         start = bisect_right(entries, number - self._longest.get(channel, 0), key=_FIRST)
         for entry in entries[start : bisect_right(entries, number, key=_FIRST)]:
-            if entry.last > number and entry.span.file in self.files:
+            if entry.last > number and (entry.span.file in self.files or entry.span.file == self.writing):
                 yield entry
 
     def forget(self, channel: ChannelId, before: int) -> None:

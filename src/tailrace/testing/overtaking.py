@@ -22,13 +22,9 @@ def overtaking(made: Scenario) -> Scenario:
         overtakes_after=rng.choice([0, 0, 0, 200, 1 * MS, 5 * MS]),
         most_inflight=rng.choice([-1, -1, -1, 0, 300, 3_000]),
     )
-    return replace(
-        made,
-        checkpoints=settings,
-        window=rng.choice([None, 1, 200, 400, 3_000]),
-        network=network,
-        rate=rng.choice([made.rate, None, None]),
-    )
+    window, rate = rng.choice([None, 1, 200, 400, 3_000]), rng.choice([made.rate, None, None])
+    settings = replace(settings, ahead=rng.choice([False, False, True]))
+    return replace(made, checkpoints=settings, window=window, network=network, rate=rate)
 
 
 def overtaking_run(run: Run) -> Run:
