@@ -16,6 +16,8 @@ ENCODE_SHARE = 0.2
 IN_FLIGHT_SHARE = 0.8
 """The same while records are encoded that barriers have overtaken. There are many only where records wait anyway, and then
 they are what the checkpoint waits for."""
+PORTIONS = 4
+"""So many of them at most between two looks at the sockets."""
 
 
 class Stepper:
@@ -64,10 +66,19 @@ class Stepper:
         return None if wake_at is None else max(0.0, wake_at / 1e6 - time.time())
 
     def encode(self, wake: float | None) -> float:
-        """Encodes a portion of a snapshot: whenever there is nothing else to do, else for its share of the time."""
-        share = IN_FLIGHT_SHARE if self.machine.encodes_in_flight else ENCODE_SHARE
-        if wake == 0.0 and self._encoded * (1 - share) > self._worked * share:
-            return 0.0
+        """Encodes portions of a snapshot: whenever there is nothing else to do, else for its share of the time. Several
+        where barriers have overtaken records: a step between any two of them would take most of the time."""
+        for _ in range(PORTIONS if wake == 0.0 else 1):
+            in_flight = self.machine.encodes_in_flight
+            share = IN_FLIGHT_SHARE if in_flight else ENCODE_SHARE
+            if wake == 0.0 and self._encoded * (1 - share) > self._worked * share:
+                break
+            self._encode()
+            if not in_flight:
+                break
+        return 0.0
+
+    def _encode(self) -> None:
         start = time.perf_counter_ns()
         limit = self._encode_budget.records
         self.machine.handle(Encode(unix_micros(), limit))
@@ -76,7 +87,6 @@ class Stepper:
         self._encoded += took
         if not self.machine.encoding:
             self._encoded = self._worked = 0
-        return 0.0
 
     def _step(self, task: Task) -> Idle | None:
         return self.machine.handle(Step(task.id.vertex, unix_micros(), self._budget(task).records))

@@ -171,27 +171,32 @@ class WorkerCheckpoints:
         return next(ready, None)
 
     def encode_logs(self, limit: int, now: int) -> list[WriteState | DropState]:
-        """Encodes about `limit` more records of the oldest log that is complete."""
-        for checkpoint, pending in self._pending.items():
-            found = self._next_log(checkpoint)
-            if found is None:
-                continue
-            log, recording = found
-            self._written.writing = pending.builder.name
-            frames, done = recording.encode(checkpoint, limit)
-            for frame in frames:
-                size = self._into_file(pending, log, frame)
-                if not frame.count:
-                    continue  # a marker of event time
-                pending.inflight += size
-                if log.overtaken:
-                    target = log.channel.target
-                    pending.overtaken[target] = pending.overtaken.get(target, 0) + size
-            if done:
-                recording.discard(checkpoint)
-                pending.logs.remove(found)
-            return self._write(checkpoint, pending, now)
-        return []
+        """Encodes about `limit` more records of the oldest checkpoint with a complete log, of as many logs as it takes."""
+        found = next((number for number in self._pending if self._next_log(number) is not None), None)
+        if found is None:
+            return []
+        pending = self._pending[found]
+        self._written.writing = pending.builder.name
+        while limit > 0 and (log := self._next_log(found)) is not None:
+            limit -= self._encode_log(found, pending, log, limit)
+        return self._write(found, pending, now)
+
+    def _encode_log(self, checkpoint: int, pending: _Pending, found: tuple[ChannelLog, Recording], limit: int) -> int:
+        """Encodes more of one log; how much that was of the limit."""
+        log, recording = found
+        frames, done = recording.encode(checkpoint, limit)
+        for frame in frames:
+            size = self._into_file(pending, log, frame)
+            if not frame.count:
+                continue  # a marker of event time
+            pending.inflight += size
+            if log.overtaken:
+                target = log.channel.target
+                pending.overtaken[target] = pending.overtaken.get(target, 0) + size
+        if done:
+            recording.discard(checkpoint)
+            pending.logs.remove(found)
+        return 1 + sum(frame.count for frame in frames)
 
     def _into_file(self, pending: _Pending, log: ChannelLog, frame: LogFrame | Referred) -> int:
         """Puts the next records of a log into the file, or says there where they are. How many bytes they are."""
