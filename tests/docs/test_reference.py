@@ -216,6 +216,7 @@ def test_the_versions_and_marks_of_the_formats_are_those_of_the_code() -> None:
         "state file": state_format.VERSION,
         "block of state": importlib.import_module("tailrace.state.codecs").VERSION,
         "manifest": state_manifest.VERSION,
+        "savepoint": state_manifest.SAVEPOINT_VERSION,
     }
     assert rows["state file"] == [state_format.header()[:4].decode(), state_format.tail(_EMPTY, 0)[-4:].decode()]
     assert rows["manifest"] == ["tailrace-manifest"]

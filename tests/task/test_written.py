@@ -15,6 +15,7 @@ import pytest
 from tests.task.test_overtaking import PROGRAMS, Fleet
 from tests.task.test_restore import Disk
 
+from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId, decode
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
@@ -22,8 +23,9 @@ from tailrace.state.format import checksum
 from tailrace.state.manifest import Manifest
 from tailrace.state.parts import LogOf
 from tailrace.storage.reading import load_index, read_state
-from tailrace.task.logs import Log, Recording, Referred, restored_frame
+from tailrace.task.logs import Log, LogFrame, Recording, Referred, restored_frame
 from tailrace.task.operators.sink import SinkTask
+from tailrace.task.spilling import MemorySpill, Shelf
 from tailrace.task.written import Span, WrittenRecords
 
 HERE = ChannelId(0, 0, 0)
@@ -271,3 +273,19 @@ def test_a_checkpoint_while_what_came_back_is_read_refers_to_the_rest(name: str)
         bytes_referred += referred
         by_groups += grouped
     assert bytes_referred > 5_000 and (by_groups or name not in ("by key", "in order", "around"))
+
+
+def test_a_savepoint_refers_to_nothing_and_writes_again_what_a_checkpoint_has() -> None:
+    """What was returned of an earlier checkpoint is in flight at an aligned cut as well, and a savepoint is one."""
+    written = WrittenRecords()
+    written.files.add("a")
+    written.wrote(HERE, 0, span("a", 0, 3))
+    shelf = Shelf("it", 0, MemorySpill, 1 << 40)
+    for number, whole in ((1, False), (2, True)):
+        recording = Recording("it", shelf, written)
+        item = shelf.refer(3, 30, batch=Rows([1, 2, 3]))
+        item.at = HERE, 0
+        recording.write(recording.begin(number, whole), item)
+        recording.completed(number)
+        [frame], last = recording.encode(number, 1 << 40)
+        assert last and isinstance(frame, LogFrame if whole else Referred)

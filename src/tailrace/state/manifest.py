@@ -2,6 +2,9 @@
 
 A line `tailrace-manifest <version> <XXH64 in hex> <length>`, then JSON. It names every file that the checkpoint needs,
 what the operators were, and what sinks have prepared and may not have published yet. Reading it unpickles nothing.
+
+That of a savepoint has a line of its own, `tailrace-savepoint <version> …`, and the same JSON behind it. It names no files
+but those in its folder, and no prepared output.
 """
 
 from __future__ import annotations
@@ -10,13 +13,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tailrace.errors import CheckpointCorrupt
+from tailrace.errors import CheckpointCorrupt, InternalError
 from tailrace.state.format import Placed, TableInfo, checksum
 
 VERSION = 2
 OLDEST = 1
 """The oldest version that is read, and written where it suffices: it has all that sinks prepared within."""
+SAVEPOINT_VERSION = 1
+"""The version of a savepoint: of its manifest, and of how its folder is laid out."""
 _MAGIC = "tailrace-manifest"
+_SAVEPOINT_MAGIC = "tailrace-savepoint"
 
 
 class StateFile(msgspec.Struct, frozen=True):
@@ -68,6 +74,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     prepared: list[Prepared] = []
     """In the order in which it was prepared; a start from this manifest publishes it again."""
     kind: str = "checkpoint"
+    """"checkpoint" or "savepoint"."""
     final: bool = False
     """Whether every input had ended: the last checkpoint of a job."""
     size: int = 0
@@ -95,24 +102,48 @@ def has_more(earlier: Iterable[Manifest | None], origin: Manifest) -> bool:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """A manifest as the bytes of its file."""
-    body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     version = VERSION if any(isinstance(one.data, Placed) for one in manifest.prepared) else OLDEST
-    return f"{_MAGIC} {version} {checksum(body):016x} {len(body)}\n".encode() + body
+    return _encoded(_MAGIC, version, manifest)
+
+
+def savepoint_of(manifest: Manifest) -> Manifest:
+    """The manifest of the savepoint that is a copy of a checkpoint's files. The output of that checkpoint is visible by
+    now, and it refers to no earlier files; nothing in it says where the checkpoint was."""
+    return msgspec.structs.replace(manifest, kind="savepoint", prepared=[], root="")
+
+
+def encode_savepoint(savepoint: Manifest) -> bytes:
+    """The manifest of a savepoint as the bytes of its file. Raises `InternalError` for one that refers to anything outside
+    its folder."""
+    if savepoint.kind != "savepoint" or savepoint.older or savepoint.prepared:
+        raise InternalError(f"the savepoint of checkpoint {savepoint.checkpoint} refers to what is not in its folder")
+    return _encoded(_SAVEPOINT_MAGIC, SAVEPOINT_VERSION, savepoint)
+
+
+def _encoded(magic: str, version: int, manifest: Manifest) -> bytes:
+    body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    return f"{magic} {version} {checksum(body):016x} {len(body)}\n".encode() + body
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
-    """A manifest from the bytes of its file. Raises `CheckpointCorrupt`, with what is wrong with it."""
+    """A manifest, of a checkpoint or a savepoint, from the bytes of its file. Raises `CheckpointCorrupt`, with what is wrong
+    with it."""
     line, _, body = data.partition(b"\n")
     parts = line.decode(errors="replace").split(" ")
-    if parts[0] != _MAGIC or len(parts) != 4:
+    if parts[0] not in (_MAGIC, _SAVEPOINT_MAGIC) or len(parts) != 4:
         raise CheckpointCorrupt(f"{name} is not a checkpoint manifest of tailrace")
-    if parts[1] not in map(str, range(OLDEST, VERSION + 1)):
+    known = range(OLDEST, VERSION + 1) if parts[0] == _MAGIC else range(1, SAVEPOINT_VERSION + 1)
+    if parts[1] not in map(str, known):
+        what = "a manifest" if parts[0] == _MAGIC else "a savepoint"
         raise CheckpointCorrupt(
-            f"{name} is a manifest of version {parts[1]}; this tailrace reads versions {OLDEST} to {VERSION}"
+            f"{name} is {what} of version {parts[1]}; this tailrace reads versions {known[0]} to {known[-1]}"
         )
     if parts[3] != str(len(body)) or parts[2] != f"{checksum(body):016x}":
         raise CheckpointCorrupt(f"{name} is damaged: its checksum does not match its {len(body)} bytes")
     try:
-        return _decoder.decode(body)
+        found = _decoder.decode(body)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise CheckpointCorrupt(f"{name} cannot be read: {error}") from error
+    if (found.kind == "savepoint") != (parts[0] == _SAVEPOINT_MAGIC):
+        raise CheckpointCorrupt(f"{name} begins as a {parts[0]} and holds a {found.kind}")
+    return found

@@ -6,6 +6,10 @@
     <incarnation>/chk-<n>/w<slot>-<epoch>.state    what one worker wrote for checkpoint n
     <incarnation>/inputs/...                       files of DataFrames that the run reads
 
+A savepoint is a folder of its own, with the state files of one checkpoint under these names, and its own manifest:
+
+    savepoint.manifest                             made last: with it the savepoint is real
+
 A builder and its parser stand next to each other, and nobody else spells these names. A parser answers None (or False) for
 any name that is of another kind: what a folder holds besides is not ours.
 """
@@ -25,6 +29,10 @@ _INPUTS = "inputs"
 _FENCE = re.compile(r"\d+/(claim|ready|closed|swept)")
 _SLOT = re.compile(r"(\d+)\.manifest")
 _PLACE = re.compile(r"(\d+)/(\d+)\.manifest")
+SAVEPOINT = f"savepoint{_MANIFEST}"
+"""The manifest of a savepoint, in its folder."""
+SAVEPOINTS = "savepoints"
+"""Where savepoints go that nobody has given a place, within the checkpoint folder of all jobs."""
 _MARK = re.compile(r"(\d+/\d+)\.published")
 _CHECKPOINT = re.compile(r"chk-(\d+)")
 _STATE_FILE = re.compile(r"(\d+)/chk-(\d+)/w(\d+)-(\d+)\.state")

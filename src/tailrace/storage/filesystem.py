@@ -29,6 +29,7 @@ from tailrace.errors import ConfigError
 TEMPORARY = re.compile(r"\..*\.[0-9a-f]{32}\.tmp")
 """What a file is called while it is made, before it gets its name."""
 
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 _TRIES = 100
 """So often a folder is made again while others remove it because it is empty."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -234,6 +235,20 @@ class LocalFolder(Folder):
         _sync_above(new, self.url)
         if os.path.dirname(path) != os.path.dirname(new):
             _sync_folder(os.path.dirname(path))
+
+    def link(self, path: str, name: str) -> bool:
+        """Gives a complete file of this machine a second name, in this folder, durably. False where it is on another disk,
+        or the filesystem does not do that. Raises `FileExistsError` where the name is taken."""
+        there = self.path_of(name)
+        make_folder(os.path.dirname(there))
+        try:
+            os.link(path, there)
+        except OSError as error:
+            if error.errno in _NO_LINK:
+                return False
+            raise
+        _sync_above(there, self.url)
+        return True
 
 
 class _LocalWriter:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailrace.errors import CheckpointNotFound, ConfigError
-from tailrace.state.paths import CLAIM, checkpoint_number, claim_name, manifest_name, means_manifest
+from tailrace.state.paths import CLAIM, SAVEPOINT, checkpoint_number, claim_name, manifest_name, means_manifest
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.slots import holds_manifest, incarnations_in, job_in, listed, newest_in, numbers_in, owner_of
 from tailrace.storage.store import Store
@@ -23,7 +23,7 @@ def resolve(
 ) -> tuple[Store, str]:
     """The checkpoint that a user names, as a store and the name of a manifest in it: the path of a manifest, of a
     checkpoint's folder, of an incarnation or a job (the newest in it), of a checkpoint folder (the newest of `job`, or else
-    of all), or "latest" with `folder` and `job`. Raises `CheckpointNotFound`, saying what is there, and
+    of all), of a savepoint, or "latest" with `folder` and `job`. Raises `CheckpointNotFound`, saying what is there, and
     `CheckpointCorrupt`."""
     if wanted == "latest":
         if folder is None or job is None:
@@ -32,12 +32,16 @@ def resolve(
         return store, _newest(store, f"of job {job!r} in {absolute(folder)}", folder, options)
     url = absolute(os.fspath(wanted))
     above, _, last = url.rpartition("/")
+    if last == SAVEPOINT:
+        return _savepoint(above, options)
     if means_manifest(last):
         return _named(above, last, options)
     number = checkpoint_number(last)
     if number is not None:
         return _by_number(above, number, last, options)
     opened = open_folder(url, options)
+    if opened.exists(SAVEPOINT):
+        return _savepoint(url, options)
     inside = incarnations_in(opened)
     if last.isdecimal() and (opened.exists(CLAIM) or numbers_in(opened, None)):
         store = Store.at(above, options)
@@ -56,6 +60,12 @@ def _newest(
         raise CheckpointNotFound(f"there is no checkpoint {where}: {_what_is_in(look, options)}")
     store.manifest(name)  # raises where it cannot be read
     return name
+
+
+def _savepoint(url: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
+    store = Store.at(url, options)
+    store.manifest(SAVEPOINT)  # raises where there is none, or it cannot be read
+    return store, SAVEPOINT
 
 
 def _named(above: str, last: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:

@@ -8,7 +8,7 @@ from functools import partial
 
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound
 from tailrace.state.manifest import Manifest, awaits_output, has_more
-from tailrace.state.paths import manifest_name, manifest_place
+from tailrace.state.paths import SAVEPOINT, manifest_name, manifest_place
 from tailrace.storage.slots import numbers_in
 from tailrace.storage.store import Store
 
@@ -50,8 +50,10 @@ class Origin:
 
 
 def origin_at(store: Store, path: str) -> Origin:
-    """The checkpoint of this name. Raises `CheckpointNotFound`, `CheckpointCorrupt`."""
+    """The checkpoint of this name, or the savepoint. Raises `CheckpointNotFound`, `CheckpointCorrupt`."""
     manifest = store.manifest(path)
+    if path == SAVEPOINT:  # it stands alone, and all its output was visible before it was made
+        return Origin(manifest, store.url, path, marked=lambda: True)
     return Origin(
         manifest,
         store.url,

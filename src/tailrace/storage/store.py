@@ -37,7 +37,7 @@ import msgspec
 
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, CheckpointsRemoved, ConfigError, Fenced
 from tailrace.state.manifest import Manifest, decode_manifest
-from tailrace.state.paths import manifest_name, manifest_place, published_mark, swept_mark
+from tailrace.state.paths import SAVEPOINT, manifest_name, manifest_place, published_mark, swept_mark
 from tailrace.state.takeover import Holder
 from tailrace.storage.claims import Claims
 from tailrace.storage.filesystem import Folder, LocalFolder, Writer
@@ -253,6 +253,12 @@ class Store:
     def _check_place(self, name: str, found: Manifest) -> None:
         """A copy under a later number would be the newest checkpoint, and the job would go back without a word. (A number
         below that of the checkpoint is from when slots were counted.)"""
+        if (found.kind == "savepoint") != (name == SAVEPOINT):
+            raise CheckpointCorrupt(
+                f"{self.url_of(name)} holds a {found.kind}: somebody has renamed or copied it. Move it back, or away"
+            )
+        if found.kind == "savepoint":
+            return
         place = manifest_place(name)
         named_so = place is not None and name.startswith(f"{found.incarnation}/")
         if place is None or not named_so or place[1] > found.checkpoint:

@@ -89,9 +89,10 @@ class InFlight:
 
     # The cut.
 
-    def cut_input(self, number: int, missing: Iterable[ChannelId]) -> Logged:
+    def cut_input(self, number: int, missing: Iterable[ChannelId], whole: bool = False) -> Logged:
         """The task cuts, and has not read the barriers of `missing` channels. Where each channel stands in event time is
-        told also where nothing is in flight here: something may be at the senders."""
+        told also where nothing is in flight here: something may be at the senders. `whole`: what earlier files have is
+        written again."""
         behind = set(missing)
         self.found = 0
         logged: Logged = []
@@ -99,7 +100,7 @@ class InFlight:
         for channel in self._gate.channels.values():
             if channel.ended:
                 continue
-            recording, log = self._begin(number, channel)
+            recording, log = self._begin(number, channel, whole)
             if channel.id in behind:
                 self.found += _unread_bytes(channel, number) or 0
                 something |= self._unread(recording, log, channel)
@@ -109,7 +110,7 @@ class InFlight:
             logged.append((self._named(channel.id, LogKind.RECEIVED), recording))
         for age, channels in enumerate(reversed(self._gate.front), start=1):
             for channel in channels:
-                recording, log = self._begin(number, channel)
+                recording, log = self._begin(number, channel, whole)
                 self._unread(recording, log, channel)
                 something = True
                 logged.append((self._returning(channel, age), recording))
@@ -120,11 +121,11 @@ class InFlight:
             recording.discard(number)
         return []
 
-    def _begin(self, number: int, channel: InputChannel) -> tuple[Recording, Log]:
+    def _begin(self, number: int, channel: InputChannel, whole: bool) -> tuple[Recording, Log]:
         recording = self._received.get(channel.id)
         if recording is None:
             recording = self._received[channel.id] = Recording(self._who, self._shelf, self._written)
-        log = recording.begin(number)
+        log = recording.begin(number, whole)
         if channel.returning is not None and not channel.returning.timely:
             return recording, log
         if channel.ended:

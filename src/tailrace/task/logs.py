@@ -119,10 +119,12 @@ def _of_groups(batch: Batch, groups: tuple[int, int], what: str) -> Batch:
 class Log:
     """The records of one channel that belong to one checkpoint."""
 
-    __slots__ = ("checkpoint", "complete", "entries", "records")
+    __slots__ = ("checkpoint", "complete", "entries", "records", "whole")
 
-    def __init__(self, checkpoint: int, complete: bool) -> None:
+    def __init__(self, checkpoint: int, complete: bool, whole: bool = False) -> None:
         self.checkpoint = checkpoint
+        self.whole = whole
+        """Whether its records are written whatever earlier files have."""
         self.entries: deque[Entry] = deque()
         self.records = 0
         """How many it got so far; encoding takes none away."""
@@ -152,8 +154,9 @@ class Recording:
 
     # Recording.
 
-    def begin(self, checkpoint: int) -> Log:
-        """The cut of a checkpoint. The caller writes the unread records into the log; those that arrive later follow."""
+    def begin(self, checkpoint: int, whole: bool = False) -> Log:
+        """The cut of a checkpoint. The caller writes the unread records into the log; those that arrive later follow.
+        `whole`: the checkpoint refers to no earlier files."""
         if checkpoint <= max(self.newest_cut, self._newest_complete):
             raise InternalError(
                 f"Q3: a cut of checkpoint {checkpoint} after the cut of {self.newest_cut} and the marker of "
@@ -161,7 +164,7 @@ class Recording:
             )
         self.newest_cut = checkpoint
         self._newest_known = max(self._newest_known, checkpoint)
-        log = self._logs[checkpoint] = Log(checkpoint, self._ended)
+        log = self._logs[checkpoint] = Log(checkpoint, self._ended, whole)
         if not log.complete:
             self.open.append(log)
         return log
@@ -265,7 +268,7 @@ class Recording:
 
     def _next_frames(self, log: Log, limit: int) -> Sequence[LogFrame | Referred]:
         item, start, round = log.entries[0]
-        spans = self._spans(item, start)
+        spans = self._spans(log, item, start)
         data = None if start or item.batch is not None else self._shelf.frame(item)
         used = 1
         frames: Sequence[LogFrame | Referred]
@@ -283,9 +286,9 @@ class Recording:
             self._shelf.release(log.entries.popleft()[0])
         return frames
 
-    def _spans(self, item: Item, start: int) -> list[Span]:
+    def _spans(self, log: Log, item: Item, start: int) -> list[Span]:
         """Where the records of an entry are, as far as they may be referred to there."""
-        if self._written is None or item.at is None or not item.count:
+        if self._written is None or item.at is None or not item.count or log.whole:
             return []
         channel, first = item.at
         return self._written.find(channel, first + start, item.count - start)
@@ -303,7 +306,13 @@ class Recording:
             size += item.size
             fits = count <= min(limit, FRAME_RECORDS) and size <= FRAME_BYTES
             piece = item.batch
-            if piece is None or not fits or other != round or not joinable_as_one(batch, piece) or self._spans(item, 0):
+            if (
+                piece is None
+                or not fits
+                or other != round
+                or not joinable_as_one(batch, piece)
+                or self._spans(log, item, 0)
+            ):
                 break
             parts.append(piece)
         return parts

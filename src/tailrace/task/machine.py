@@ -258,7 +258,7 @@ class Task:
     def _inputs_overtaken(self, due: DueCut) -> Logged:
         if self.inflight is None or not (due.request.may_overtake or self.gate.front):
             return []
-        return self.inflight.cut_input(due.request.number, due.missing)
+        return self.inflight.cut_input(due.request.number, due.missing, due.request.kind.whole)
 
     def _outputs_overtaken(self, due: DueCut) -> Logged:
         """The barrier waits on some channels behind what has no credit: it goes past that, now or when its time has come."""

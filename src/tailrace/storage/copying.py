@@ -1,0 +1,121 @@
+"""Savepoints: the files of one checkpoint, copied into a folder of their own, which may be moved.
+
+    savepoint.manifest                      made last, atomically: with it the savepoint is real
+    <incarnation>/chk-<n>/w<slot>-<e>.state the state files, under the names that they had
+
+Invariant L4: nothing in the folder names a file outside of it, and it is a savepoint from the moment on in which its
+manifest is made, when all else is there. Who fails before that removes what it has made, unless it is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from tailrace.errors import CheckpointError, ConfigError
+from tailrace.state.manifest import Manifest, encode_savepoint
+from tailrace.state.paths import SAVEPOINT, SAVEPOINTS
+from tailrace.storage.filesystem import Folder, LocalFolder
+from tailrace.storage.slots import listed
+
+CHUNK = 8 << 20
+"""A file that cannot be linked is copied in pieces of so many bytes."""
+
+
+class Stopped(CheckpointError):
+    """A copy was given up, because its job has ended."""
+
+
+def default_place(job_folder: str, savepoint: Manifest) -> str:
+    """Where a savepoint goes that nobody has given a place: beside the folder of the job. No folder of a job or of an
+    incarnation has such a path."""
+    above, _, job = job_folder.rpartition("/")
+    at = datetime.fromtimestamp(savepoint.timestamp / 1e6, UTC)
+    return f"{above}/{SAVEPOINTS}/{job}-{savepoint.checkpoint}-{at:%Y%m%dT%H%M%S}"
+
+
+def check_place(target: Folder, job_folder: str) -> None:
+    """Raises `ConfigError` unless a savepoint can be put there: it is empty, or not there, and not in the folder of the
+    job, whose files come and go."""
+    inside = f"{target.url.rstrip('/')}/".startswith(f"{job_folder.rstrip('/')}/")
+    if inside:
+        raise ConfigError(
+            f"{target.url} is in the folder of the job's checkpoints, which it cleans up; give the savepoint another place"
+        )
+    if isinstance(target, LocalFolder) and os.path.lexists(target.url) and not os.path.isdir(target.url):
+        raise ConfigError(f"{target.url} is no folder; a savepoint is one: give it another path")
+    there = [entry.name for entry in target.entries()]
+    if SAVEPOINT in there:
+        raise ConfigError(f"{target.url} is a savepoint already, and is not overwritten; give this one another path")
+    if there:
+        raise ConfigError(f"{target.url} is not empty (it holds {listed(there)}); give the savepoint a path of its own")
+
+
+def copy_savepoint(
+    source: Folder, target: Folder, savepoint: Manifest, stopped: Callable[[], bool] = lambda: False
+) -> int:
+    """Puts a savepoint with the state files of `source` into `target`. How many bytes they are. `stopped` is asked now and
+    then whether to give up. Raises `ConfigError` for a place that is taken, `Stopped`, and `OSError`; nothing is left
+    then."""
+    check_place(target, source.url)
+    data = encode_savepoint(savepoint)
+    made: list[str] = []
+    fresh = not (isinstance(target, LocalFolder) and os.path.isdir(target.url))
+    try:
+        for file in savepoint.files:
+            made.append(file.name)
+            _copy(source, target, file.name, stopped)
+            if target.size(file.name) != file.size:
+                raise OSError(f"{target.url_of(file.name)} has {target.size(file.name)} bytes, and not {file.size}")
+        _check(stopped, target)
+        target.create(SAVEPOINT, data)
+    except FileExistsError:
+        remove(target, made, fresh)
+        raise ConfigError(
+            f"{target.url}: another savepoint was put there meanwhile; give this one another path"
+        ) from None
+    except BaseException:
+        remove(target, made, fresh)
+        raise
+    return sum(file.size for file in savepoint.files)
+
+
+def remove(target: Folder, names: list[str], whole: bool = False) -> None:
+    """Removes files of a savepoint, and its folder where it was made for it (`whole`) and is empty. What cannot be removed
+    stays: without its manifest it is no savepoint."""
+    with contextlib.suppress(Exception):
+        target.delete(names)
+        if not isinstance(target, LocalFolder):
+            return
+        folders = {os.path.dirname(os.path.dirname(target.path_of(name))) for name in names} - {target.url}
+        for folder in sorted(folders) + ([target.url] if whole else []):
+            with contextlib.suppress(OSError):  # not empty, or gone
+                os.rmdir(folder)
+
+
+def _copy(source: Folder, target: Folder, name: str, stopped: Callable[[], bool]) -> None:
+    """A state file is never written again once it is complete: another name for it is a copy, where both are on one disk."""
+    _check(stopped, target)
+    if isinstance(source, LocalFolder) and isinstance(target, LocalFolder) and target.link(source.path_of(name), name):
+        return
+    writer = target.writer(name)
+    try:
+        at, size = 0, source.size(name)
+        while at < size:
+            _check(stopped, target)
+            data = source.read_range(name, at, CHUNK)
+            if not data:
+                raise OSError(f"{source.url_of(name)} has become shorter while it was copied")
+            writer.append(data)
+            at += len(data)
+        writer.close()
+    except BaseException:
+        writer.discard()
+        raise
+
+
+def _check(stopped: Callable[[], bool], target: Folder) -> None:
+    if stopped():
+        raise Stopped(f"the savepoint to {target.url} was given up: the job has ended")
