@@ -7,7 +7,15 @@ from typing import Any
 
 from tailrace import versions  # first: it refuses what the rest could not run on
 from tailrace.api.aggregates import Count, Max, Mean, Min, Sum
-from tailrace.api.config import Checkpoint, CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from tailrace.api.config import (
+    Checkpoint,
+    CheckpointConfig,
+    ExponentialDelay,
+    FailureRate,
+    FixedDelay,
+    NoRestart,
+    Savepoint,
+)
 from tailrace.api.connected import ConnectedStreams
 from tailrace.api.connectors import Enumerator, Reader, Sink, SinkContext, SinkWriter, Source
 from tailrace.api.environment import Environment
@@ -112,6 +120,7 @@ __all__ = [
     "ReducingState",
     "RestoreCheck",
     "Rounds",
+    "Savepoint",
     "SavepointWriter",
     "ScopeError",
     "Sink",

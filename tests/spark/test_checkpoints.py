@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -343,3 +344,49 @@ def test_the_number_of_key_groups_stays(jobs: Any, checkpoint: tr.Checkpoint) ->
     env.from_source(tr.sources.Sequence(0, 10), uid="numbers").sink_to(tr.sinks.TextFiles(str(jobs.out)))
     with pytest.raises(tr.IncompatibleState, match="max_parallelism=128"):
         env.execute("job", from_checkpoint=checkpoint.path)
+
+
+def test_a_savepoint_outlives_the_job_s_folder_and_is_gone_on_from_wherever_it_was_moved(jobs: Any) -> None:
+    """At another parallelism, by a job of another name with a folder of its own. Both together have each result once."""
+    before, after = jobs.folder / "before", jobs.folder / "after"
+    job = counting(jobs, before, None, 500.0, interval=0.1).execute("saved")
+    assert waited(lambda: len(lines(before)) > 100)
+    saved = job.savepoint(jobs.folder / "backup", timeout=60)
+    usual = job.savepoint(timeout=60)
+    assert isinstance(saved, tr.Savepoint) and saved.path == str(jobs.folder / "backup") and saved.id < usual.id
+    assert Path(usual.path).parent == jobs.folder / "checkpoints" / "savepoints"
+    with pytest.raises(tr.CheckpointError, match="is a savepoint already, and is not overwritten"):
+        job.savepoint(jobs.folder / "backup", timeout=60)
+    job.cancel()
+    assert job.await_termination(60)
+    shutil.rmtree(jobs.folder / "checkpoints")
+    shutil.move(jobs.folder / "backup", jobs.folder / "moved")
+    end = 3_000
+    env = counting(jobs, after, end, parallelism=1)
+    assert env.execute("other", from_checkpoint=str(jobs.folder / "moved")).await_termination(60)
+    first, rest = lines(before), set(lines(after))
+    assert len(rest) == len(lines(after)) and rest < set(expected(end))
+    assert set(expected(end)) - rest <= set(first), (
+        "what the second job has not written, the first one has made visible"
+    )
+
+
+def test_a_job_that_reads_a_dataframe_refuses_a_savepoint_and_says_why(jobs: Any) -> None:
+    env = jobs.env(parallelism=1, checkpoint=tr.CheckpointConfig(jobs.folder / "checkpoints", interval=None))
+    rows = env.from_dataframe(jobs.spark.range(3), uid="rows")
+    rows.connect(env.from_source(tr.sources.Sequence(0, None, rate=10.0), uid="endless")).process(
+        Passing(), uid="pass"
+    ).sink_to(tr.sinks.Callback(print), uid="out")
+    job = env.execute("job")
+    with pytest.raises(tr.CheckpointError, match="reads are in files in the job's checkpoint folder"):
+        job.savepoint(timeout=60)
+    job.cancel()
+    assert job.await_termination(60)
+
+
+class Passing(tr.CoProcessFunction):
+    def process1(self, value: Any, ctx: Any) -> None:
+        return None
+
+    def process2(self, value: Any, ctx: Any) -> None:
+        return None

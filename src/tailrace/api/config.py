@@ -199,6 +199,12 @@ class Checkpoint:
     inflight_referred_bytes: int = 0
 
 
+@dataclass(frozen=True)
+class Savepoint(Checkpoint):
+    """A savepoint: a checkpoint in a folder of its own, `path`, which holds all that is needed to start from it. The folder
+    may be moved and copied; no job deletes it. `bytes` are those of its files, and `duration` is until all were there."""
+
+
 def memory_bytes(value: int | str) -> int:
     """A memory size: bytes, or a text such as `"512m"` or `"1g"`. Raises `ConfigError` for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):

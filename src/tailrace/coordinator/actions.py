@@ -7,8 +7,9 @@ from typing import Any
 
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.stats import CheckpointStats
+from tailrace.coordinator.stats import CheckpointStats, SavepointStats
 from tailrace.protocol.wire import AnyMessage
+from tailrace.state.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,27 @@ class CheckpointEnded:
 
 
 @dataclass(frozen=True)
+class CopySavepoint:
+    """An action: copy the state files of a checkpoint into a folder of their own (`target`; empty: the usual one), with this
+    manifest. `copied` or `not_copied`, however long it takes: other wishes are not to wait for it."""
+
+    checkpoint: int
+    savepoint: Manifest
+    target: str
+
+
+@dataclass(frozen=True)
+class SavepointEnded:
+    """An action: tell who waits for a savepoint that it is there (`stats`), or why it never will be. `checkpoint` is 0 where
+    none was begun for it."""
+
+    checkpoint: int
+    who: Any
+    stats: SavepointStats | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class WasPublished:
     """An action: sinks have made something visible; on the driver's side something may be left to do (a table's cache)."""
 
@@ -122,6 +144,8 @@ class Restarting:
     cause: Cause
 
 
-StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept
+StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | CopySavepoint
 """What is wanted of the storage of checkpoints."""
-Action = Launch | Send | CloseLink | Kill | StatusChanged | CheckpointEnded | WasPublished | Restarting | StoreAction
+Ended = CheckpointEnded | SavepointEnded
+"""What becomes of something that somebody waits for."""
+Action = Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Restarting | StoreAction

@@ -79,6 +79,11 @@ class PendingCheckpoint:
         """Whether it is the last one of the job."""
         return self.cut.kind is CutKind.FINAL
 
+    @property
+    def alone(self) -> bool:
+        """Whether none may be triggered beside it, which would overtake it and be all that is left of it."""
+        return self.final or self.cut.kind.whole
+
     def needs(self) -> set[str]:
         """Files that it may refer to, or does refer to: a worker that had not yet heard of a newer complete checkpoint has
         built on files of an older one than `base` knows of."""
@@ -156,6 +161,8 @@ class Checkpoints:
         """In a row."""
         self.newest = 0
         """The newest complete checkpoint of this run."""
+        self.pinned: Collection[str] = ()
+        """Files that somebody still copies."""
         self._next_at: int | None = None
         self._ended_at: int | None = None
         """When the last checkpoint was complete or aborted."""
@@ -172,12 +179,13 @@ class Checkpoints:
         """The job runs, for the first time or again."""
         self._next_at = None if self.settings.interval is None else now + self.settings.interval
 
-    def due_at(self) -> int | None:
-        """When the next checkpoint is to be triggered, as far as the clock decides; None while others must go first."""
-        if len(self.pending) >= self.settings.max_concurrent or any(p.final for p in self.pending.values()):
+    def due_at(self, asked: bool = False) -> int | None:
+        """When the next checkpoint is to be triggered, as far as the clock decides; None while others must go first.
+        `asked`: a savepoint is wanted."""
+        if len(self.pending) >= self.settings.max_concurrent or any(p.alone for p in self.pending.values()):
             return None
         earliest = 0 if self._ended_at is None else self._ended_at + self.settings.min_pause
-        if self.requests:
+        if self.requests or asked:
             return earliest
         return None if self._next_at is None else max(self._next_at, earliest)
 
@@ -193,9 +201,9 @@ class Checkpoints:
         """Pending checkpoints, with when each of them times out. A manifest on its way does not: only its storage knows."""
         return [(p.id, p.triggered_at + self.settings.timeout) for p in self.pending.values() if not p.committing]
 
-    def trigger_due(self, now: int) -> bool:
+    def trigger_due(self, now: int, asked: bool = False) -> bool:
         """Whether the next checkpoint is to be triggered now."""
-        due = self.due_at()
+        due = self.due_at(asked)
         return due is not None and due <= now
 
     # What.
@@ -236,8 +244,12 @@ class Checkpoints:
         return len(pending.acks) == self.slots
 
     def refused(self, slot: int, ack: Ack) -> str | None:
-        """Why an ack counts for nothing: the worker refers to a file that is not there any more. A peer's barrier overtook
-        our `Complete`, so it did not know of the newest complete checkpoint when it encoded its state."""
+        """Why an ack counts for nothing: the worker refers to a file where it must not, or to one that is not there any
+        more: a peer's barrier overtook our `Complete`, so it did not know of the newest complete checkpoint when it
+        encoded."""
+        pending = self.pending.get(ack.checkpoint)
+        if pending is not None and pending.cut.kind.whole and ack.older:
+            return f"the file of worker {slot} refers to {ack.older[0]}, and that of a savepoint must be whole"
         known = self._sizes.keys() | self._found
         gone = [name for name in ack.older if name not in known] if ack.checkpoint in self.pending else []
         return f"the file of worker {slot} refers to {gone[0]}, which is deleted" if gone else None
@@ -390,7 +402,7 @@ class Checkpoints:
         return self._unneeded()
 
     def _unneeded(self) -> list[str]:
-        needed = self._unanswered.union(*(kept.names for kept in self._kept))
+        needed = self._unanswered.union(self.pinned, *(kept.names for kept in self._kept))
         for pending in self.pending.values():
             needed |= pending.needs()
         names = sorted(name for name in self._sizes if name not in needed)
@@ -401,7 +413,7 @@ class Checkpoints:
 
     def give_up_all(self) -> list[str]:
         """None of this run's checkpoints is to be kept: the names of all their files."""
-        self._kept = []
+        self._kept, self.pinned = [], ()
         self.pending, self._unanswered = {}, set()
         return self._unneeded()
 

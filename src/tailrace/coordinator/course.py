@@ -104,7 +104,7 @@ class Course:
 
     def was_published(self, said: Published, now: int) -> None:
         """A worker has published what sinks had prepared."""
-        decided = self._durability.output.published(said)
+        decided = self._durability.published(said)
         if decided is not None:
             self.do([*decided, WasPublished()], now)
             self._maybe_start(now)
@@ -150,13 +150,14 @@ class Course:
             self.do(self._durability.last(now), now)
 
     def maybe_finish(self, now: int) -> None:
-        """The job is over when all that it has to publish is published."""
-        if self.status is JobStatus.FINISHING and not self._durability.output.pending:
+        """The job is over when all that it has to publish is published, and its savepoints are copied."""
+        pending = self._durability.output.pending or self._durability.savepoints.under_way
+        if self.status is JobStatus.FINISHING and not pending:
             self._leave("the job has finished", now)
 
     def end(self, status: JobStatus, reason: str, now: int) -> None:
         """The job ends before its records do: it was cancelled, or has failed."""
-        self.do(self._durability.attempt_over(reason, now), now)
+        self.do([*self._durability.attempt_over(reason, now), *self._durability.over(reason)], now)
         self.move(status)
         self._leave(reason, now)
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tailrace.coordinator.actions import CheckpointEnded, Claim, Delete, Sweep
+from tailrace.coordinator.actions import CheckpointEnded, Claim, Delete, SavepointEnded, Sweep
 from tailrace.coordinator.checkpoints import Checkpoints
 from tailrace.coordinator.claims import Claims
 from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.origin import Origin
 from tailrace.coordinator.output import Output
+from tailrace.coordinator.savepoints import Request, Savepoints
 from tailrace.elements.cuts import CutKind
-from tailrace.protocol.deployment import FailureKind
+from tailrace.protocol.deployment import FailureKind, Published
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Trigger
 from tailrace.state.manifest import Manifest
+
+TAKES_NONE = "the job takes no checkpoints: give its Environment checkpoint=CheckpointConfig(...)"
 
 
 class Durability:
@@ -39,6 +42,7 @@ class Durability:
         self.claims = Claims(incarnation)
         self.checkpoints = checkpoints
         self.output = Output(run_id, origin, abandoned)
+        self.savepoints = Savepoints()
         self._held_since: int | None = None
         """Since when the commit of the last checkpoint waits for a mark."""
 
@@ -59,7 +63,15 @@ class Durability:
         """Nothing of this attempt is committed any more."""
         self._held_since = None
         self.output.attempt_over()
-        return [] if self.checkpoints is None else [*self.checkpoints.attempt_over(reason, now)]
+        if self.checkpoints is None:
+            return []
+        told = self.savepoints.attempt_over(reason)
+        self.checkpoints.pinned = self.savepoints.pinned
+        return [*told, *self.checkpoints.attempt_over(reason, now)]
+
+    def over(self, reason: str) -> Decisions:
+        """The job ends: nobody copies anything any more."""
+        return [*self.savepoints.over(reason)]
 
     def anew(self, cause: Cause, now: int, pause: int) -> Decisions:
         """The job is restarted after a pause, under a new incarnation where one was used."""
@@ -100,16 +112,25 @@ class Durability:
     def request(self, who: Any, refused: str | None) -> Decisions:
         """Somebody wants a checkpoint; `refused` says why none is taken any more."""
         if self.checkpoints is None:
-            refused = "the job takes no checkpoints: give its Environment checkpoint=CheckpointConfig(...)"
+            refused = TAKES_NONE
         elif refused is None:
             self.checkpoints.requests.append(who)
             return []
         return [CheckpointEnded(0, (who,), None, refused)]
 
+    def request_savepoint(self, request: Request, refused: str | None) -> Decisions:
+        """Somebody wants a savepoint; `refused` says why none is taken any more."""
+        if self.checkpoints is None:
+            refused = f"{TAKES_NONE} (interval=None takes them on request only)"
+        elif refused is None:
+            self.savepoints.requested.append(request)
+            return []
+        return [SavepointEnded(0, request.who, None, refused)]
+
     @property
     def due_at(self) -> int | None:
         """When the next checkpoint is to be triggered, as far as the clock decides."""
-        return None if self.checkpoints is None else self.checkpoints.due_at()
+        return None if self.checkpoints is None else self.checkpoints.due_at(bool(self.savepoints.requested))
 
     @property
     def late_at(self) -> int | None:
@@ -118,9 +139,10 @@ class Durability:
 
     def trigger_due(self, now: int, final: bool) -> Decisions:
         """Time has gone by, or somebody has asked: a checkpoint may have to be triggered. `final`: all inputs have ended."""
-        if self.checkpoints is None or not self.checkpoints.trigger_due(now):
+        wanted = bool(self.savepoints.requested)
+        if self.checkpoints is None or not self.checkpoints.trigger_due(now, wanted):
             return []
-        return self.trigger(now, CutKind.FINAL if final else CutKind.CHECKPOINT)
+        return self.trigger(now, CutKind.FINAL if final else CutKind.SAVEPOINT if wanted else CutKind.CHECKPOINT)
 
     def last(self, now: int) -> Decisions:
         """All inputs have ended: the last checkpoint is triggered, where it is not under way."""
@@ -130,7 +152,10 @@ class Durability:
     def trigger(self, now: int, kind: CutKind, hold: bool = False) -> Decisions:
         """A checkpoint begins: all workers are asked for the cut."""
         assert self.checkpoints is not None
-        return [Tell(Trigger(self.checkpoints.trigger(now, kind, hold)))]
+        cut = self.checkpoints.trigger(now, kind, hold)
+        if kind.whole and self.savepoints.requested:
+            self.savepoints.begin(cut.number, now)
+        return [Tell(Trigger(cut))]
 
     def ack(self, slot: int, ack: Ack, now: int, running: bool) -> Decisions:
         """A worker has made its part durable."""
@@ -149,7 +174,8 @@ class Durability:
         aborted = None if self.checkpoints is None else self.checkpoints.abort(number, reason, now, failure)
         if aborted is None:
             return []
-        decided: Decisions = [aborted.ended, Tell(Abort(number)), *_deleted(aborted.gone)]
+        told = self.savepoints.failed(number, reason)
+        decided: Decisions = [aborted.ended, *told, Tell(Abort(number)), *_deleted(aborted.gone)]
         if aborted.too_many:
             assert self.checkpoints is not None
             tolerated = self.checkpoints.settings.tolerated_failures
@@ -191,7 +217,8 @@ class Durability:
         complete = checkpoints.committed(number, manifest, path, url, now)
         decided += [complete.ended, Tell(Complete(number))]
         decided += self.output.committed(number, manifest, path, complete.fresh)
-        decided += self._delete_surplus()
+        self.savepoints.complete(number, manifest, complete.stats)
+        decided += [*self._copies(), *self._delete_surplus()]
         final = complete.stats.final and running
         return (decided if final else [*decided, *self._commit_next(now, running)]), final
 
@@ -203,7 +230,33 @@ class Durability:
         pending = number in self.checkpoints.pending
         return [Cause(f"checkpoint {number} could not be committed: {reason}", kind)] if pending else []
 
-    # Marks and files.
+    # Output, marks and files.
+
+    def published(self, said: Published) -> Decisions | None:
+        """The worker has made all of a number visible; None where nobody waits for that."""
+        decided = self.output.published(said)
+        return None if decided is None else [*decided, *self._copies()]
+
+    def _copies(self) -> Decisions:
+        """Savepoints are copied whose output is visible."""
+        copies = self.savepoints.visible(self.output.visible_through)
+        if self.checkpoints is not None:
+            self.checkpoints.pinned = self.savepoints.pinned
+        return [*copies]
+
+    def copied(self, number: int, url: str, size: int, now: int) -> Decisions | None:
+        """A savepoint is there; None where nobody waits for it any more."""
+        ended = self.savepoints.copied(number, url, size, now)
+        return None if ended is None else [ended, *self._unpinned()]
+
+    def not_copied(self, number: int, reason: str) -> Decisions:
+        """A savepoint could not be copied, and nothing is left of it."""
+        return [*self.savepoints.failed(number, reason), *self._unpinned()]
+
+    def _unpinned(self) -> Decisions:
+        if self.checkpoints is not None:
+            self.checkpoints.pinned = self.savepoints.pinned
+        return self._delete_surplus()
 
     def marked(self, path: str, now: int, running: bool) -> Decisions:
         """It is written down that all that a manifest has prepared is published."""

@@ -25,6 +25,7 @@ from tailrace.coordinator.loops import FROM_WORKER, FromWorker, Nests, NestSpec,
 from tailrace.coordinator.origin import NOTHING, Origin, StartFrom
 from tailrace.coordinator.restarts import Never, Strategy
 from tailrace.coordinator.roster import Roster, Slot
+from tailrace.coordinator.savepoints import Request
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.deployment import (
     Deployed,
@@ -65,7 +66,9 @@ class Coordinator:
         abandoned: Sequence[str] = (),
         nests: Sequence[NestSpec] = (),
         pace: Pace | None = None,
+        no_savepoints: str = "",
     ) -> None:
+        """`no_savepoints`: why the job takes none; empty where it does."""
         self.job = job
         self.run_id = run_id
         self.limits = limits if limits is not None else Limits()
@@ -78,6 +81,7 @@ class Coordinator:
         self.attempts = Attempts()
         origin = Origin(job, run_id, "" if checkpoints is None else checkpoints.origin, start_from)
         self.durability = Durability(job, run_id, incarnation, self.checkpoints, origin, abandoned)
+        self._no_savepoints = no_savepoints
         self._leaving = Leaving(self.limits)
         self.course = Course(
             plan, self.roster, self.attempts, self.durability, self.nests, self.restarts, self._leaving
@@ -278,12 +282,32 @@ class Coordinator:
         """That could not be written down: it is asked for again with the next publication, or the next checkpoint."""
         self.course.do(self.durability.not_marked(path, now, self.course.running), now)
 
+    def copied(self, checkpoint: int, url: str, size: int, now: int) -> bool:
+        """A savepoint is in its folder, `size` bytes. False where nobody waits for it any more: it is to go."""
+        decided = self.durability.copied(checkpoint, url, size, now)
+        self.course.do(decided or [], now)
+        self.course.maybe_finish(now)
+        return decided is not None
+
+    def not_copied(self, checkpoint: int, reason: str, now: int) -> None:
+        """A savepoint could not be copied, and nothing is left of it."""
+        self.course.do(self.durability.not_copied(checkpoint, reason), now)
+        self.course.maybe_finish(now)
+
     # Events: the user, the driver and the clock.
 
     def checkpoint(self, who: Any, now: int) -> None:
         """Somebody wants a checkpoint now; `CheckpointEnded` will carry `who`."""
         over = self.course.ending or self.status is JobStatus.FINISHING
         self.course.do(self.durability.request(who, f"the job is {self.status}" if over else None), now)
+        if self.course.running:
+            self.course.do(self._trigger_due(now), now)
+
+    def savepoint(self, who: Any, target: str, now: int) -> None:
+        """Somebody wants a savepoint in the folder `target` (empty: in the usual one); `SavepointEnded` will carry `who`."""
+        over = self.course.ending or self.status is JobStatus.FINISHING
+        refused = f"the job is {self.status}" if over else self._no_savepoints or None
+        self.course.do(self.durability.request_savepoint(Request(who, target), refused), now)
         if self.course.running:
             self.course.do(self._trigger_due(now), now)
 

@@ -138,7 +138,7 @@ class Output:
         forgotten."""
         self._marks.made(number)
         self._publications.restored_marked = self._restored_settled()
-        self._publications.before_commit(self._marks.settled(self._visible_through))
+        self._publications.before_commit(self._marks.settled(self.visible_through))
 
     def origin_published(self) -> None:
         """The origin is marked, by us or by another start from it."""
@@ -164,12 +164,13 @@ class Output:
         return self._marks.unmarked
 
     @property
-    def _visible_through(self) -> int:
+    def visible_through(self) -> int:
+        """Up to which checkpoint all output is visible; below 0 while what the restored one had prepared is not."""
         return self._publications.visible_through(self._marks.newest)
 
     def _mark_visible(self) -> Decisions:
         """Has every manifest marked whose output is visible, and that is not marked."""
-        return _marks([*self.origin.to_mark(), *self._marks.published(self._visible_through)])
+        return _marks([*self.origin.to_mark(), *self._marks.published(self.visible_through)])
 
     def _restored_settled(self) -> bool:
         """Whether nobody asks any more for what the restored checkpoint had prepared: who starts from it, or from another

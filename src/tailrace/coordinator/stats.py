@@ -35,6 +35,20 @@ class CheckpointStats:
     """"unaligned" where a barrier has overtaken records, or a subtask has cut before all of its barriers were read."""
 
 
+@dataclass(frozen=True)
+class SavepointStats:
+    """How a savepoint went that is there. Times are int64 microseconds."""
+
+    id: int
+    """The number of its checkpoint."""
+    path: str
+    timestamp: int
+    duration: int
+    """From the trigger of its checkpoint until the copy was there."""
+    size: int
+    inflight: int = 0
+
+
 def policy_of(acks: list[Ack]) -> str:
     """The policy under which a checkpoint has ended."""
     early = any(s.overtook for ack in acks for s in ack.subtasks)

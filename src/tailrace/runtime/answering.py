@@ -5,38 +5,31 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.stats import CheckpointStats
 from tailrace.runtime.control import ControlDoor, Reply
 from tailrace.runtime.loop import Loop
-
-CheckpointFuture = Future[CheckpointStats]
+from tailrace.runtime.wishes import Wish, WishFuture, told, wish_of
 
 
 def answer(
-    request: dict[str, Any], reply: Reply, name: str, job_id: str, status: JobStatus, ask: Callable[[Reply], None]
+    request: dict[str, Any],
+    reply: Reply,
+    name: str,
+    job_id: str,
+    status: JobStatus,
+    ask: Callable[[Wish, Reply], None],
 ) -> None:
-    """Answers one request. `ask` has a checkpoint taken, and replies later."""
-    verb = request.get("verb")
+    """Answers one request. `ask` has a wish seen to, and replies later."""
+    verb, wish = request.get("verb"), wish_of(request)
     if verb == "who":
         reply({"name": name, "id": job_id, "status": str(status), "pid": os.getpid()})
-    elif verb == "checkpoint":
-        ask(reply)
+    elif wish is not None:
+        ask(wish, reply)
     else:
         reply({"error": f"unknown verb {verb!r}"})
-
-
-def told(future: CheckpointFuture) -> dict[str, Any]:
-    """What has become of a checkpoint."""
-    error = future.exception()
-    if error is not None:
-        return {"error": str(error)}
-    stats = future.result()
-    return {"id": stats.id, "path": stats.path, "bytes": stats.size, "duration": stats.duration / 1e6}
 
 
 class Answering(threading.Thread):
@@ -44,10 +37,10 @@ class Answering(threading.Thread):
     elsewhere is nothing that its user must know."""
 
     def __init__(
-        self, name: str, job_id: str, status: Callable[[], JobStatus], checkpoint: Callable[[], CheckpointFuture]
+        self, name: str, job_id: str, status: Callable[[], JobStatus], wish: Callable[[Wish], WishFuture]
     ) -> None:
         super().__init__(name=f"tailrace-door-{name}", daemon=True)
-        self._job, self._id, self._status, self._checkpoint = name, job_id, status, checkpoint
+        self._job, self._id, self._status, self._wish = name, job_id, status, wish
         self._over = False
         self._loop = Loop()
         self._door = ControlDoor(self._loop, self._asked)
@@ -74,8 +67,8 @@ class Answering(threading.Thread):
     def _asked(self, request: dict[str, Any], reply: Reply) -> None:
         answer(request, reply, self._job, self._id, self._status(), self._ask)
 
-    def _ask(self, reply: Reply) -> None:
-        def taken(future: CheckpointFuture) -> None:  # in the thread that carries letters
+    def _ask(self, wish: Wish, reply: Reply) -> None:
+        def taken(future: WishFuture) -> None:  # in the thread that carries letters
             self._loop.call_soon_threadsafe(partial(reply, told(future)))
 
-        self._checkpoint().add_done_callback(taken)
+        self._wish(wish).add_done_callback(taken)

@@ -10,7 +10,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -22,6 +21,7 @@ from tailrace.coordinator.actions import (
     Kill,
     Launch,
     Restarting,
+    SavepointEnded,
     Send,
     StatusChanged,
     WasPublished,
@@ -37,7 +37,7 @@ from tailrace.protocol import deployment
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.protocol.wire import AnyMessage
 from tailrace.runtime.announcing import Announcer
-from tailrace.runtime.answering import CheckpointFuture, answer, told
+from tailrace.runtime.answering import answer
 from tailrace.runtime.clock import monotonic_micros, unix_micros
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.control import ControlDoor, Reply
@@ -47,6 +47,7 @@ from tailrace.runtime.link import TooLarge
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.moving import Moving
 from tailrace.runtime.slots import SlotProvider
+from tailrace.runtime.wishes import Wish, WishFuture, put, told
 from tailrace.storage.endings import Awaited
 from tailrace.storage.scratch import remove_abandoned
 from tailrace.storage.store import Store
@@ -106,7 +107,7 @@ class JobRunner(threading.Thread):
         """Where checkpoints are, or None for a job that takes none."""
         self._door = ControlDoor(self._loop, self._asked)
         self._moving = Moving(machine, self._carry_out)
-        self._waiting: set[CheckpointFuture] = set()
+        self._waiting: set[WishFuture] = set()
         self._maker = None if plan is None else ProgressMaker(job_id, run_id, name, plan, unix_micros())
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
         self._looked: float | None = None
@@ -120,15 +121,10 @@ class JobRunner(threading.Thread):
         """Ends the job at once. After its end this does nothing."""
         self._loop.call_soon_threadsafe(lambda: self.machine.cancel(monotonic_micros()))
 
-    def checkpoint(self) -> CheckpointFuture:
-        """Asks for a checkpoint now."""
-        future: CheckpointFuture = Future()
-
-        def ask() -> None:
-            self.machine.checkpoint(future, monotonic_micros())
-            self._carry_out()
-
-        if self.ended.is_set() or not self._loop.call_soon_threadsafe(ask):
+    def wish(self, wish: Wish) -> WishFuture:
+        """Somebody wants this of the job, now."""
+        future: WishFuture = WishFuture()
+        if self.ended.is_set() or not self._loop.call_soon_threadsafe(lambda: self._put(wish, future)):
             future.set_exception(CheckpointError(f"job {self.job_name!r} has ended"))
         else:
             self._waiting.add(future)
@@ -136,23 +132,26 @@ class JobRunner(threading.Thread):
                 self._disappoint()
         return future
 
+    def _put(self, wish: Wish, future: WishFuture) -> None:
+        put(self.machine, wish, future, monotonic_micros())
+        self._carry_out()
+
     def _asked(self, request: dict[str, Any], reply: Reply) -> None:
         """Another process of this user wants something."""
-        answer(request, reply, self.job_name, self.job_id, self.status, self._asked_for_checkpoint)
+        answer(request, reply, self.job_name, self.job_id, self.status, self._asked_for)
 
-    def _asked_for_checkpoint(self, reply: Reply) -> None:
-        future: CheckpointFuture = Future()
+    def _asked_for(self, wish: Wish, reply: Reply) -> None:
+        future: WishFuture = WishFuture()
         future.add_done_callback(lambda done: reply(told(done)))
         self._waiting.add(future)
-        self.machine.checkpoint(future, monotonic_micros())
-        self._carry_out()
+        self._put(wish, future)
 
     def _leaving(self, launches: Collection[tuple[int, int]]) -> None:
         """The machines of these starts of slots are about to go."""
         self._loop.call_soon_threadsafe(lambda: self._moving.leaving(launches))
 
     def _disappoint(self) -> None:
-        """Fails the callers that still wait for a checkpoint: nobody else will answer them."""
+        """Fails the callers that still wait for something: nobody else will answer them."""
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(CheckpointError(f"job {self.job_name!r} has ended"))
@@ -326,8 +325,8 @@ class JobRunner(threading.Thread):
                 self._provider.kill(action.slot, action.launch, self._workers.pids.get((action.slot, action.launch)))
             case StatusChanged():
                 self._status(action.status)
-            case CheckpointEnded():
-                self._checkpoint_ended(action)
+            case CheckpointEnded() | SavepointEnded():
+                self._ended(action)
             case WasPublished():
                 self._announcer.announce()
             case Restarting():
@@ -355,15 +354,19 @@ class JobRunner(threading.Thread):
 
         self._provider.launch(config, ended)
 
-    def _checkpoint_ended(self, action: CheckpointEnded) -> None:
-        for future in action.waiting:
+    def _ended(self, action: CheckpointEnded | SavepointEnded) -> None:
+        """Something has become of what somebody waits for."""
+        kind, waiting = "savepoint", (action.who,) if isinstance(action, SavepointEnded) else action.waiting
+        if isinstance(action, CheckpointEnded):
+            kind = "checkpoint"
+        for future in waiting:
             self._waiting.discard(future)
             if future.done():
                 continue
             if action.stats is not None:
                 future.set_result(action.stats)
             else:
-                what = f"checkpoint {action.checkpoint} of" if action.checkpoint else "no checkpoint of"
+                what = f"{kind} {action.checkpoint} of" if action.checkpoint else f"no {kind} of"
                 future.set_exception(CheckpointError(f"{what} job {self.job_name!r}: {action.reason}"))
 
     def _restarting(self, action: Restarting) -> None:

@@ -22,16 +22,16 @@ from tailrace.errors import CheckpointError, TailraceError
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import FailureKind, SubtaskReport
 from tailrace.runtime.announcing import Announcer
-from tailrace.runtime.answering import Answering, CheckpointFuture
+from tailrace.runtime.answering import Answering
 from tailrace.runtime.clock import monotonic_micros, unix_micros
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.coordinator import ANNOUNCE_SECONDS, RECENT, warn_of_restart
 from tailrace.runtime.letters import (
     Begin,
     Cancel,
-    CheckpointTaken,
     Ended,
     Farewell,
+    Granted,
     KillSlot,
     Letter,
     Made,
@@ -40,10 +40,11 @@ from tailrace.runtime.letters import (
     Restarted,
     SlotOver,
     StartSlot,
-    TakeCheckpoint,
     View,
+    Wanted,
 )
 from tailrace.runtime.slots import SlotProvider
+from tailrace.runtime.wishes import Wish, WishFuture
 
 CLOSE_SECONDS = 5.0
 PREPARING_SECONDS = 60.0
@@ -112,7 +113,7 @@ class Follower(threading.Thread):
         """Where other processes of this user ask, while there is a job."""
         self._maker = ProgressMaker(run_id, run_id, name, plan, unix_micros())
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, CheckpointFuture] = {}
+        self._waiting: dict[int, tuple[Wish, WishFuture]] = {}
         self._lock = threading.Lock()  # guards `_waiting`
         self._starts: set[tuple[int, int]] = set()
         """The starts of slots whose Spark jobs run."""
@@ -130,7 +131,7 @@ class Follower(threading.Thread):
     def begin(self, begin: Begin) -> None:
         """The job is this one."""
         self._box.say(begin)
-        self._door = Answering(self.job_name, self.run_id, lambda: self.status, self.checkpoint)
+        self._door = Answering(self.job_name, self.run_id, lambda: self.status, self.wish)
         self._door.start()
         self._known.set()
 
@@ -145,15 +146,15 @@ class Follower(threading.Thread):
         self._cancelled.set()
         self._box.say(Cancel())
 
-    def checkpoint(self) -> CheckpointFuture:
-        """Asks for a checkpoint now."""
-        future: CheckpointFuture = CheckpointFuture()
+    def wish(self, wish: Wish) -> WishFuture:
+        """Somebody wants this of the job."""
+        future: WishFuture = WishFuture()
         with self._lock:
             over = self.ended.is_set()
             if not over:
                 number = next(self._numbers)
-                self._waiting[number] = future
-                self._box.say(TakeCheckpoint(number))
+                self._waiting[number] = wish, future
+                self._box.say(Wanted(number, wish))
         if over:
             future.set_exception(CheckpointError(f"job {self.job_name!r} has ended"))
         return future
@@ -197,7 +198,7 @@ class Follower(threading.Thread):
             with self._lock:
                 self.ended.set()  # whatever happened: somebody waits for it
                 left, self._waiting = list(self._waiting.values()), {}
-            for future in left:
+            for _, future in left:
                 future.set_exception(CheckpointError(f"job {self.job_name!r} has ended"))
             if self._door is not None:
                 self._door.close()
@@ -247,8 +248,8 @@ class Follower(threading.Thread):
         self._box = Mailbox()
         self._box.say(begin)
         with self._lock:
-            for number in self._waiting:
-                self._box.say(TakeCheckpoint(number))
+            for number, (wish, _) in self._waiting.items():
+                self._box.say(Wanted(number, wish))
         if self._cancelled.is_set():
             self._box.say(Cancel())
 
@@ -273,7 +274,7 @@ class Follower(threading.Thread):
                 warn_of_restart(self.job_name, saying.why)
             case Made():
                 self._announcer.announce()
-            case CheckpointTaken():
+            case Granted():
                 self._answer(saying)
             case Outcome():
                 self._outcome = saying
@@ -304,15 +305,15 @@ class Follower(threading.Thread):
             with contextlib.suppress(Exception):  # a broken display must not break the job
                 self._on_progress(self.progress[-1], status)
 
-    def _answer(self, taken: CheckpointTaken) -> None:
+    def _answer(self, granted: Granted) -> None:
         with self._lock:
-            future = self._waiting.pop(taken.number, None)
+            _, future = self._waiting.pop(granted.number, (None, None))
         if future is None:
             return
-        if taken.stats is not None:
-            future.set_result(taken.stats)
+        if granted.refused:
+            future.set_exception(CheckpointError(granted.refused))
         else:
-            future.set_exception(CheckpointError(taken.refused))
+            future.set_result(granted.result)
 
     def _kill_all(self) -> None:
         """Ends the Spark jobs of all workers. Those that hear that their coordinator is gone have left already."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from typing import Any, Literal
 
-from tailrace.api.config import Checkpoint
+from tailrace.api.config import Checkpoint, Savepoint
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.progress import inflight_bytes, job_metrics
-from tailrace.coordinator.stats import CheckpointStats
+from tailrace.coordinator.stats import CheckpointStats, SavepointStats
 from tailrace.errors import JobFailed
 from tailrace.graph.explain import as_text
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.exits import Leaving
 from tailrace.runtime.following import Follower
+from tailrace.runtime.wishes import TakeCheckpoint, TakeSavepoint
+from tailrace.storage.opening import absolute
 
 JOBS: deque[Job] = deque(maxlen=100)
 """The last jobs that this process started, the newest last."""
@@ -74,7 +77,16 @@ class Job:
     def checkpoint(self, timeout: float | None = None) -> Checkpoint:
         """Takes a checkpoint now and waits for it, at most `timeout` seconds. Raises `CheckpointError` where there will be
         none: the job takes none, it has ended, or the checkpoint was aborted; and `TimeoutError`."""
-        return _as_checkpoint(self._runner.checkpoint().result(timeout))
+        return _as_checkpoint(self._runner.wish(TakeCheckpoint()).result(timeout))
+
+    def savepoint(self, path: str | os.PathLike[str] | None = None, timeout: float | None = None) -> Savepoint:
+        """Takes a savepoint now, and waits for it, at most `timeout` seconds: a whole checkpoint in a folder of its own that
+        refers to nothing outside, may be moved, and is never deleted by a job. `path` is that folder, a path or URL that is
+        empty or not there; None: one in `savepoints` of the checkpoint folder. It is there when the output of its checkpoint
+        is visible. Raises `CheckpointError` where there will be none, saying why (nothing is left of it, and the job goes
+        on), and `TimeoutError` (the savepoint may come all the same)."""
+        wish = TakeSavepoint("" if path is None else absolute(os.fspath(path)))
+        return _as_savepoint(self._runner.wish(wish).result(timeout))
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
@@ -128,6 +140,10 @@ class Job:
     def explain(self) -> str:
         """The job's plan as text."""
         return as_text(self._plan)
+
+
+def _as_savepoint(stats: SavepointStats) -> Savepoint:
+    return Savepoint(stats.id, stats.path, stats.duration / 1e6, stats.size, stats.inflight, stats.timestamp / 1e6)
 
 
 def _as_checkpoint(stats: CheckpointStats) -> Checkpoint:

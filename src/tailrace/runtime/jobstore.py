@@ -7,10 +7,20 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import assert_never
 
-from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, MarkSwept, StoreAction, Sweep
+from tailrace.coordinator.actions import (
+    Claim,
+    Commit,
+    CopySavepoint,
+    Delete,
+    MarkPublished,
+    MarkSwept,
+    StoreAction,
+    Sweep,
+)
 from tailrace.coordinator.failures import storage_failure
 from tailrace.coordinator.machine import Coordinator
 from tailrace.runtime.clock import monotonic_micros
+from tailrace.runtime.copier import Copier
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.storing import StorageThread
 from tailrace.storage.endings import Awaited, awaited, still_ours
@@ -32,6 +42,7 @@ class JobStore:
         self._carry_out = carry_out
         """Carries out what the coordinator wants done after an event."""
         self._thread = StorageThread(loop, f"tailrace-storage-{name}")
+        self._copier = Copier(store, loop, name, machine, carry_out)
         self.origin_marked: Callable[[], bool] | None = None
         """Whether the checkpoint that the job started from is marked as published, looked up in its folder."""
 
@@ -48,6 +59,8 @@ class JobStore:
                 self._thread.do(lambda: self._mark(action.path))
             case MarkSwept():
                 self._thread.do(self._mark_swept)
+            case CopySavepoint():
+                self._copier.copy(action)
             case Sweep():
                 self._thread.do(lambda: self._sweep(action))
             case _:
@@ -61,6 +74,7 @@ class JobStore:
         def tidy() -> None:
             kept[0] = {} if surplus is not None and self._remove_all(surplus) else self._prepared()
 
+        self._copier.close()  # what it still copies is given up, and may be among what goes now
         self._thread.do(tidy)
         self._thread.do(self._release)
         self._thread.close(timeout=30.0)

@@ -20,6 +20,7 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.runtime.config import WorkerConfig
+from tailrace.runtime.wishes import Wish
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,11 @@ class Cancel:
 
 
 @dataclass(frozen=True)
-class TakeCheckpoint:
-    """Somebody waits for a checkpoint; the number is theirs."""
+class Wanted:
+    """Somebody wants something, and waits for it; the number is theirs."""
 
     number: int
+    wish: Wish
 
 
 @dataclass(frozen=True)
@@ -190,11 +192,11 @@ class Made:
 
 
 @dataclass(frozen=True)
-class CheckpointTaken:
-    """What has become of a checkpoint that somebody waits for: its figures, or why there is none."""
+class Granted:
+    """What has become of a wish: its result, or, where that text is not empty, why there is none."""
 
     number: int
-    stats: CheckpointStats | None
+    result: Any
     refused: str = ""
 
 

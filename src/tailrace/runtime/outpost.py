@@ -22,8 +22,6 @@ from typing import Any
 from tailrace.coordinator.actions import Restarting
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.stats import CheckpointStats
-from tailrace.runtime.answering import CheckpointFuture
 from tailrace.runtime.binding import Binding
 from tailrace.runtime.clock import monotonic_micros
 from tailrace.runtime.config import WorkerConfig
@@ -33,9 +31,9 @@ from tailrace.runtime.letters import (
     Begin,
     Books,
     Cancel,
-    CheckpointTaken,
     Ended,
     Farewell,
+    Granted,
     KillSlot,
     Made,
     Mailbox,
@@ -45,10 +43,11 @@ from tailrace.runtime.letters import (
     SlotOver,
     StartSlot,
     StoreAt,
-    TakeCheckpoint,
     View,
+    Wanted,
 )
 from tailrace.runtime.slots import Leaving, SlotEnded
+from tailrace.runtime.wishes import WishFuture
 from tailrace.storage.endings import Awaited
 from tailrace.storage.store import Store
 
@@ -131,8 +130,8 @@ class Outpost(FolderHost):
                 runner.slots.over(saying)
             case Cancel():
                 runner.cancel()
-            case TakeCheckpoint():
-                runner.checkpoint().add_done_callback(partial(self._taken, saying.number))
+            case Wanted():
+                runner.wish(saying.wish).add_done_callback(partial(self._granted, saying.number))
 
     def _begin(self, begin: Begin) -> None:
         try:
@@ -143,10 +142,9 @@ class Outpost(FolderHost):
         else:
             self._runner.start()
 
-    def _taken(self, number: int, future: CheckpointFuture) -> None:
+    def _granted(self, number: int, future: WishFuture) -> None:
         error = future.exception()
-        stats: CheckpointStats | None = None if error is not None else future.result()
-        self._box.say(CheckpointTaken(number, stats, "" if error is None else str(error)))
+        self._box.say(Granted(number, None, str(error)) if error is not None else Granted(number, future.result()))
 
 
 class FarSlots:

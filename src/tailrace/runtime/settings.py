@@ -8,6 +8,7 @@ from tailrace.coordinator.loops import NestSpec
 from tailrace.coordinator.origin import NOTHING, StartFrom
 from tailrace.coordinator.restarts import Exponential, Fixed, Never, Rate, Strategy
 from tailrace.elements.timestamps import micros
+from tailrace.graph.operators import Source
 from tailrace.graph.plan import Plan
 from tailrace.storage.origins import Origin
 from tailrace.storage.store import Store
@@ -67,3 +68,14 @@ def nests_of(plan: Plan) -> tuple[NestSpec, ...]:
         NestSpec(nest.slots, None if nest.rounds is None else nest.rounds.max, nest.rounds is not None)
         for nest in plan.nests
     )
+
+
+def no_savepoints(plan: Plan) -> str:
+    """Why no savepoint of a dataflow would hold all that a start from it needs; empty where one does."""
+    for node in plan.graph.nodes:
+        if isinstance(node.operator, Source) and getattr(node.operator.source, "kept_by_job", False):
+            return (
+                f"the rows of the DataFrame that {node.name!r} reads are in files in the job's checkpoint folder, which a "
+                f"savepoint does not hold; write the DataFrame to Parquet files and read these with tr.sources.Parquet"
+            )
+    return ""

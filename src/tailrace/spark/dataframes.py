@@ -37,6 +37,9 @@ from tailrace.spark.types import check_names, check_types
 class DataFrameSource(ArrowFiles):
     """The rows of a Spark DataFrame."""
 
+    kept_by_job = True
+    """Whether its files are in the checkpoint folder of a job that has one."""
+
     def __init__(self, df: Any, form: Form) -> None:
         twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
         if twice:

@@ -37,7 +37,7 @@ from tailrace.runtime.hosting import Host, forget, host_of
 from tailrace.runtime.job import JOBS, Job
 from tailrace.runtime.letters import Begin, StoreAt
 from tailrace.runtime.progressline import ProgressLine
-from tailrace.runtime.settings import nests_of, settings_of, start_from, strategy_of
+from tailrace.runtime.settings import nests_of, no_savepoints, settings_of, start_from, strategy_of
 from tailrace.runtime.tls import SETTING as TLS
 from tailrace.runtime.tls import chosen
 from tailrace.spark import savepoints
@@ -184,6 +184,7 @@ def submit(
             start_from=start_from(origin, store),
             abandoned=abandoned,
             nests=nests_of(plan),
+            no_savepoints=no_savepoints(plan),
         )
         runner: JobRunner | Follower
         if follower is not None:

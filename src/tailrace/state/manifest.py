@@ -102,14 +102,16 @@ def has_more(earlier: Iterable[Manifest | None], origin: Manifest) -> bool:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """A manifest as the bytes of its file."""
+    if manifest.kind == "savepoint":
+        return encode_savepoint(manifest)
     version = VERSION if any(isinstance(one.data, Placed) for one in manifest.prepared) else OLDEST
     return _encoded(_MAGIC, version, manifest)
 
 
 def savepoint_of(manifest: Manifest) -> Manifest:
-    """The manifest of the savepoint that is a copy of a checkpoint's files. The output of that checkpoint is visible by
-    now, and it refers to no earlier files; nothing in it says where the checkpoint was."""
-    return msgspec.structs.replace(manifest, kind="savepoint", prepared=[], root="")
+    """The manifest of the savepoint that is a copy of the files of a checkpoint that was taken whole. The output of that is
+    visible by now, so it names neither this nor earlier files that have some of it; nor does it say where it was."""
+    return msgspec.structs.replace(manifest, kind="savepoint", prepared=[], older=[], root="")
 
 
 def encode_savepoint(savepoint: Manifest) -> bytes:

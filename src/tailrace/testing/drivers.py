@@ -15,6 +15,7 @@ from tailrace.coordinator.actions import (
     Kill,
     Launch,
     Restarting,
+    SavepointEnded,
     Send,
     StatusChanged,
     WasPublished,
@@ -209,6 +210,8 @@ class Drivers:
                 self._cluster.note(f"status {action.status}")
             case CheckpointEnded():
                 self._checkpoint_ended(action)
+            case SavepointEnded():
+                self._savepoint_ended(action)
             case Restarting():
                 # A driver that was overtaken may ask too late.
                 if driver is self._cluster.driver or action.cause.kind is not FailureKind.USER:
@@ -228,6 +231,15 @@ class Drivers:
         self._cluster.count("completed a checkpoint")
         if action.stats.final:
             self._cluster.covered["completed the last checkpoint"] += 1
+
+    def _savepoint_ended(self, action: SavepointEnded) -> None:
+        if action.who is not None:
+            action.who(action)
+        if action.stats is None:
+            self._cluster.count("failed at a savepoint")
+            self._cluster.note(f"savepoint {action.checkpoint}: {action.reason}")
+        else:
+            self._cluster.count("took a savepoint")
 
     def _to_worker(self, driver: Driver, action: Send) -> None:
         if isinstance(action.message, Trigger) and action.slot == 0:

@@ -215,7 +215,7 @@ def _forget_before_a_commit() -> Patches:
     def make(marked: Any) -> Any:
         def early(self: Durability, path: str, now: int, running: bool) -> Decisions:
             decided, output = marked(self, path, now, running), self.output
-            output._publications.before_commit(output._marks.settled(output._visible_through))
+            output._publications.before_commit(output._marks.settled(output.visible_through))
             return [*decided, *output._settle()]
 
         return early

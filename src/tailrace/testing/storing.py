@@ -8,10 +8,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from tailrace.coordinator.actions import Claim, Commit, Delete, MarkPublished, MarkSwept, StoreAction, Sweep
+from tailrace.coordinator.actions import (
+    Claim,
+    Commit,
+    CopySavepoint,
+    Delete,
+    MarkPublished,
+    MarkSwept,
+    StoreAction,
+    Sweep,
+)
 from tailrace.coordinator.failures import storage_failure
-from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, Fenced
+from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, Fenced
 from tailrace.state.manifest import decode_manifest
+from tailrace.storage.copying import copy_savepoint, default_place, remove
 from tailrace.storage.origins import claim_again
 from tailrace.storage.reading import read_placed, read_state, unreadable_for_good
 from tailrace.task.actions import ReadPrepared, ReadState
@@ -29,7 +39,7 @@ from tailrace.testing.cluster import Cluster
 from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore
 from tailrace.testing.world import Driver, Event, Process, StoreWork
 
-_WRONG = (OSError, Fenced, CheckpointCorrupt, CheckpointNotFound)
+_WRONG = (OSError, Fenced, CheckpointCorrupt, CheckpointNotFound, ConfigError)
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,8 @@ class Storage:
         self.trouble = Trouble()
         self._elsewhere: dict[str, MemoryFiles] = {}
         """Folders of other jobs, by their URLs."""
+        self.savepoints: dict[str, MemoryFiles] = {}
+        """Folders of savepoints, likewise."""
 
     # Folders.
 
@@ -265,7 +277,27 @@ class Storage:
             self.ask(party, "mark", lambda: store.mark_published(action.path), marked)
         elif isinstance(action, MarkSwept):
             self.ask(party, "mark swept", store.mark_swept)
+        elif isinstance(action, CopySavepoint):
+            self._copy(driver, action)
         elif isinstance(action, Sweep):
             self.ask(party, "sweep", lambda: store.sweep(action.incarnation, action.needed))
         else:
             assert_never(action)
+
+    def _copy(self, driver: Driver, action: CopySavepoint) -> None:
+        """Copies a savepoint into a folder of its own."""
+        store, coordinator, number = driver.store, driver.coordinator, action.checkpoint
+        assert store is not None
+        source = store.folder
+        url = action.target or default_place(source.url, action.savepoint)
+        target = self.savepoints.setdefault(url, MemoryFiles(url=url))
+
+        def copied(size: Any, error: Exception | None) -> None:
+            if error is not None:
+                coordinator.not_copied(number, f"{type(error).__name__}: {error}", self._cluster.now)
+            elif coordinator.copied(number, url, size, self._cluster.now):
+                self._cluster.count("copied a savepoint")
+            else:
+                remove(target, list(target.contents))
+
+        self.ask(driver.party, f"copy {number}", lambda: copy_savepoint(source, target, action.savepoint), copied)

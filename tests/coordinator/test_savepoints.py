@@ -1,0 +1,202 @@
+"""Savepoints as the coordinator sees them: a whole checkpoint, then a copy once its output is visible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from driving import SECOND, Job, S
+
+from tailrace.coordinator.actions import Commit, CopySavepoint, Delete, SavepointEnded
+from tailrace.elements.cuts import CutKind
+from tailrace.protocol.deployment import Leave, Published, SubtasksFinished
+from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
+
+
+def wanted(job: Job, target: str = "here") -> int:
+    """Somebody wants a savepoint, and its cut begins: the number."""
+    job.machine.savepoint("somebody", target, job.now)
+    [(_, first), (_, _)] = job.sent(Trigger)
+    assert first.cut.kind is CutKind.SAVEPOINT and not first.cut.may_overtake
+    return int(first.checkpoint)
+
+
+def complete(job: Job, number: int, *prepared: bytes) -> list[Any]:
+    """All have acked and the manifest is there: what follows."""
+    job.ack(0, number, *prepared)
+    job.ack(1, number)
+    job.commit()
+    return job.actions()
+
+
+def test_a_savepoint_from_the_request_to_the_copy() -> None:
+    job = Job(overtakes_after=0).run()
+    number = wanted(job)
+    job.wait(2)
+    said = complete(job, number, b"output")
+    assert not [one for one in said if isinstance(one, CopySavepoint)], "its output is not visible"
+    job.says(0, Published(number))
+    [copy] = job.actions(CopySavepoint)
+    assert (copy.checkpoint, copy.target) == (number, "here")
+    assert (copy.savepoint.kind, copy.savepoint.prepared, copy.savepoint.older) == ("savepoint", [], [])
+    assert [file.name for file in copy.savepoint.files] == [f"1/chk-{number}/w{slot}-1.state" for slot in (0, 1)]
+    job.wait(1)
+    assert job.machine.copied(number, "/there", 20, job.now)
+    [ended] = job.actions(SavepointEnded)
+    assert (ended.who, ended.reason) == ("somebody", "")
+    assert (ended.stats.path, ended.stats.size, ended.stats.duration) == ("/there", 20, 3 * SECOND)
+
+
+def test_where_nothing_is_prepared_it_is_copied_with_the_commit() -> None:
+    job = Job().run()
+    number = wanted(job)
+    said = complete(job, number)
+    assert [type(one) for one in said if isinstance(one, CopySavepoint)] == [CopySavepoint]
+    assert job.machine.checkpoints is not None and job.machine.checkpoints.newest == number
+
+
+def test_its_files_stay_until_they_are_copied_however_many_checkpoints_come() -> None:
+    job = Job(keep=1).run()
+    number = wanted(job)
+    complete(job, number)
+    files = {f"1/chk-{number}/w{slot}-1.state" for slot in (0, 1)}
+    gone = set()
+    for _ in range(3):
+        job.trigger()
+        for slot in (0, 1):
+            job.ack(slot, job.machine.durability.checkpoints.next_id - 1)  # type: ignore[union-attr]
+        job.commit()
+        gone |= {name for delete in job.actions(Delete) for name in delete.names}
+    assert f"1/{number}.manifest" in gone and not files & gone
+    job.machine.copied(number, "/there", 20, job.now)
+    assert files <= {name for delete in job.actions(Delete) for name in delete.names}
+
+
+def test_no_other_checkpoint_overtakes_it() -> None:
+    job = Job(interval=SECOND, max_concurrent=3).run()
+    number = wanted(job)
+    job.wait(5)
+    assert job.said(Trigger) == []
+    complete(job, number)
+    job.wait(1)
+    assert [one.cut.kind for one in job.said(Trigger)] == [CutKind.CHECKPOINT] * 2
+
+
+def test_several_come_one_after_the_other() -> None:
+    job = Job().run()
+    first = wanted(job, "a")
+    job.machine.savepoint("another", "b", job.now)
+    assert job.said(Trigger) == []
+    complete(job, first)
+    job.wait(1)
+    [second, _] = job.said(Trigger)
+    complete(job, second.checkpoint)
+    job.machine.copied(second.checkpoint, "/b", 2, job.now)
+    job.machine.copied(first, "/a", 1, job.now)
+    assert [(one.who, one.stats.path) for one in job.actions(SavepointEnded)] == [("another", "/b"), ("somebody", "/a")]
+
+
+def test_one_that_cannot_be_taken_is_told_and_the_job_goes_on() -> None:
+    job = Job().run()
+    number = wanted(job)
+    job.says(1, Declined(number, "the disk is full"))
+    said = job.actions()
+    [ended] = [one for one in said if isinstance(one, SavepointEnded)]
+    assert (ended.who, ended.stats, ended.reason) == ("somebody", None, "worker 1: the disk is full")
+    assert job.status is S.RUNNING and any(isinstance(getattr(one, "message", None), Abort) for one in said)
+
+
+def test_one_that_refers_to_an_earlier_file_is_given_up() -> None:
+    """It would be lost with that file. Nobody writes such a one, and nobody is told that it is a savepoint."""
+    job = Job().run()
+    job.complete()
+    number = wanted(job)
+    job.ack(0, number, older=("1/chk-1/w0-1.state",))
+    [ended] = job.actions(SavepointEnded)
+    assert "refers to 1/chk-1/w0-1.state, and that of a savepoint must be whole" in ended.reason
+
+
+def test_a_copy_that_fails_is_told_and_its_checkpoint_stays() -> None:
+    job = Job().run()
+    number = wanted(job)
+    complete(job, number)
+    job.machine.not_copied(number, "it is not empty", job.now)
+    [ended] = job.actions(SavepointEnded)
+    assert (ended.stats, ended.reason) == (None, "it is not empty")
+    assert job.status is S.RUNNING
+
+
+@pytest.mark.parametrize("when", ["cutting", "publishing"])
+def test_a_restart_gives_up_what_is_not_visible_yet(when: str) -> None:
+    job = Job().run()
+    number = wanted(job)
+    if when == "publishing":
+        complete(job, number, b"output")
+    job.restart()
+    [ended] = job.actions(SavepointEnded)
+    assert (ended.stats, ended.reason) == (None, "the job was restarted")
+
+
+def test_a_restart_does_not_disturb_a_copy_and_one_that_nobody_began_is_taken_after_it() -> None:
+    job = Job().run()
+    number = wanted(job)
+    job.machine.savepoint("another", "b", job.now)
+    complete(job, number)
+    job.restart()
+    assert job.actions(SavepointEnded) == []
+    assert job.machine.copied(number, "/there", 20, job.now)
+    job.deployed()
+    job.wait(1)
+    assert [one.cut.kind for one in job.said(Trigger)] == [CutKind.SAVEPOINT] * 2
+
+
+def test_the_end_of_a_job_waits_for_its_copies() -> None:
+    job = Job().run()
+    number = wanted(job)
+    complete(job, number)
+    job.all_say(SubtasksFinished([]))
+    [last, _] = job.said(Trigger)
+    complete(job, last.checkpoint)
+    assert job.status is S.FINISHING and job.said(Leave) == []
+    job.machine.copied(number, "/there", 20, job.now)
+    assert len(job.said(Leave)) == 2
+
+
+def test_a_job_that_is_cancelled_gives_its_copies_up_and_one_that_comes_is_to_go() -> None:
+    job = Job().run()
+    number = wanted(job)
+    job.machine.savepoint("another", "b", job.now)
+    complete(job, number)
+    job.machine.cancel(job.now)
+    assert [(one.who, one.stats) for one in job.actions(SavepointEnded)] == [("somebody", None), ("another", None)]
+    assert not job.machine.copied(number, "/there", 20, job.now)
+
+
+def test_it_is_refused_where_it_cannot_be() -> None:
+    def refused(job: Job) -> str:
+        job.machine.savepoint("somebody", "", job.now)
+        [ended] = job.actions(SavepointEnded)
+        assert (ended.checkpoint, ended.stats) == (0, None)
+        return str(ended.reason)
+
+    assert refused(Job(checkpoints=False).run()) == (
+        "the job takes no checkpoints: give its Environment checkpoint=CheckpointConfig(...) "
+        "(interval=None takes them on request only)"
+    )
+    job = Job().run()
+    job.machine.cancel(job.now)
+    job.actions()
+    assert refused(job) == "the job is CANCELLING"
+
+
+def test_a_savepoint_is_a_checkpoint_of_the_job_like_others() -> None:
+    job = Job().run()
+    number = wanted(job)
+    job.machine.checkpoint("a third", job.now)
+    job.ack(0, number)
+    job.ack(1, number)
+    [commit] = job.actions(Commit)
+    job.commit(commit)
+    assert [one.checkpoint for one in job.said(Complete)] == [number, number]
+    job.restart()
+    assert job.machine.durability.output.origin.restored == job.disk[-1]
