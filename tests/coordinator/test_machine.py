@@ -8,6 +8,7 @@ from driving import LIMITS, SECOND, Job, S
 from tailrace.coordinator.actions import CloseLink, Kill, Launch, Send, StatusChanged, WasPublished
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.restarts import Never
+from tailrace.coordinator.stopping import Aim
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
@@ -39,10 +40,12 @@ def at(status: JobStatus, slots: int = 2) -> Job:
     job = plain(slots)
     if status is not S.CREATED:
         job.start()
-    if status in (S.RUNNING, S.FINISHING):
+    if status in (S.RUNNING, S.STOPPING, S.FINISHING):
         for slot in range(slots):
             job.hello(slot)
         job.all_say(Deployed())
+    if status is S.STOPPING:
+        job.machine.stop("somebody", Aim(), job.now)
     if status is S.FINISHING:
         job.all_say(SubtasksFinished([("files", b"files")]))
     if status is S.FAILING:

@@ -19,9 +19,11 @@ import tailrace as tr
 from tailrace.api import config
 from tailrace.api.launch import JobHandle
 from tailrace.cli.main import app
+from tailrace.coordinator import stopping
 from tailrace.coordinator.failures import REACTIONS
 from tailrace.coordinator.lifecycle import EDGES
 from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.stopping import Happening
 from tailrace.protocol import deployment, handshake, recovery, snapshot, termination
 from tailrace.protocol.deployment import AFTER, FailureKind
 from tailrace.protocol.message import Message
@@ -195,6 +197,19 @@ def test_every_reason_of_a_refusal_is_told() -> None:
 # Formats.
 
 FORMATS = ROOT / "docs" / "formats" / "checkpoints.md"
+
+
+def test_the_stages_of_a_stop_are_those_of_the_code() -> None:
+    happenings = [one.value for one in Happening]
+    rows = table(DEPLOYMENT.with_name("stopping.md"), "stage", *happenings)
+    said = {
+        (row[0], happening): after
+        for row in rows
+        for happening, after in zip(happenings, row[1:], strict=True)
+        if after
+    }
+    assert said == {(stage.value, happening.value): after.value for (stage, happening), after in stopping.AFTER.items()}
+    assert [row[0] for row in rows] == [one.value for one in stopping.Stage]
 
 
 def test_the_fields_of_the_formats_are_those_of_the_code() -> None:

@@ -20,9 +20,7 @@ from tailrace.testing.simulator import Simulation
 
 
 def held(world: Simulation) -> list[bool]:
-    return [
-        task.head.held_by is not None for worker in world.workers() for task in worker.tasks() if task.head is not None
-    ]
+    return [task.held_by is not None for worker in world.workers() for task in worker.tasks() if task.head is not None]
 
 
 def records_in_logs(files: WatchedFiles) -> int:

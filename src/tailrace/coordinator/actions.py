@@ -132,6 +132,17 @@ class SavepointEnded:
 
 
 @dataclass(frozen=True)
+class StopEnded:
+    """An action: tell who has asked for a stop that the job has stopped, with its last checkpoint and its savepoint, where
+    there are such; or why it has not (`reason` is not empty then)."""
+
+    who: Any
+    stats: CheckpointStats | None
+    savepoint: SavepointStats | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class WasPublished:
     """An action: sinks have made something visible; on the driver's side something may be left to do (a table's cache)."""
 
@@ -146,6 +157,6 @@ class Restarting:
 
 StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | CopySavepoint
 """What is wanted of the storage of checkpoints."""
-Ended = CheckpointEnded | SavepointEnded
+Ended = CheckpointEnded | SavepointEnded | StopEnded
 """What becomes of something that somebody waits for."""
 Action = Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Restarting | StoreAction

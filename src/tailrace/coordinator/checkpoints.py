@@ -77,12 +77,22 @@ class PendingCheckpoint:
     @property
     def final(self) -> bool:
         """Whether it is the last one of the job."""
-        return self.cut.kind is CutKind.FINAL
+        return self.cut.kind.final
+
+    @property
+    def ends(self) -> bool:
+        """Whether the job ends behind it."""
+        return self.final or self.cut.hold
 
     @property
     def alone(self) -> bool:
         """Whether none may be triggered beside it, which would overtake it and be all that is left of it."""
-        return self.final or self.cut.kind.whole
+        return self.ends or self.cut.kind.whole
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for it who is told when it fails: that is no failure of the job."""
+        return self.cut.hold or self.cut.kind is CutKind.SAVEPOINT
 
     def needs(self) -> set[str]:
         """Files that it may refer to, or does refer to: a worker that had not yet heard of a newer complete checkpoint has
@@ -98,6 +108,8 @@ class Completed:
     stats: CheckpointStats
     fresh: list[Prepared]
     """What is to be published with it."""
+    ends: bool
+    """Whether the job ends behind it."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,8 @@ class Aborted:
 
     ended: CheckpointEnded
     final: bool
+    hold: bool
+    """Whether tasks have done nothing behind it."""
     too_many: bool
     """Whether that is one failure more than the job tolerates in a row."""
     gone: list[str]
@@ -161,6 +175,8 @@ class Checkpoints:
         """In a row."""
         self.newest = 0
         """The newest complete checkpoint of this run."""
+        self.stopping = False
+        """Whether the job is drained: the last checkpoint is that of a stop."""
         self.pinned: Collection[str] = ()
         """Files that somebody still copies."""
         self._next_at: int | None = None
@@ -299,6 +315,7 @@ class Checkpoints:
             prepared=prepared,
             final=pending.final,
             size=sum(ack.size for ack in acks),
+            stopped=pending.cut.hold or (pending.final and self.stopping),
             in_flight=_in_flight(acks),
             root=self.settings.origin,
         )
@@ -322,7 +339,7 @@ class Checkpoints:
         stats = self._stats(pending, manifest, url, now)
         self.history.append(stats)
         ended = CheckpointEnded(number, tuple(pending.waiting), stats, None)
-        return Completed(ended, stats, pending.fresh)
+        return Completed(ended, stats, pending.fresh, pending.ends)
 
     def adopt(self, manifest: Manifest, path: str, read: bool = False) -> None:
         """A complete checkpoint of this run counts among those that are kept. `read` from its file, where it is marked as
@@ -364,6 +381,7 @@ class Checkpoints:
         if number not in self.pending or self.pending[number].committing:
             return None
         pending = self._drop(number, now)
+        failure = failure and not pending.wanted
         self.failures += int(failure)
         too_many = failure and self.failures > self.settings.tolerated_failures
         if too_many:
@@ -371,7 +389,7 @@ class Checkpoints:
         for ack in pending.acks.values():
             self._left(number, ack)
         ended = CheckpointEnded(number, tuple(pending.waiting), None, reason)
-        return Aborted(ended, pending.final, too_many, self._unneeded())
+        return Aborted(ended, pending.final, pending.cut.hold, too_many, self._unneeded())
 
     def unwanted(self, ack: Ack) -> list[str]:
         """A worker has acked a checkpoint that was aborted meanwhile: the files that go."""

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
-from tailrace.coordinator.actions import Action, Restarting, Send, StatusChanged, WasPublished
+from tailrace.coordinator.actions import (
+    Action,
+    Restarting,
+    SavepointEnded,
+    Send,
+    StatusChanged,
+    StopEnded,
+    WasPublished,
+)
 from tailrace.coordinator.attempts import Attempts
-from tailrace.coordinator.decisions import Decision, Decisions, Tell
+from tailrace.coordinator.decisions import Decision, Decisions, StopFailed, Tell
 from tailrace.coordinator.durability import Durability
 from tailrace.coordinator.failures import Cause, Reaction, reaction
 from tailrace.coordinator.leaving import Leaving
@@ -20,8 +29,12 @@ from tailrace.coordinator.lifecycle import ENDS, JobStatus, moved
 from tailrace.coordinator.loops import Nests
 from tailrace.coordinator.restarts import Strategy
 from tailrace.coordinator.roster import Roster
+from tailrace.coordinator.savepoints import Request
+from tailrace.coordinator.stats import CheckpointStats
+from tailrace.coordinator.stopping import Aim, Stage, Stopping
+from tailrace.elements.cuts import CutKind
 from tailrace.errors import InternalError
-from tailrace.protocol.deployment import Leave, Published, Start
+from tailrace.protocol.deployment import EndSources, Leave, Published, Start
 
 
 class Course:
@@ -40,6 +53,7 @@ class Course:
         nests: Nests,
         restarts: Strategy,
         leaving: Leaving,
+        stopping: Stopping,
     ) -> None:
         self.status = JobStatus.CREATED
         self.cause: Cause | None = None
@@ -56,6 +70,7 @@ class Course:
         self._nests = nests
         self._restarts = restarts
         self._leaving = leaving
+        self._stopping = stopping
 
     @property
     def ending(self) -> bool:
@@ -69,8 +84,13 @@ class Course:
 
     @property
     def running(self) -> bool:
-        """Whether records flow."""
+        """Whether records flow, and nobody has asked for the end."""
         return self.status is JobStatus.RUNNING
+
+    @property
+    def flowing(self) -> bool:
+        """Whether tasks run, though those of a job that stops may do nothing any more."""
+        return self.status in (JobStatus.RUNNING, JobStatus.STOPPING)
 
     # The beginning of an attempt.
 
@@ -90,15 +110,21 @@ class Course:
         """All have deployed. What the restored checkpoint had prepared is published before anything else happens."""
         self._attempts.publishing = True
         self.do(self._durability.output.begin(restarted=self._attempts.restarts > 0), now)
+        self.do(self._durability.copies(), now)
         self._maybe_start(now)
+        self.maybe_finish(now)
 
     def _maybe_start(self, now: int) -> None:
         # The job may be ending meanwhile.
         if self._attempts.publishing and self.filling and not self._durability.output.pending:
             self._attempts.publishing = False
+            if self._stopping.is_sealed:  # this attempt was to publish, and nothing else
+                self.move(JobStatus.FINISHING)
+                return
             self.move(JobStatus.RUNNING)
             self._nests.begin()
             self.do([*self._durability.running(now), Tell(Start())], now)
+            self._begin_stop(now)
 
     # Published output.
 
@@ -133,15 +159,95 @@ class Course:
         if self.status is not JobStatus.RESTARTING:
             self.move(JobStatus.RESTARTING)
         self.actions.append(Restarting(self._attempts.restarts, cause))
-        self.do(self._durability.attempt_over("the job was restarted", now), now)
+        if self._stopping.is_open:
+            self._stop_disturbed(cause, now)
+        self.do(self._durability.attempt_over("the job was restarted", now, spare=self._stopping.active), now)
         self._durability.output.anew()
         self.do(self._roster.anew(now, lost=cause.slot), now)
         self.do(self._durability.anew(cause, now, delay), now)
 
+    # Stops.
+
+    def stop(self, who: Any, aim: Aim, now: int) -> None:
+        """Somebody wants the job to end in order. `StopEnded` will carry `who`, when it has, or why it does not."""
+        if self.status in (*ENDS, *ENDS.values()):
+            self.actions.append(StopEnded(who, None, None, f"the job is {self.status}"))
+            return
+        history = None if self._durability.checkpoints is None else self._durability.checkpoints.history
+        if self.status in (JobStatus.FINISHING, JobStatus.FINISHED) and not self._stopping.active:
+            self._stopping.seal(history[-1] if history else None)  # it ends by itself, which is as good
+        self.do(self._stopping.ask(who, aim), now)
+        if self.status is JobStatus.FINISHED:
+            self._tell_of_stop(well=True)
+        elif self.running:
+            self._begin_stop(now)
+
+    def _begin_stop(self, now: int) -> None:
+        aim, durability = self._stopping.aim, self._durability
+        if aim is None or self._stopping.stage is not Stage.WANTED:
+            return
+        self.move(JobStatus.STOPPING)
+        takes_one = durability.checkpoints is not None and (durability.keeps or aim.savepoint is not None)
+        suspend = takes_one and not aim.drain and not self._roster.finished
+        self._stopping.begins(suspend=suspend)
+        self.do(durability.make_way(now, final=aim.savepoint is not None), now)
+        if aim.savepoint is not None:
+            durability.savepoints.requested.append(Request(self._stopping, aim.savepoint))
+        if suspend:
+            kind = CutKind.CHECKPOINT if aim.savepoint is None else CutKind.SAVEPOINT
+            self.do(durability.trigger(now, kind, hold=True), now)
+            return
+        durability.drains()
+        if self._roster.finished:
+            self.all_finished(now)
+        else:
+            self.do([Tell(EndSources())], now)
+
+    def _stop_disturbed(self, cause: Cause, now: int) -> None:
+        """The job starts again. Where the manifest of the stop's checkpoint was on its way, the next claim tells whether it
+        is complete; else it is not, and the job goes on."""
+        if self._stopping.stage is Stage.DOUBTFUL or self._durability.may_be_stopped:
+            self._stopping.doubtful()
+        else:
+            self._give_up_stop(f"a failure came before its checkpoint was complete: {cause.message}", now)
+
+    def _give_up_stop(self, reason: str, now: int) -> None:
+        self.do(self._stopping.failed(f"{reason}; the job goes on"), now)
+
+    def _stop_failed(self, reason: str, now: int) -> None:
+        """The checkpoint of a stop was aborted, and the tasks go on."""
+        self._give_up_stop(reason, now)
+        if self.status is JobStatus.STOPPING:
+            self.move(JobStatus.RUNNING)
+            if self._roster.finished:
+                self.all_finished(now)
+
+    def claimed(self, now: int) -> None:
+        """A claim has read what there is: it tells what has become of a stop."""
+        found = self._durability.found_stop(now)
+        if found is not None:
+            self._stopping.seal(found)
+        elif self._stopping.stage is Stage.DOUBTFUL:
+            reason = "its checkpoint could not be committed"
+            self.do(self._durability.no_stop_found(reason), now)
+            self._give_up_stop(reason, now)
+
+    def _tell_of_stop(self, well: bool) -> None:
+        self.actions += self._stopping.over(str(self.status), well, self._durability.keeps)
+
     # The end.
+
+    def last_complete(self, stats: CheckpointStats, now: int) -> None:
+        """The checkpoint is complete behind which the job ends."""
+        if self._stopping.is_open:
+            self._stopping.seal(stats)
+        self.move(JobStatus.FINISHING)
+        self.maybe_finish(now)
 
     def all_finished(self, now: int) -> None:
         """Every subtask has ended."""
+        if self._stopping.stage is Stage.SUSPENDING:
+            return  # the checkpoint of the stop has all of that, or the job goes on without it
         if self._durability.checkpoints is None:
             self.move(JobStatus.FINISHING)
             self.do(self._durability.output.finished(self._roster.prepared), now)
@@ -157,14 +263,15 @@ class Course:
 
     def end(self, status: JobStatus, reason: str, now: int) -> None:
         """The job ends before its records do: it was cancelled, or has failed."""
-        self.do([*self._durability.attempt_over(reason, now), *self._durability.over(reason)], now)
+        self.do(self._durability.attempt_over(reason, now), now)
         self.move(status)
+        self._tell_of_stop(well=False)
         self._leave(reason, now)
 
     def _leave(self, reason: str, now: int) -> None:
         """The outcome is decided: everybody is told to leave."""
         if self._leaving.begin(now, well=self.status is JobStatus.FINISHING):
-            self.do([Tell(Leave(reason))], now)
+            self.do([*self._durability.over(reason), Tell(Leave(reason))], now)
         self.maybe_over()
 
     def kill_all(self, now: int) -> Decisions:
@@ -186,6 +293,7 @@ class Course:
     def _over(self) -> None:
         if not self.status.final:
             self.move(ENDS.get(self.status, JobStatus.FINISHED))
+            self._tell_of_stop(well=self.status is JobStatus.FINISHED)
 
     def move(self, status: JobStatus) -> None:
         """The job gets another status. Raises `InternalError`, with what happened last, where it may not."""
@@ -203,6 +311,10 @@ class Course:
                 self.fail(now, one)
             elif isinstance(one, Tell):
                 self._tell(one, now)
+            elif isinstance(one, StopFailed):
+                self._stop_failed(one.reason, now)
+            elif isinstance(one, SavepointEnded) and one.who is self._stopping:
+                self._stopping.savepoint_ended(one)
             else:
                 self.actions.append(one)
 

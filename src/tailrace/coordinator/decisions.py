@@ -17,7 +17,14 @@ class Tell:
     slot: int | None = None
 
 
-Decision = Action | Tell | Cause
+@dataclass(frozen=True)
+class StopFailed:
+    """The checkpoint of a stop was aborted, and tasks are told so: the job can go on."""
+
+    reason: str
+
+
+Decision = Action | Tell | Cause | StopFailed
 """A cause: that has failed, and the course of the job says what follows from it."""
 Decisions = list[Decision]
 

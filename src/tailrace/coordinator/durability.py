@@ -6,23 +6,29 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from tailrace.coordinator.actions import CheckpointEnded, Claim, Delete, SavepointEnded, Sweep
 from tailrace.coordinator.checkpoints import Checkpoints
 from tailrace.coordinator.claims import Claims
-from tailrace.coordinator.decisions import Decisions, Tell
+from tailrace.coordinator.decisions import Decisions, StopFailed, Tell
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.origin import Origin
 from tailrace.coordinator.output import Output
 from tailrace.coordinator.savepoints import Request, Savepoints
+from tailrace.coordinator.stats import CheckpointStats
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import FailureKind, Published
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Trigger
 from tailrace.state.manifest import Manifest
+from tailrace.state.paths import manifest_name
 
 TAKES_NONE = "the job takes no checkpoints: give its Environment checkpoint=CheckpointConfig(...)"
+
+
+STOPS = "the job is being stopped"
 
 
 class Durability:
@@ -59,13 +65,14 @@ class Durability:
         self.checkpoints.start(now)
         return [*self.output.started()]
 
-    def attempt_over(self, reason: str, now: int) -> Decisions:
-        """Nothing of this attempt is committed any more."""
+    def attempt_over(self, reason: str, now: int, spare: bool = False) -> Decisions:
+        """Nothing of this attempt is committed any more. `spare`: the savepoint of a stop may yet come."""
         self._held_since = None
         self.output.attempt_over()
         if self.checkpoints is None:
             return []
-        told = self.savepoints.attempt_over(reason)
+        self.checkpoints.stopping = False
+        told = [] if spare else self.savepoints.attempt_over(reason)
         self.checkpoints.pinned = self.savepoints.pinned
         return [*told, *self.checkpoints.attempt_over(reason, now)]
 
@@ -107,6 +114,53 @@ class Durability:
         asked = [self.claims.asked_at, commit, self._held_since]
         return min((at + limit for at in asked if at is not None), default=None)
 
+    # Stops.
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the checkpoint of a stop outlives the job."""
+        return self.checkpoints is not None and self.checkpoints.settings.retain != "never"
+
+    def make_way(self, now: int, *, final: bool) -> Decisions:
+        """The job is to stop: checkpoints under way are given up, but for one whose manifest is on its way. `final`: also
+        the last one of the job, which is taken anew. Who waits for a checkpoint that was not begun gets that of the stop."""
+        decided: Decisions = []
+        if self.checkpoints is None:
+            return decided
+        pending = [one for one in self.checkpoints.pending.values() if final or not one.final]
+        for number in [one.id for one in pending]:
+            decided += self.abort(number, STOPS, now, running=False, failure=False)
+        requested, self.savepoints.requested = self.savepoints.requested, deque()
+        return [*decided, *(SavepointEnded(0, request.who, None, STOPS) for request in requested)]
+
+    def drains(self) -> None:
+        """Sources end, because the job is to stop: its last checkpoint is that of a stop."""
+        if self.checkpoints is not None:
+            self.checkpoints.stopping = True
+
+    @property
+    def may_be_stopped(self) -> bool:
+        """Whether the manifest of a stop's checkpoint is on its way, or nobody knows what has become of it."""
+        checkpoints = self.checkpoints
+        if checkpoints is None:
+            return False
+        return any(one.committing and (one.cut.hold or checkpoints.stopping) for one in checkpoints.pending.values())
+
+    def found_stop(self, now: int) -> CheckpointStats | None:
+        """Of a claim: the newest checkpoint of this run, where a stop has taken it; else None."""
+        found = self.output.origin.restored if self.output.origin.restores_own else None
+        if self.checkpoints is None or found is None or not found.stopped:
+            return None
+        self.savepoints.found(found, now)
+        path = f"{self.checkpoints.settings.origin}/{manifest_name(found.incarnation, found.checkpoint)}"
+        return CheckpointStats(
+            found.checkpoint, path, found.timestamp, 0, found.size, 0, 0, 0, 0, found.size, found.final
+        )
+
+    def no_stop_found(self, reason: str) -> Decisions:
+        """It has not: its savepoint will not come either."""
+        return [*self.savepoints.attempt_over(reason)]
+
     # A checkpoint, from its trigger to its commit.
 
     def request(self, who: Any, refused: str | None) -> Decisions:
@@ -142,12 +196,16 @@ class Durability:
         wanted = bool(self.savepoints.requested)
         if self.checkpoints is None or not self.checkpoints.trigger_due(now, wanted):
             return []
-        return self.trigger(now, CutKind.FINAL if final else CutKind.SAVEPOINT if wanted else CutKind.CHECKPOINT)
+        return self.trigger(now, self._final if final else CutKind.SAVEPOINT if wanted else CutKind.CHECKPOINT)
+
+    @property
+    def _final(self) -> CutKind:
+        return CutKind.FINAL_SAVEPOINT if self.savepoints.requested else CutKind.FINAL
 
     def last(self, now: int) -> Decisions:
         """All inputs have ended: the last checkpoint is triggered, where it is not under way."""
         assert self.checkpoints is not None
-        return [] if self.checkpoints.final_pending else self.trigger(now, CutKind.FINAL)
+        return [] if self.checkpoints.final_pending else self.trigger(now, self._final)
 
     def trigger(self, now: int, kind: CutKind, hold: bool = False) -> Decisions:
         """A checkpoint begins: all workers are asked for the cut."""
@@ -174,6 +232,9 @@ class Durability:
         aborted = None if self.checkpoints is None else self.checkpoints.abort(number, reason, now, failure)
         if aborted is None:
             return []
+        again = aborted.final and running and not aborted.too_many
+        if again:
+            self.savepoints.again(number)
         told = self.savepoints.failed(number, reason)
         decided: Decisions = [aborted.ended, *told, Tell(Abort(number)), *_deleted(aborted.gone)]
         if aborted.too_many:
@@ -181,7 +242,9 @@ class Durability:
             tolerated = self.checkpoints.settings.tolerated_failures
             what = f"checkpoint {number} failed, more than {tolerated} in a row (tolerated_failures): {reason}"
             return [*decided, Cause(what, FailureKind.CHECKPOINT)]
-        return [*decided, *self.trigger(now, CutKind.FINAL)] if aborted.final and running else decided
+        if aborted.hold:
+            decided.append(StopFailed(reason))
+        return [*decided, *self.trigger(now, self._final)] if again else decided
 
     def late(self, now: int) -> list[tuple[int, str]]:
         """Checkpoints that took too long, and what is said of them."""
@@ -195,7 +258,7 @@ class Durability:
         ready = None if self.checkpoints is None else self.checkpoints.ready()
         if self.checkpoints is None or ready is None or not running:
             return []
-        if ready.final and self.output.origin.marking:
+        if ready.ends and self.output.origin.marking:
             # Behind the last commit there is no other one whose success lets sinks forget what the origin had prepared.
             self._held_since = now if held is None else held
             return []
@@ -203,13 +266,15 @@ class Durability:
         self.output.before_commit(ready.id)
         return [commit]
 
-    def committed(self, number: int, path: str, url: str, now: int, running: bool) -> tuple[Decisions, bool]:
-        """A manifest exists: what follows, and whether it was that of the last checkpoint. Where the job was restarted
+    def committed(
+        self, number: int, path: str, url: str, now: int, running: bool
+    ) -> tuple[Decisions, CheckpointStats | None]:
+        """A manifest exists: what follows, and the checkpoint, if the job ends behind it. Where the job was restarted
         meanwhile, the claim has found it, or will."""
         checkpoints = self.checkpoints
         manifest = None if checkpoints is None else checkpoints.commit_answered()
         if checkpoints is None or manifest is None or number not in checkpoints.pending:
-            return [], False
+            return [], None
         decided: Decisions = []
         for older in checkpoints.overtaken(number):
             reason = f"the newer checkpoint {number} is complete"
@@ -218,9 +283,10 @@ class Durability:
         decided += [complete.ended, Tell(Complete(number))]
         decided += self.output.committed(number, manifest, path, complete.fresh)
         self.savepoints.complete(number, manifest, complete.stats)
-        decided += [*self._copies(), *self._delete_surplus()]
-        final = complete.stats.final and running
-        return (decided if final else [*decided, *self._commit_next(now, running)]), final
+        decided += [*self.copies(), *self._delete_surplus()]
+        if complete.ends and running:
+            return decided, complete.stats
+        return [*decided, *self._commit_next(now, running)], None
 
     def not_committed(self, number: int, reason: str, kind: FailureKind) -> Decisions:
         """A manifest could not be written, or nobody knows whether it was: see `Coordinator.not_committed`."""
@@ -235,9 +301,9 @@ class Durability:
     def published(self, said: Published) -> Decisions | None:
         """The worker has made all of a number visible; None where nobody waits for that."""
         decided = self.output.published(said)
-        return None if decided is None else [*decided, *self._copies()]
+        return None if decided is None else [*decided, *self.copies()]
 
-    def _copies(self) -> Decisions:
+    def copies(self) -> Decisions:
         """Savepoints are copied whose output is visible."""
         copies = self.savepoints.visible(self.output.visible_through)
         if self.checkpoints is not None:

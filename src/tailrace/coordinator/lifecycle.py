@@ -1,14 +1,17 @@
 """The states of a job and every legal edge between them.
 
-    CREATED -> STARTING -> RUNNING -> FINISHING -> FINISHED
-                   |        ^ |           |
-                   |        | v           |
-                   +-> RESTARTING <-------+
-                   |          |           |
-                   +----------+-----------+--> FAILING ----> FAILED
-                   +----------+-----------+--> CANCELLING -> CANCELLED
+    CREATED -> STARTING -> RUNNING <-> STOPPING
+                   |        ^ |  |        |
+                   |        | |  +--------+-> FINISHING -> FINISHED
+                   |        | v           v   ^  |
+                   +-> RESTARTING <-------+---+--+
+                   |          |           |      |
+                   +----------+-----------+------+--> FAILING ----> FAILED
+                   +----------+-----------+------+--> CANCELLING -> CANCELLED
 
-RESTARTING lasts from a failure until every worker runs again from the last checkpoint, or the strategy gives up. FINISHING,
+STOPPING lasts from the beginning of a stop (`stopping`) until its checkpoint is complete; where that fails, the job is
+RUNNING again. RESTARTING lasts from a failure until every worker runs again from the last checkpoint, or the strategy gives
+up; behind the checkpoint of a stop nothing runs any more, and what is left is to publish, which is FINISHING. FINISHING,
 FAILING and CANCELLING last until every worker has left, or did not leave in time; only then a final state is reached.
 """
 
@@ -25,6 +28,7 @@ class JobStatus(Enum):
     CREATED = "CREATED"
     STARTING = "STARTING"
     RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
     RESTARTING = "RESTARTING"
     FINISHING = "FINISHING"
     FINISHED = "FINISHED"
@@ -45,8 +49,13 @@ class JobStatus(Enum):
 EDGES: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.CREATED: frozenset({JobStatus.STARTING, JobStatus.CANCELLING}),
     JobStatus.STARTING: frozenset({JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.CANCELLING}),
-    JobStatus.RUNNING: frozenset({JobStatus.FINISHING, JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.CANCELLING}),
-    JobStatus.RESTARTING: frozenset({JobStatus.RUNNING, JobStatus.FAILING, JobStatus.CANCELLING}),
+    JobStatus.RUNNING: frozenset(
+        {JobStatus.STOPPING, JobStatus.FINISHING, JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.CANCELLING}
+    ),
+    JobStatus.STOPPING: frozenset(
+        {JobStatus.RUNNING, JobStatus.FINISHING, JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.CANCELLING}
+    ),
+    JobStatus.RESTARTING: frozenset({JobStatus.RUNNING, JobStatus.FINISHING, JobStatus.FAILING, JobStatus.CANCELLING}),
     JobStatus.FINISHING: frozenset({JobStatus.FINISHED, JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.CANCELLING}),
     JobStatus.FAILING: frozenset({JobStatus.FAILED}),
     JobStatus.CANCELLING: frozenset({JobStatus.CANCELLED}),

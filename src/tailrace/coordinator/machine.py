@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from tailrace.coordinator.actions import Action, CloseLink, Delete
+from tailrace.coordinator.actions import Action, CloseLink, Delete, StopEnded
 from tailrace.coordinator.attempts import Attempts
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.course import Course
 from tailrace.coordinator.decisions import Decision, Decisions, Tell, each
-from tailrace.coordinator.durability import Durability
+from tailrace.coordinator.durability import TAKES_NONE, Durability
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.leaving import Leaving
 from tailrace.coordinator.lifecycle import JobStatus
@@ -26,6 +26,7 @@ from tailrace.coordinator.origin import NOTHING, Origin, StartFrom
 from tailrace.coordinator.restarts import Never, Strategy
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.coordinator.savepoints import Request
+from tailrace.coordinator.stopping import Aim, Stopping
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.deployment import (
     Deployed,
@@ -83,8 +84,9 @@ class Coordinator:
         self.durability = Durability(job, run_id, incarnation, self.checkpoints, origin, abandoned)
         self._no_savepoints = no_savepoints
         self._leaving = Leaving(self.limits)
+        self.stopping = Stopping()
         self.course = Course(
-            plan, self.roster, self.attempts, self.durability, self.nests, self.restarts, self._leaving
+            plan, self.roster, self.attempts, self.durability, self.nests, self.restarts, self._leaving, self.stopping
         )
 
     @property
@@ -179,7 +181,7 @@ class Coordinator:
             case SubtasksFinished():
                 slot.finished = not message.more
                 slot.prepared = [*slot.prepared, *message.prepared]
-                if self.status is JobStatus.RUNNING and self.roster.finished:
+                if self.course.flowing and self.roster.finished:
                     self.course.all_finished(now)
             case Published():
                 self.course.was_published(message, now)
@@ -188,10 +190,10 @@ class Coordinator:
             case Ack() if self.course.ending:
                 self.actions.append(Delete([message.file]))  # sent before the worker heard of the end
             case Ack():
-                self.course.do(self.durability.ack(index, message, now, self.course.running), now)
+                self.course.do(self.durability.ack(index, message, now, self.course.flowing), now)
             case Declined():
                 what = f"worker {index}: {message.reason}"
-                self.course.do(self.durability.abort(message.checkpoint, what, now, self.course.running), now)
+                self.course.do(self.durability.abort(message.checkpoint, what, now, self.course.flowing), now)
             case WasReset():
                 pass  # of an earlier restart; another one began since
             case _ if isinstance(message, FROM_WORKER):
@@ -244,6 +246,7 @@ class Coordinator:
         """A new incarnation is ours, and nobody can commit under an older one any more. `manifest` is the newest that was
         committed under this job's name."""
         self.course.do(self.durability.claimed(incarnation, manifest, path), now)
+        self.course.claimed(now)
         self.course.maybe_deploy(now)
 
     def origin_published(self) -> None:
@@ -260,11 +263,10 @@ class Coordinator:
 
     def committed(self, checkpoint: int, path: str, url: str, now: int) -> None:
         """The manifest of a checkpoint exists; `path` is its name relative to the checkpoint folder of the job."""
-        decided, final = self.durability.committed(checkpoint, path, url, now, self.course.running)
+        decided, last = self.durability.committed(checkpoint, path, url, now, self.course.flowing)
         self.course.do(decided, now)
-        if final and self.course.running:
-            self.course.move(JobStatus.FINISHING)
-            self.course.maybe_finish(now)
+        if last is not None and self.course.flowing:
+            self.course.last_complete(last, now)
 
     def not_committed(self, checkpoint: int, reason: str, kind: FailureKind, now: int) -> None:
         """The manifest of a checkpoint could not be written, or nobody knows whether it was (STORE). What the storage
@@ -276,11 +278,11 @@ class Coordinator:
 
     def marked(self, path: str, now: int) -> None:
         """It is written down that all that a manifest has prepared is published."""
-        self.course.do(self.durability.marked(path, now, self.course.running), now)
+        self.course.do(self.durability.marked(path, now, self.course.flowing), now)
 
     def not_marked(self, path: str, now: int) -> None:
         """That could not be written down: it is asked for again with the next publication, or the next checkpoint."""
-        self.course.do(self.durability.not_marked(path, now, self.course.running), now)
+        self.course.do(self.durability.not_marked(path, now, self.course.flowing), now)
 
     def copied(self, checkpoint: int, url: str, size: int, now: int) -> bool:
         """A savepoint is in its folder, `size` bytes. False where nobody waits for it any more: it is to go."""
@@ -298,18 +300,33 @@ class Coordinator:
 
     def checkpoint(self, who: Any, now: int) -> None:
         """Somebody wants a checkpoint now; `CheckpointEnded` will carry `who`."""
-        over = self.course.ending or self.status is JobStatus.FINISHING
-        self.course.do(self.durability.request(who, f"the job is {self.status}" if over else None), now)
+        self.course.do(self.durability.request(who, self._no_more()), now)
         if self.course.running:
             self.course.do(self._trigger_due(now), now)
 
     def savepoint(self, who: Any, target: str, now: int) -> None:
         """Somebody wants a savepoint in the folder `target` (empty: in the usual one); `SavepointEnded` will carry `who`."""
-        over = self.course.ending or self.status is JobStatus.FINISHING
-        refused = f"the job is {self.status}" if over else self._no_savepoints or None
+        refused = self._no_more() or self._no_savepoints or None
         self.course.do(self.durability.request_savepoint(Request(who, target), refused), now)
         if self.course.running:
             self.course.do(self._trigger_due(now), now)
+
+    def _no_more(self) -> str | None:
+        """Why no checkpoint is taken any more that somebody asks for."""
+        over = self.course.ending or self.stopping.is_sealed
+        over = over or self.status in (JobStatus.FINISHING, JobStatus.STOPPING)
+        return f"the job is {self.status}" if over else None
+
+    def stop(self, who: Any, aim: Aim, now: int) -> None:
+        """Somebody wants the job to end in order; `StopEnded` will carry `who`, when it has, or why it does not. Legal at
+        any moment. Who asks for the same again gets the same answer; for something else there is a sentence."""
+        refused = None
+        if aim.savepoint is not None:
+            refused = TAKES_NONE if self.checkpoints is None else self._no_savepoints or None
+        if refused is not None:
+            self.course.do([StopEnded(who, None, None, refused)], now)
+        else:
+            self.course.stop(who, aim, now)
 
     @property
     def movable(self) -> bool:
@@ -338,6 +355,8 @@ class Coordinator:
         """The job is over, well or not; `crashed`: its driver broke. The files of its checkpoints, where these are not to
         outlive it; None where they stay."""
         fenced = self.cause is not None and self.cause.kind is FailureKind.FENCED
+        if self.stopping.keeps or (self.stopping.is_sealed and self.durability.keeps):
+            return None
         return self.durability.give_up(self.status is JobStatus.FINISHED and not crashed, fenced)
 
     def tick(self, now: int) -> None:
@@ -368,9 +387,9 @@ class Coordinator:
             yield roster.reset_late_at(limits.leave), lambda now: roster.replace_late(now, limits.leave)
             yield durability.claims.due_at, durability.claim_due
             yield self.attempts.resume_at, self._resume
-        if self.course.running:
+        if self.course.flowing:
             yield self.nests.next_tick(), lambda now: each(self.nests.tick(now))
-        if self.course.running:
+        if self.course.flowing:
             yield durability.late_at, self._checkpoints_late
         if self.course.running:
             yield durability.due_at, self._trigger_due
@@ -386,7 +405,7 @@ class Coordinator:
 
     def _checkpoints_late(self, now: int) -> Iterator[Decision]:
         for number, what in self.durability.late(now):
-            yield from self.durability.abort(number, what, now, self.course.running)
+            yield from self.durability.abort(number, what, now, self.course.flowing)
 
     def _trigger_due(self, now: int) -> Decisions:
         return self.durability.trigger_due(now, final=self.roster.finished)
@@ -395,7 +414,7 @@ class Coordinator:
 
     def _of_a_nest(self, index: int, message: FromWorker, now: int) -> None:
         """A worker speaks of a loop nest. While the job does not run, or does not any more, nothing follows from it."""
-        if self.course.running:
+        if self.course.flowing:
             try:
                 self.course.do(each(self.nests.message(index, message, now)), now)
             except ProtocolViolation as error:

@@ -32,7 +32,7 @@ class Request:
 class _Complete:
     request: Request
     manifest: Manifest
-    stats: CheckpointStats
+    inflight: int
     began: int
     """By the coordinator's clock."""
 
@@ -72,7 +72,7 @@ class Savepoints:
         """A checkpoint is complete; perhaps it is that of a savepoint."""
         if number in self._cuts:
             request, began = self._cuts.pop(number)
-            self._complete[number] = _Complete(request, manifest, stats, began)
+            self._complete[number] = _Complete(request, manifest, stats.inflight, began)
 
     def visible(self, through: int) -> list[CopySavepoint]:
         """All output up to this checkpoint is visible: what is to be copied now."""
@@ -89,7 +89,7 @@ class Savepoints:
         one = self._copying.pop(number, None)
         if one is None:
             return None
-        stats = SavepointStats(number, url, one.stats.timestamp, now - one.began, size, one.stats.inflight)
+        stats = SavepointStats(number, url, one.manifest.timestamp, now - one.began, size, one.inflight)
         return SavepointEnded(number, one.request.who, stats, "")
 
     def failed(self, number: int, reason: str) -> list[SavepointEnded]:
@@ -98,6 +98,17 @@ class Savepoints:
         copy = self._copying.pop(number, None)
         request = found[0] if found is not None else None if copy is None else copy.request
         return [] if request is None else [SavepointEnded(number, request.who, None, reason)]
+
+    def again(self, number: int) -> None:
+        """The checkpoint was aborted, and is taken once more: it was the last one of the job."""
+        if number in self._cuts:
+            self.requested.appendleft(self._cuts.pop(number)[0])
+
+    def found(self, manifest: Manifest, now: int) -> None:
+        """A claim has found the checkpoint of a stop, of which nobody had known whether it is complete."""
+        if manifest.checkpoint in self._cuts:
+            request, began = self._cuts.pop(manifest.checkpoint)
+            self._complete[manifest.checkpoint] = _Complete(request, manifest, 0, began)
 
     def attempt_over(self, reason: str) -> list[SavepointEnded]:
         """An attempt is over: those whose cut was under way, or whose output is not known to be visible, will not be."""

@@ -17,10 +17,18 @@ class CutKind(IntEnum):
     SAVEPOINT = 2
     """To be kept by the user: whole, so that its files refer to no earlier ones."""
 
+    FINAL_SAVEPOINT = 3
+    """Both: of a job that is stopped with a savepoint, when its sources were ended."""
+
     @property
     def whole(self) -> bool:
         """Whether all state is written, and not only what has changed."""
-        return self is CutKind.SAVEPOINT
+        return self in (CutKind.SAVEPOINT, CutKind.FINAL_SAVEPOINT)
+
+    @property
+    def final(self) -> bool:
+        """Whether every input has ended: the last one of a job."""
+        return self in (CutKind.FINAL, CutKind.FINAL_SAVEPOINT)
 
 
 class CutRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -30,8 +38,8 @@ class CutRequest(msgspec.Struct, frozen=True, array_like=True):
     """That of the checkpoint."""
     kind: CutKind = CutKind.CHECKPOINT
     hold: bool = False
-    """Whether heads of loops emit nothing behind their cuts, until the checkpoint is aborted: all feedback is then in
-    their logs, and no task has acted on it."""
+    """Whether tasks do nothing behind their cuts, until the checkpoint is aborted: the job stops there. All feedback of
+    loops is then in their logs, and no task has acted on it."""
     overtakes_after: int = -1
     """How long its barriers stay behind records that wait, in int64 microseconds from when a task hears of it: 0: they
     overtake them at once; -1: they never do, the cut is an aligned one."""

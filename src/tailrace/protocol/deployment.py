@@ -189,6 +189,10 @@ class Settled(Message, frozen=True):
     """Whether this goes for number 0 as well."""
 
 
+class EndSources(Message, frozen=True):
+    """A stop that drains: sources read nothing more, their input ends here."""
+
+
 class Leave(Message, frozen=True):
     """The job is over for this worker."""
 
@@ -276,6 +280,8 @@ AFTER: dict[tuple[Phase, type[Message]], Phase] = {
     (Phase.DEPLOYED, Settled): Phase.DEPLOYED,
     (Phase.RUNNING, Settled): Phase.RUNNING,
     (Phase.FINISHED, Settled): Phase.FINISHED,
+    (Phase.RUNNING, EndSources): Phase.RUNNING,
+    (Phase.FINISHED, EndSources): Phase.FINISHED,
     (Phase.DEPLOYED, OperatorEvent): Phase.DEPLOYED,
     (Phase.RUNNING, OperatorEvent): Phase.RUNNING,
     (Phase.FINISHED, OperatorEvent): Phase.FINISHED,

@@ -9,6 +9,7 @@ from tailrace.errors import ProtocolViolation
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
+    EndSources,
     Failed,
     Heartbeat,
     Hello,
@@ -52,6 +53,7 @@ AnyMessage = (
     | Start
     | Publish
     | Settled
+    | EndSources
     | Leave
     | PeerHello
     | OperatorEvent

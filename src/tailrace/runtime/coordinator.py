@@ -18,12 +18,14 @@ from tailrace.coordinator.actions import (
     Action,
     CheckpointEnded,
     CloseLink,
+    Ended,
     Kill,
     Launch,
     Restarting,
     SavepointEnded,
     Send,
     StatusChanged,
+    StopEnded,
     WasPublished,
 )
 from tailrace.coordinator.failures import Cause
@@ -62,6 +64,8 @@ STOPPED_SECONDS = 2.0
 """A turn that came so much later than it was due tells that this process was stopped, or had no time. Those who are waited
 for then get as much time to be heard before anybody is taken for late: some of them were stopped with it."""
 RECENT = 100
+REPORTED = (JobStatus.RUNNING, JobStatus.STOPPING, JobStatus.RESTARTING, JobStatus.FINISHING)
+"""In these states there are progress reports."""
 _log = logging.getLogger("tailrace")
 
 
@@ -267,7 +271,7 @@ class JobRunner(threading.Thread):
         return max(0.0, min(waits))
 
     def _report(self) -> None:
-        if self.machine.status in (JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.FINISHING):
+        if self.machine.status in REPORTED:
             made = self._make_report()
             self.progress.append(made)
             if self._on_progress is not None:
@@ -325,7 +329,7 @@ class JobRunner(threading.Thread):
                 self._provider.kill(action.slot, action.launch, self._workers.pids.get((action.slot, action.launch)))
             case StatusChanged():
                 self._status(action.status)
-            case CheckpointEnded() | SavepointEnded():
+            case CheckpointEnded() | SavepointEnded() | StopEnded():
                 self._ended(action)
             case WasPublished():
                 self._announcer.announce()
@@ -354,20 +358,27 @@ class JobRunner(threading.Thread):
 
         self._provider.launch(config, ended)
 
-    def _ended(self, action: CheckpointEnded | SavepointEnded) -> None:
+    def _ended(self, action: Ended) -> None:
         """Something has become of what somebody waits for."""
-        kind, waiting = "savepoint", (action.who,) if isinstance(action, SavepointEnded) else action.waiting
-        if isinstance(action, CheckpointEnded):
-            kind = "checkpoint"
+        result: Any = action.stats
+        match action:
+            case CheckpointEnded():
+                waiting, kind, refused = action.waiting, "checkpoint", action.reason or ""
+            case SavepointEnded():
+                waiting, kind, refused = (action.who,), "savepoint", action.reason
+            case StopEnded():
+                waiting, kind, refused = (action.who,), "stop", action.reason
+                result = action.savepoint or action.stats
+        number = 0 if isinstance(action, StopEnded) else action.checkpoint
         for future in waiting:
             self._waiting.discard(future)
             if future.done():
                 continue
-            if action.stats is not None:
-                future.set_result(action.stats)
+            if not refused:
+                future.set_result(result)
             else:
-                what = f"{kind} {action.checkpoint} of" if action.checkpoint else f"no {kind} of"
-                future.set_exception(CheckpointError(f"{what} job {self.job_name!r}: {action.reason}"))
+                what = f"{kind} {number} of" if number else f"no {kind} of"
+                future.set_exception(CheckpointError(f"{what} job {self.job_name!r}: {refused}"))
 
     def _restarting(self, action: Restarting) -> None:
         warn_of_restart(self.job_name, action)

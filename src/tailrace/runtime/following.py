@@ -25,7 +25,7 @@ from tailrace.runtime.announcing import Announcer
 from tailrace.runtime.answering import Answering
 from tailrace.runtime.clock import monotonic_micros, unix_micros
 from tailrace.runtime.config import WorkerConfig
-from tailrace.runtime.coordinator import ANNOUNCE_SECONDS, RECENT, warn_of_restart
+from tailrace.runtime.coordinator import ANNOUNCE_SECONDS, RECENT, REPORTED, warn_of_restart
 from tailrace.runtime.letters import (
     Begin,
     Cancel,
@@ -49,7 +49,6 @@ from tailrace.runtime.wishes import Wish, WishFuture
 CLOSE_SECONDS = 5.0
 PREPARING_SECONDS = 60.0
 """Between signs of life before the job is known."""
-_REPORTED = (JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.FINISHING)
 _log = logging.getLogger("tailrace")
 
 
@@ -295,7 +294,7 @@ class Follower(threading.Thread):
         self._view = view
         if not view.status.final:
             self.status = view.status
-        if view.due and view.status in _REPORTED:
+        if view.due and view.status in REPORTED:
             self._report(view.status)
 
     def _report(self, status: JobStatus) -> None:

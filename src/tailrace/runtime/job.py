@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from typing import Any, Literal
 
@@ -10,13 +11,14 @@ from tailrace.api.config import Checkpoint, Savepoint
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.progress import inflight_bytes, job_metrics
 from tailrace.coordinator.stats import CheckpointStats, SavepointStats
+from tailrace.coordinator.stopping import Aim
 from tailrace.errors import JobFailed
 from tailrace.graph.explain import as_text
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.exits import Leaving
 from tailrace.runtime.following import Follower
-from tailrace.runtime.wishes import TakeCheckpoint, TakeSavepoint
+from tailrace.runtime.wishes import Stop, TakeCheckpoint, TakeSavepoint
 from tailrace.storage.opening import absolute
 
 JOBS: deque[Job] = deque(maxlen=100)
@@ -39,6 +41,8 @@ class Job:
         self._plan = plan
         self._leaving = Leaving(name, runner, self.exception, if_program_fails)
         """For when the program ends before the job."""
+        self._stopped: tuple[Aim, Checkpoint | None] | None = None
+        """What the last stop was to be, and what it has returned."""
         self.id = job_id
         self.run_id = run_id
         self.name = name
@@ -97,6 +101,43 @@ class Job:
     def restarts(self) -> int:
         """How many times the job was restarted after a failure."""
         return self._runner.restarts
+
+    def stop(
+        self, drain: bool = False, savepoint: str | os.PathLike[str] | bool | None = None, timeout: float | None = None
+    ) -> Checkpoint | Savepoint | None:
+        """Ends the job in order, and waits for the end, at most `timeout` seconds.
+
+        Its last act is a checkpoint at the place where it stands, behind which nothing is done: a start from it reads
+        nothing again, and nothing becomes visible again. Event time and timers stay as they are; no function finishes. With
+        `drain` sources end instead, and the job comes to its end as if its input had. `savepoint`: a path or URL for a
+        savepoint of that, or True for one in the usual place. Returns the checkpoint, or the savepoint; None where the job
+        takes no checkpoints or retains none: sources end then, and what was read is processed.
+
+        Called again, it returns the same. Raises `CheckpointError` where the job does not stop, saying why: the job goes on,
+        unless it says otherwise. Raises it also where the job is being stopped in another way already. Raises `TimeoutError`
+        where that takes longer: the stop goes on, and `cancel` is legal all the time.
+        """
+        place = None if savepoint is None or savepoint is False else ""
+        if savepoint is not None and not isinstance(savepoint, bool):
+            place = absolute(os.fspath(savepoint))
+        aim, deadline = Aim(drain, place), None if timeout is None else time.monotonic() + timeout
+        if self._stopped is not None and self._stopped[0] == aim:
+            return self._stopped[1]
+        if not self.is_active and self.status is JobStatus.FINISHED and self._stopped is None and place is None:
+            return None  # it has come to its end by itself
+        stats = self._runner.wish(Stop(aim)).result(timeout)
+        made = (
+            _as_savepoint(stats)
+            if isinstance(stats, SavepointStats)
+            else None
+            if stats is None
+            else _as_checkpoint(stats)
+        )
+        self._stopped = aim, made
+        if not self._runner.ended.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
+            raise TimeoutError(f"job {self.name!r} has stopped, and is not tidied up within {timeout:g} s")
+        self._leaving.seen = True
+        return made
 
     def cancel(self) -> None:
         """Ends the job at once: files in progress are removed, nothing is published. Legal at any moment; returns at

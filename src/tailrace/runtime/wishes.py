@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.stopping import Aim
 
 WishFuture = Future[Any]
-"""What becomes of a wish: `CheckpointStats`, `SavepointStats`, or a `CheckpointError` that says why not."""
+"""What becomes of a wish: `CheckpointStats`, `SavepointStats` (or, of a stop that leaves neither, None), or a
+`CheckpointError` that says why not."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,14 @@ class TakeSavepoint:
     """The path or URL of its folder; empty for the usual one."""
 
 
-Wish = TakeCheckpoint | TakeSavepoint
+@dataclass(frozen=True)
+class Stop:
+    """The end of the job, in order."""
+
+    aim: Aim
+
+
+Wish = TakeCheckpoint | TakeSavepoint | Stop
 
 
 def put(machine: Coordinator, wish: Wish, future: WishFuture, now: int) -> None:
@@ -35,6 +44,8 @@ def put(machine: Coordinator, wish: Wish, future: WishFuture, now: int) -> None:
             machine.checkpoint(future, now)
         case TakeSavepoint():
             machine.savepoint(future, wish.target, now)
+        case Stop():
+            machine.stop(future, wish.aim, now)
         case _:
             assert_never(wish)
 
@@ -46,6 +57,9 @@ def wish_of(request: dict[str, Any]) -> Wish | None:
             return TakeCheckpoint()
         case "savepoint":
             return TakeSavepoint(str(request.get("path") or ""))
+        case "stop":
+            place = request.get("savepoint")
+            return Stop(Aim(bool(request.get("drain")), None if place is None else str(place)))
     return None
 
 
@@ -55,4 +69,6 @@ def told(future: WishFuture) -> dict[str, Any]:
     if error is not None:
         return {"error": str(error)}
     stats = future.result()
+    if stats is None:
+        return {}
     return {"id": stats.id, "path": stats.path, "bytes": stats.size, "duration": stats.duration / 1e6}

@@ -79,6 +79,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether every input had ended: the last checkpoint of a job."""
     size: int = 0
     """Bytes written by this checkpoint."""
+    stopped: bool = False
+    """Whether a stop has taken it: its run has ended with it, but for publishing."""
     in_flight: dict[str, int] = {}
     """By the uid of an operator: bytes of records that barriers have overtaken on their way to it."""
     root: str = ""
@@ -111,7 +113,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def savepoint_of(manifest: Manifest) -> Manifest:
     """The manifest of the savepoint that is a copy of the files of a checkpoint that was taken whole. The output of that is
     visible by now, so it names neither this nor earlier files that have some of it; nor does it say where it was."""
-    return msgspec.structs.replace(manifest, kind="savepoint", prepared=[], older=[], root="")
+    return msgspec.structs.replace(manifest, kind="savepoint", prepared=[], older=[], root="", stopped=False)
 
 
 def encode_savepoint(savepoint: Manifest) -> bytes:

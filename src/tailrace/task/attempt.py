@@ -183,6 +183,11 @@ class Attempt:
         self.slice.nests.command(message)
         return self.wanted()
 
+    def end_sources(self) -> None:
+        """Sources read nothing more."""
+        for task in self.slice.tasks:
+            task.end_source()
+
     def operator_event(self, message: OperatorEvent) -> list[Action]:
         """A subtask in another worker says something to one that is here."""
         self.slice.operator_event(message.vertex, message.source, message.payload)

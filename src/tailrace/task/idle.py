@@ -18,7 +18,7 @@ class Reason(Enum):
     LOOPING = "looping"
     """The inputs of a loop's head have ended, and the loop has not: something may still come back."""
     HELD = "held"
-    """The head of a loop lets nothing go on, because a stop has taken its cut."""
+    """The cut of a stop was made: nothing goes on, unless its checkpoint is aborted."""
     QUIET = "quiet"
     """The input has ended; a timer is awaited."""
     FINISHED = "finished"
@@ -29,7 +29,9 @@ UNTIL_A_TIMER = frozenset({Reason.NO_INPUT, Reason.ALIGNING, Reason.LOOPING, Rea
 it."""
 
 
-UNTIL_TOLD = frozenset({Reason.NO_INPUT, Reason.NO_CREDIT, Reason.ALIGNING, Reason.LOOPING, Reason.FINISHED})
+UNTIL_TOLD = frozenset(
+    {Reason.NO_INPUT, Reason.NO_CREDIT, Reason.ALIGNING, Reason.LOOPING, Reason.HELD, Reason.FINISHED}
+)
 """A task that waits for one of these has nothing to do before it is told something, or before a timer of the clock."""
 
 

@@ -1,10 +1,10 @@
 """One subtask as a deterministic machine: `arrive` and `granted` only store, `step` does one bounded piece of work.
 
 The order of the pieces is data (`ORDER`): a cut that is due comes first (but event time that is on its way through the
-operators arrives before it, and where no barrier says its place, so does a step of work since the last one), then what is
-sealed and waits for credit (nothing else happens until it went), then event time, then processing-time timers, then input.
-The clock is an argument of `step`, and so is the budget, in records. Encoding what a cut froze is no part of `step`: the
-worker does it in portions of its own (`encode`), between steps.
+operators arrives before it, and where no barrier says its place, so does a step of work since the last one). Behind the cut
+of a stop nothing else comes. Then what is sealed and waits for credit (nothing else happens until it went), then event time,
+then processing-time timers, then input. The clock is an argument of `step`, and so is the budget, in records. Encoding what
+a cut froze is no part of `step`: the worker does it in portions of its own (`encode`), between steps.
 """
 
 from __future__ import annotations
@@ -55,10 +55,13 @@ class Task:
         self._worked = True
         """Whether it has done a step of work since its last cut, or need not: where nothing but the coordinator's word asks
         for the next one, that one waits for it. Else cuts that come faster than they are encoded would be all it does."""
+        self.held_by: int | None = None
+        """Invariant S3: the checkpoint of a stop, from this task's cut for it until it is aborted: the task does nothing, so
+        nothing that follows from what is behind the cut is done anywhere."""
         self._in_line: dict[int, int] = {}
         """Checkpoints whose barriers wait behind records of ours, with when they may overtake them."""
         self._story = self.work.story
-        self._order = [turn[:3] for turn in ORDER if turn.whose(self)]
+        self._order = self._lines()
 
     @property
     def finished(self) -> bool:
@@ -137,8 +140,8 @@ class Task:
         """A checkpoint will never be complete: nothing of it stays."""
         self.wake()
         self.cuts.abort(checkpoint)
-        if self.head is not None and self.head.held_by == checkpoint:
-            self.head.held_by = None
+        if self.held_by == checkpoint:
+            self._hold(None)
         if self.snapshot is not None and self.snapshot.checkpoint == checkpoint:
             self.snapshot = None
         if self.inflight is not None:
@@ -163,6 +166,12 @@ class Task:
         self.wake()
         if self.chain.source is not None:
             self.chain.source.event(source, payload)
+
+    def end_source(self) -> None:
+        """A stop wants nothing more to be read: the input of a source ends here."""
+        self.wake()
+        if self.chain.source is not None:
+            self.chain.source.end_here()
 
     def command(self, message: Command) -> bool:
         """The coordinator has something to say to the loop nest of this task. True where it concerns the task."""
@@ -210,7 +219,8 @@ class Task:
 
     def _may_sleep(self, reason: Reason) -> bool:
         """Whether the task would be told of whatever could give it something to do. Nobody tells a source of its records."""
-        return reason in UNTIL_TOLD and not self._due and (self.chain.source is None or self.finished)
+        told = self.chain.source is None or self.finished or reason is Reason.HELD
+        return reason in UNTIL_TOLD and not self._due and told
 
     def wake(self) -> None:
         """Something happened that may give the task something to do."""
@@ -247,11 +257,18 @@ class Task:
         self.snapshot = TaskSnapshot(
             cut, self.chain, due.aligned, now, *loop, due.announced, overtaken, bool(due.missing)
         )
-        if cut.hold and self.head is not None:
-            self.head.held_by = cut.number
+        if cut.hold:
+            self._hold(cut.number)
         if not self.work.said_end:
             self.outbox.barrier(cut)
             self.snapshot.recordings += self._outputs_overtaken(due)
+
+    def _hold(self, checkpoint: int | None) -> None:
+        self.held_by = checkpoint
+        self._order = self._lines()
+
+    def _lines(self) -> list[Line]:
+        return [turn[:3] for turn in ORDER if turn.whose(self)]
 
     # Unaligned cuts.
 
@@ -366,6 +383,10 @@ class Task:
             raise InternalError(f"{self.id}: {error.args[0]}", self._story) from error
 
 
+Line = tuple[Callable[[Task, int], object], Callable[[Task, int, int], Idle | None] | None, Reason]
+"""What a task looks at in each step of a line of the order."""
+
+
 class Turn(NamedTuple):
     """A line of the order: where nothing before it applies and `guard` says so, this is what the task does."""
 
@@ -376,7 +397,7 @@ class Turn(NamedTuple):
     reason: Reason = Reason.NO_INPUT
     """Why not, where nothing can be done."""
     whose: Callable[[Task], object] = lambda task: True
-    """Whether the line is for such a task at all: asked once, when the task is made."""
+    """Whether the line is for such a task at all: asked when the task is made, and when a stop holds it or lets it go."""
 
 
 def _works(act: Callable[[Work, int, int], Idle | None]) -> Callable[[Task, int, int], Idle | None]:
@@ -393,6 +414,10 @@ def _overtakes(task: Task) -> object:
 
 def _is_head(task: Task) -> object:
     return task.head
+
+
+def _is_held(task: Task) -> object:
+    return task.held_by is not None
 
 
 def _is_source(task: Task) -> object:
@@ -427,11 +452,11 @@ ORDER: tuple[Turn, ...] = (
     Turn(lambda t, now: t._due and t._cut_is_next, Task._next_cut),
     Turn(lambda t, now: t._is_struck(now), Task._next_cut, whose=_overtakes),
     Turn(lambda t, now: t.finished, None, Reason.FINISHED),
+    Turn(lambda t, now: True, None, Reason.HELD, whose=_is_held),
     Turn(_commanded, _works(Work.obey), whose=_in_loop),
     Turn(lambda t, now: t.outbox.blocked, None, Reason.NO_CREDIT),
     Turn(lambda t, now: t.work.advancing, _works(lambda work, now, budget: work.advance(budget))),
     Turn(lambda t, now: t.loop is not None and t.loop.ending is not None, _works(Work.end_round), whose=_in_loop),
-    Turn(lambda t, now: t.head is not None and t.head.held_by is not None, None, Reason.HELD, whose=_is_head),
     Turn(_timer_due, _works(Work.fire), whose=_has_timers),
     Turn(lambda t, now: t.loop is not None and t.loop.rest_due, _works(Work.rest), whose=_in_loop),
     Turn(lambda t, now: t.gate.front, _works(Work.take), whose=_reads_beside_channels),

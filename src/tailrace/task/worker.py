@@ -14,6 +14,7 @@ from tailrace.errors import ProtocolViolation
 from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
+    EndSources,
     Failed,
     FailureKind,
     Leave,
@@ -209,6 +210,8 @@ class Worker:
             self._guarded(lambda: attempt.settled(message))
         elif isinstance(message, OperatorEvent):
             self._guarded(lambda: attempt.operator_event(message))
+        elif isinstance(message, EndSources):
+            attempt.end_sources()
 
     def _command(self, attempt: Attempt, message: Command) -> list[Action]:
         wanted = attempt.command(message)

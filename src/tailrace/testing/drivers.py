@@ -18,6 +18,7 @@ from tailrace.coordinator.actions import (
     SavepointEnded,
     Send,
     StatusChanged,
+    StopEnded,
     WasPublished,
 )
 from tailrace.coordinator.checkpoints import CheckpointSettings
@@ -212,6 +213,11 @@ class Drivers:
                 self._checkpoint_ended(action)
             case SavepointEnded():
                 self._savepoint_ended(action)
+            case StopEnded():
+                self._cluster.count("a stop that failed" if action.reason else "stopped")
+                self._cluster.note(f"stop: {action.reason or 'done'}")
+                if action.who is not None:
+                    action.who(action)
             case Restarting():
                 # A driver that was overtaken may ask too late.
                 if driver is self._cluster.driver or action.cause.kind is not FailureKind.USER:

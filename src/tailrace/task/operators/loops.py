@@ -65,8 +65,6 @@ class HeadTask(OperatorTask):
         """Whether the loop has ended: nothing comes back any more."""
         self.fed = False
         """Whether anything came back since the loop was last at rest."""
-        self.held_by: int | None = None
-        """The checkpoint of a stop whose cut was made: nothing goes on into the loop, unless it is aborted."""
         self.round = 0
         """In rounds: the round at hand."""
         self.round_over = False

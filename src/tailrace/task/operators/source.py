@@ -104,6 +104,8 @@ class SourceTask(OperatorTask):
         self._asking = False
         self._last = False
         """Whether we were told that there are no more splits for us."""
+        self._ends_here = self._left = False
+        """Whether a stop wants nothing more to be read, and whether the splits are given up for it."""
         self._restored: list[tuple[int, int, SourceState]] = []
         known = getattr(self.source, "schema", None)
         self.one_schema = OneSchema(known if isinstance(known, pa.Schema) else None)
@@ -186,13 +188,27 @@ class SourceTask(OperatorTask):
             self._over += [found[index] for index in message.ended if index in found]
             self._answer(self._dealer.ask(source, message))
             return
-        for index, split in message.splits:
+        for index, split in message.splits if not self._left else ():
             self._add(Held(index, split))
             self.opened_splits.append(index)
         if (message.splits or message.last or self._everything) and not message.more:
             self._asking = False
         self._last = self._last or message.last
         self._ended.difference_update(message.forget)
+
+    def end_here(self) -> None:
+        """A stop: the input ends here, however much is left of it. What is open is closed in the next step; nobody is told
+        that a split has ended, since none has."""
+        self._ends_here = not self.ended
+
+    def _leave_splits(self) -> None:
+        self._ends_here, self._left, self._last, self._discover_at = False, True, True, None
+        left, self.splits = self.splits, []
+        self._unopened.clear()
+        self.ended_splits += [split.index for split in left]
+        self.call_user(
+            lambda: close_all([split.reader for split in left if split.reader is not None]), what="closing a split"
+        )
 
     def _add(self, held: Held) -> None:
         split = _OpenSplit(held)
@@ -239,7 +255,7 @@ class SourceTask(OperatorTask):
 
     def ready(self, now: int) -> bool:
         """Whether there is something to do now: some split may have records, or more splits are to be found."""
-        due = self._discover_at is not None and self._discover_at <= now
+        due = self._ends_here or (self._discover_at is not None and self._discover_at <= now)
         return due or (not self._incomplete and any(split.ready_at <= now for split in self.splits))
 
     def wake_at(self) -> int | None:
@@ -249,7 +265,10 @@ class SourceTask(OperatorTask):
 
     def read(self, limit: int, now: int) -> int:
         """Reads at most `limit` records of the next ready split and sends them on. Says how many. Splits are opened one a
-        step, and all of them before any is read; looking for splits is a step of its own."""
+        step, and all of them before any is read; looking for splits is a step of its own, and so is to leave them."""
+        if self._ends_here:
+            self._leave_splits()
+            return 0
         if self._discover_at is not None and self._discover_at <= now:
             self._discover(now)
             return 0
