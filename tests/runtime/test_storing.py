@@ -21,6 +21,7 @@ from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.job import Job
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.storing import StorageThread, WorkerStorage
+from tailrace.runtime.wishes import TakeCheckpoint
 from tailrace.state.manifest import Manifest, encode_manifest
 from tailrace.state.parts import MetaOf
 from tailrace.state.takeover import Holder
@@ -436,7 +437,7 @@ def test_a_checkpoint_that_is_late_is_a_timeout_and_the_end_of_the_job_an_answer
     running, _ = job(tmp_path, checkpoints=True)
     with pytest.raises(TimeoutError):
         running.checkpoint(0.1)
-    future = running._runner.checkpoint()
+    future = running._runner.wish(TakeCheckpoint())
     running.cancel()
     assert running.await_termination(10)
     with pytest.raises(tr.CheckpointError, match="job 'job' has ended"):
