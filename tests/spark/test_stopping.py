@@ -24,7 +24,7 @@ def test_a_job_that_is_stopped_again_and_again_has_each_result_once(jobs: Any) -
     """At moments of chance, each time at another parallelism: nothing is read again, and nothing visible again."""
     chance, found = random.Random(7), None
     for parallelism in (2, 1, 2):
-        env = counting(jobs, jobs.out, END, 1_500.0, parallelism=parallelism, interval=chance.choice([None, 0.05]))
+        env = counting(jobs, jobs.out, END, 500.0, parallelism=parallelism, interval=chance.choice([None, 0.05]))
         job = env.execute("job", from_checkpoint=None if found is None else found.path)
         assert waited(lambda job=job: job.last_progress and job.last_progress["tailrace"]["totalInputRows"] > 20)
         time.sleep(chance.random() / 5)
