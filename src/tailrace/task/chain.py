@@ -91,6 +91,8 @@ class Chain:
         self.prompt = False
         """In a loop: a timer set for a time that has been fires at once, because what comes back is not late."""
         self._with_timers = [i for i, op in enumerate(operators) if type(op).next_event is not OperatorTask.next_event]
+        self.fires = bool(self._with_timers)
+        """Whether event time may let anything fire."""
         self.clocked = any(type(op).next_processing is not OperatorTask.next_processing for op in operators)
         """Whether any of them may set timers of the clock."""
         self.generators = [op for op in operators if isinstance(op, TimestampsTask)]
@@ -149,7 +151,9 @@ class Chain:
         self.arrived[0] = max(self.arrived[0], time)
 
     def advance(self, outbox: Outbox, limit: int) -> bool:
-        """Moves event time on through the operators, firing at most about `limit` timers. True when all have arrived."""
+        """Moves event time on through the operators, firing at most about `limit` timers of each. True when all have
+        arrived."""
+        all_have = True
         for i, operator in enumerate(self.operators):
             if operator.generates_watermarks:
                 over = self.arrived[i] == MAX_TIME or (
@@ -157,12 +161,29 @@ class Chain:
                 )
                 self.reached[i] = self.arrived[i] if over else operator.own_watermark()
             elif self.arrived[i] > self.reached[i] or self._due_at_once(i):
-                if not operator.advance(self.arrived[i], limit):
+                if operator.advance(self.arrived[i], limit):
+                    self.reached[i] = self.arrived[i]
+                elif self._so_far(i):
+                    all_have = False
+                else:
                     return False
-                self.reached[i] = self.arrived[i]
             if self.reached[i] > self.passed[i]:
                 self._pass_on(i, outbox)
+        return all_have
+
+    def _so_far(self, i: int) -> bool:
+        """A portion of an operator's timers has fired. Event time goes on as far as that goes, where nothing that is still
+        to fire can be older: who comes behind it need not wait for all of them. True where it goes on."""
+        done = self.operators[i].done_until()
+        if done is None or not self.reached[i] < done < self.arrived[i]:
+            return False
+        self.reached[i] = done
         return True
+
+    @property
+    def near_the_end(self) -> bool:
+        """Whether the end of event time has come to an operator that has not reached it."""
+        return any(at >= LAST_TIME and at > to for at, to in zip(self.arrived, self.reached, strict=True))
 
     def _due_at_once(self, i: int) -> bool:
         """Whether a timer that an operator sets for a time that has been may be due now. At the end of event time no

@@ -194,6 +194,27 @@ class Gate:
         self._move_on(channel)
         return Taken(channel, batch if start == 0 else batch.slice(start, stop), grant=grant)
 
+    @property
+    def barrier_is_next(self) -> bool:
+        """Whether some channel has a barrier next."""
+        return self._with_barrier() is not None
+
+    def take_barrier(self) -> Taken:
+        """A barrier that is next on its channel, whosever turn it is. Only where there is one."""
+        channel = self._with_barrier()
+        assert channel is not None
+        marker, channel.charge = channel.queue.popleft()
+        assert isinstance(marker, Barrier)
+        channel.worked_off += isinstance(marker, COUNTED)
+        self._turn.remove(channel)
+        if channel.queue:
+            self._turn.append(channel)
+        return Taken(channel, marker=marker)
+
+    def _with_barrier(self) -> InputChannel | None:
+        heads = ((channel, channel.queue[0][0]) for channel in self._turn if channel.reading is None)
+        return next((channel for channel, head in heads if isinstance(head, Barrier)), None)
+
     def _joined(self, channel: InputChannel, batch: Batch, limit: int) -> Batch:
         """A small batch together with those that wait behind it, as far as a step may take all of them. Through many
         exchanges batches get ever smaller, since each parts them, and a step costs the same for one record as for many."""

@@ -91,6 +91,8 @@ class Task:
         own = [generator.own_watermark() for generator in self.chain.generators]
         reached = max(*self.chain.reached, *own, MIN_TIME)
         self.work.advancing = reached > MIN_TIME and (reached < LAST_TIME or self.loop is not None)
+        # And timers fire that were due at the cut, before anything is read.
+        self.work.advancing = self.work.advancing or self.chain.arrived != self.chain.reached
         if self.head is not None and self.head.finished:
             self.head.end_loop()
 
@@ -437,6 +439,10 @@ def _commanded(task: Task, now: int) -> object:
     return loop is not None and loop.commands and not task.work.busy and loop.has_work(task.cuts.asked)
 
 
+def _fires(task: Task) -> object:
+    return task.loop is None and task.chain.fires
+
+
 def _timer_due(task: Task, now: int) -> object:
     due = task.chain.next_processing()
     return due is not None and due <= now
@@ -455,6 +461,7 @@ ORDER: tuple[Turn, ...] = (
     Turn(lambda t, now: True, None, Reason.HELD, whose=_is_held),
     Turn(_commanded, _works(Work.obey), whose=_in_loop),
     Turn(lambda t, now: t.outbox.blocked, None, Reason.NO_CREDIT),
+    Turn(lambda t, now: t.work.between_portions and t.gate.barrier_is_next, _works(Work.take_barrier), whose=_fires),
     Turn(lambda t, now: t.work.advancing, _works(lambda work, now, budget: work.advance(budget))),
     Turn(lambda t, now: t.loop is not None and t.loop.ending is not None, _works(Work.end_round), whose=_in_loop),
     Turn(_timer_due, _works(Work.fire), whose=_has_timers),

@@ -133,20 +133,20 @@ class Restorer:
             return
         ctx = operator.ctx
         own = [m for p, m in read if p.parallelism == ctx.parallelism and p.subtask == ctx.subtask]
-        reached = own[0].reached if own else min(meta.reached for _, meta in read)
+        said = own or [meta for _, meta in read]
+        reached, arrived = min(meta.reached for meta in said), min(meta.came for meta in said)
         if self._fed_as_before(operator):
             self._restore_floors(operator, read, own)
         if reached >= LAST_TIME and not self._fed_as_before(operator):
-            reached = MIN_TIME  # its inputs have not ended now, and all their records would be late
-        task.chain.arrived[i] = task.chain.reached[i] = reached
+            reached = arrived = MIN_TIME  # its inputs have not ended now, and all their records would be late
+        task.chain.arrived[i], task.chain.reached[i] = arrived, reached
         as_before = self._fed_as_before(operator)
         anew = not as_before and all(self._finished[operator.ctx.uid])
         if task.loop is not None:
-            said = own or [meta for _, meta in read]
             rested = min(m.rested for m in said) if as_before else 0
             self._loop_restored(task, operator, rested, -1 if anew else min(m.round for m in said))
         for each in operator.contexts():
-            each.watermark_time = reached
+            each.watermark_time = arrived
         parts = [MetaPart(p.subtask, p.parallelism, p.finished, meta.data, meta.schema) for p, meta in read]
         restore_schema(operator, parts)
         operator.restore(parts)
@@ -165,7 +165,7 @@ class Restorer:
                 floors += meta.floors
             if not own:
                 owned = group_range(part.subtask, part.parallelism, groups)
-                floors.append((owned.start, owned.stop, meta.reached))
+                floors.append((owned.start, owned.stop, meta.came))
         if len({time for _, _, time in floors}) > 1 or (own and floors):
             operator.restore_floors(floors)
 

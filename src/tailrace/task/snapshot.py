@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tailrace.elements.cuts import CutRequest
+from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
 from tailrace.state.backend import Block
@@ -30,6 +31,14 @@ class OperatorMeta(msgspec.Struct, array_like=True):
     """Of the stream in columns that it takes or makes, where that was found out (`OneSchema.saved`)."""
     floors: list[tuple[int, int, int]] = []
     """Key groups [first, last) that had been further in event time than `reached`, and how far (`OperatorTask.floors`)."""
+    arrived: int = MIN_TIME
+    """Event time that had come to the operator, where the cut fell between two portions of its timers: some had fired, and
+    the others do after a restore, before anything is read. Else what it says is not beyond `reached`."""
+
+    @property
+    def came(self) -> int:
+        """How far event time had come to the operator: what is older was late."""
+        return max(self.reached, self.arrived)
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -80,14 +89,14 @@ class TaskSnapshot:
         self.recordings: list[tuple[ChannelLog, Recording]] = [*overtaken]
         """The channels whose records belong to the checkpoint as well, with where they are logged."""
         for i, operator in enumerate(chain.operators):
-            self._freeze(operator, chain.reached[i])
+            self._freeze(operator, chain.reached[i], chain.arrived[i])
 
     @property
     def done(self) -> bool:
         """Whether everything is encoded."""
         return not self._todo
 
-    def _freeze(self, operator: OperatorTask, reached: int) -> None:
+    def _freeze(self, operator: OperatorTask, reached: int, arrived: int) -> None:
         data = operator.snapshot(self.checkpoint)
         backend = operator.backend
         tables = []
@@ -96,7 +105,11 @@ class TaskSnapshot:
             tables = backend.tables_info()
         ctx = operator.ctx
         schema = None if operator.one_schema is None else operator.one_schema.saved()
-        meta = _encoder.encode(OperatorMeta(reached, data, self._rested, self._round, schema, operator.floors()))
+        if arrived >= LAST_TIME or operator.generates_watermarks:
+            arrived = MIN_TIME  # the end of event time comes with that of the input
+        meta = _encoder.encode(
+            OperatorMeta(reached, data, self._rested, self._round, schema, operator.floors(), arrived)
+        )
         part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables)
         self.parts.append(part)
         self.operators.append((operator, part))

@@ -77,7 +77,18 @@ class Work:
     @property
     def busy(self) -> bool:
         """Whether something is under way that no cut may fall into."""
-        return self.advancing or (self.loop is not None and self.loop.ending is not None)
+        if self.loop is not None:
+            return self.advancing or self.loop.ending is not None
+        return self.advancing and self.chain.near_the_end
+
+    @property
+    def between_portions(self) -> bool:
+        """Whether timers are firing in portions, and a cut may fall between two of them. In a loop none does: the waves that
+        find it at rest count on that.
+
+        Invariant C4: after a restore from such a cut the same timers have fired, the same records are late, and the others
+        fire before anything is read."""
+        return self.advancing and not self.busy
 
     def begin(self, now: int) -> None:
         """A step begins at time `now`."""
@@ -175,6 +186,13 @@ class Work:
             if self.cuts.due or not self.gate.has_input:
                 break
         return None
+
+    def take_barrier(self, now: int, budget: int) -> None:
+        """Reads a barrier that is next on its channel while timers are firing: so many may be due that it would wait long.
+        What comes before it has had its effect, but for those, and they are in the cut."""
+        taken = self.gate.take_barrier()
+        assert taken.marker is not None
+        self._mark(taken.channel, taken.marker, budget)
 
     def _receiver(self, channel: InputChannel) -> OperatorTask:
         """The operator that takes what comes on a channel: the root, or the one that received it before it was chained."""

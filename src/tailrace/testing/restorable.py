@@ -54,9 +54,9 @@ class Restorable:
         freeze, cut = LayeredBackend.freeze, TaskSnapshot._freeze
         surplus, give_up_all, claimed = Checkpoints.surplus, Checkpoints.give_up_all, Checkpoints.claimed
 
-        def cutting(snapshot: TaskSnapshot, operator: Any, reached: int) -> None:
+        def cutting(snapshot: TaskSnapshot, operator: Any, reached: int, arrived: int) -> None:
             self._incarnation = operator.ctx.services.incarnation
-            cut(snapshot, operator, reached)
+            cut(snapshot, operator, reached, arrived)
 
         def freezing(backend: LayeredBackend, wanted: CutRequest) -> None:
             self._copy(backend, wanted.number)

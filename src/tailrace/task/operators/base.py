@@ -59,6 +59,11 @@ class OperatorTask:
         self.ctx.watermark_time = time
         return True
 
+    def done_until(self) -> int | None:
+        """While timers are due: event time up to which all have fired, where those that are left give nothing as old as
+        that. None where that cannot be told: a function may set a timer for a time that has been."""
+        return None
+
     def own_watermark(self) -> int:
         """The watermark an operator that generates watermarks stands at."""
         return MIN_TIME

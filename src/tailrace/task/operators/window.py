@@ -276,6 +276,10 @@ class WindowTask(StatefulTask):
         next_time = self.timers.next_time()
         return next_time is None or next_time > time
 
+    def done_until(self) -> int | None:
+        next_time = self.timers.next_time()
+        return None if next_time is None or self.in_loop else next_time - 1
+
     def _drop(self, key: Any, start: int) -> None:
         windows = self.table[key]
         del windows[start]
