@@ -40,8 +40,8 @@ EVENTS: list[Any] = [
     events.StatePartRead(1, LogOf(ChannelName("s", None, "u", 0, 0, 1, 2), 2, 1, memoryview(b"frame"), 1, (0, 64), 1)),
     events.StateRead(1),
     events.StateUnreadable(1, "damaged", True),
-    events.PreparedRead(1, [b"a", b"b"]),
-    events.PreparedUnreadable(1, "gone", False),
+    events.PlacedRead(1, [b"a", b"b"]),
+    events.PlacedUnreadable(1, "gone", False),
     events.StateWritten(1, 99),
     events.StateNotWritten(1, "full"),
 ]

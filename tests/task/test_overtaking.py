@@ -22,6 +22,7 @@ from tailrace.elements.markers import Barrier, EndOfInput, Watermark
 from tailrace.protocol.deployment import Welcome
 from tailrace.protocol.snapshot import Complete, Trigger
 from tailrace.state.manifest import Manifest
+from tailrace.task.actions import ReadPlaced
 from tailrace.task.events import CoordinatorSaid, Encode, Flush, FrameArrived, Step
 from tailrace.task.idle import Reason
 from tailrace.task.operators.sink import SinkTask
@@ -330,6 +331,8 @@ class Fleet(Crew):
             for slot in range(self.spec.plan.slots)
         ]
         self.links: dict[tuple[int, int], deque[bytes]] = {}
+        self.reads: list[tuple[Worker, ReadPlaced]] = []
+        """What is asked of the storage, which takes its time."""
         self.words: list[deque[Any]] = [deque() for _ in self.workers]
         for worker in self.workers:
             worker.handle(CoordinatorSaid(Welcome(1)))
@@ -337,6 +340,8 @@ class Fleet(Crew):
     def do(self, worker: Worker, action: Any) -> None:
         if isinstance(action, ToPeer):
             self.links.setdefault((worker.slot, action.slot), deque()).append(action.data)
+        elif isinstance(action, ReadPlaced):
+            self.reads.append((worker, action))
         else:
             super().do(worker, action)
 
@@ -344,6 +349,7 @@ class Fleet(Crew):
         """Something happens somewhere; False where nothing can."""
         chances: list[Callable[[], Any]] = [lambda at=at: self._deliver(at) for at, link in self.links.items() if link]
         chances += [lambda to=to: self._say(to) for to, words in enumerate(self.words) if words]
+        chances += [lambda: self._read(self.reads.pop(0))] if self.reads else []
         busy = [worker for worker in self.workers if worker.stepping]
         self.chance.shuffle(busy)
         if chances and self.chance.random() < 0.5:
@@ -357,6 +363,10 @@ class Fleet(Crew):
 
     def _deliver(self, link: tuple[int, int]) -> None:
         self.workers[link[1]].handle(FrameArrived(self.links[link].popleft(), link[0]))
+        self.carry()
+
+    def _read(self, asked: tuple[Worker, ReadPlaced]) -> None:
+        super().do(*asked)
         self.carry()
 
     def _say(self, slot: int) -> None:

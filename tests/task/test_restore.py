@@ -17,8 +17,8 @@ from tailrace.protocol.snapshot import Abort, Ack, Complete, Trigger
 from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, decode_manifest, encode_manifest
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.parts import ChainsOf, MetaOf
-from tailrace.storage.reading import read_state
-from tailrace.task.actions import ClosePeers, ConnectPeers, ReadState, ToCoordinator
+from tailrace.storage.reading import read_placed, read_state
+from tailrace.task.actions import ClosePeers, ConnectPeers, ReadPlaced, ReadState, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.events import (
     CoordinatorSaid,
@@ -26,6 +26,7 @@ from tailrace.task.events import (
     Flush,
     FrameArrived,
     PeersConnected,
+    PlacedRead,
     StatePartRead,
     StateRead,
     StateUnreadable,
@@ -116,6 +117,8 @@ class Crew:
             for part in read_state(self.disk, decode_manifest(action.manifest, "it"), action.wanted):
                 worker.handle(StatePartRead(action.number, part))
             worker.handle(StateRead(action.number))
+        elif isinstance(action, ReadPlaced):
+            worker.handle(PlacedRead(action.number, [read_placed(self.disk, one) for one in action.wanted]))
         elif isinstance(action, ToCoordinator) and isinstance(action.message, OperatorEvent):
             self.workers[action.message.target].handle(CoordinatorSaid(action.message))
         elif isinstance(action, ToCoordinator) and isinstance(action.message, Ack):

@@ -204,6 +204,8 @@ def what_is_referred_to(fleet: Fleet) -> Iterator[list[tuple[Span, list[Any]]]]:
         if self in ahead:
             return encode(self, log, limit)
         item, start, _ = log.entries[0]
+        if item.in_memory and item.batch is None and item.data is None:
+            return encode(self, log, limit)  # it is in its file only
         values = self._shelf.load(item).to_rows().values[start:] if item.count else []
         frames = encode(self, log, limit)
         for frame in frames:

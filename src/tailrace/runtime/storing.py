@@ -15,11 +15,11 @@ from tailrace.state.parts import Part
 from tailrace.storage.filesystem import Writer
 from tailrace.storage.reading import read_placed, read_state, unreadable_for_good
 from tailrace.storage.store import Store
-from tailrace.task.actions import ReadPrepared, ReadState
+from tailrace.task.actions import ReadPlaced, ReadState
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.events import (
-    PreparedRead,
-    PreparedUnreadable,
+    PlacedRead,
+    PlacedUnreadable,
     StateNotWritten,
     StatePartRead,
     StateRead,
@@ -120,9 +120,9 @@ class WorkerStorage:
         ahead = self._ahead
         self._thread.do(lambda: self._read(action, ahead))
 
-    def read_prepared(self, action: ReadPrepared) -> None:
-        """Reads what sinks have prepared."""
-        self._thread.do(lambda: self._read_prepared(action))
+    def read_placed_parts(self, action: ReadPlaced) -> None:
+        """Reads what is in state files."""
+        self._thread.do(lambda: self._read_placed_parts(action))
 
     def close(self) -> None:
         """Ends the thread."""
@@ -186,17 +186,17 @@ class WorkerStorage:
         else:
             self._thread.tell(lambda: machine.handle(StateRead(number)))
 
-    def _read_prepared(self, action: ReadPrepared) -> None:
+    def _read_placed_parts(self, action: ReadPlaced) -> None:
         machine, number = self._machine, action.number
         try:
             store = self._store(action.folder or None)
             data = [read_placed(store, one) for one in action.wanted]
         except Exception as error:
-            reason = f"output that sinks have prepared cannot be read: {type(error).__name__}: {error}"
+            reason = f"{action.what} cannot be read: {type(error).__name__}: {error}"
             fatal = unreadable_for_good(error)
-            self._thread.tell(lambda: machine.handle(PreparedUnreadable(number, reason, fatal)))
+            self._thread.tell(lambda: machine.handle(PlacedUnreadable(number, reason, fatal)))
         else:
-            self._thread.tell(lambda: machine.handle(PreparedRead(number, data)))
+            self._thread.tell(lambda: machine.handle(PlacedRead(number, data)))
 
     def _deliver(self, number: int, part: Part, ahead: threading.Semaphore) -> None:
         ahead.release()

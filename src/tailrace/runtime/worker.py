@@ -40,7 +40,7 @@ from tailrace.state.memory import MemoryBackend
 from tailrace.storage.scratch import Scratch, remove_abandoned
 from tailrace.storage.spill import SpillFiles
 from tailrace.storage.store import Store
-from tailrace.task.actions import Action, ClosePeers, ConnectPeers, Exit, ReadPrepared, ReadState, ToCoordinator
+from tailrace.task.actions import Action, ClosePeers, ConnectPeers, Exit, ReadPlaced, ReadState, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.events import CoordinatorLost, CoordinatorSaid, DriverFailed, MessageTooLarge, PeerLost, ReportDue
 from tailrace.task.faults import internal
@@ -195,8 +195,8 @@ class WorkerProcess:
                 self._storing().drop(action)
             case ReadState():
                 self._storing().read(action)
-            case ReadPrepared():
-                self._storing().read_prepared(action)
+            case ReadPlaced():
+                self._storing().read_placed_parts(action)
             case Exit():
                 self.exit_reason = action.reason
             case _:

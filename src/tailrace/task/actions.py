@@ -43,11 +43,13 @@ class ReadState:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPrepared:
-    """An action: read what sinks have prepared and is in state files. `PreparedRead` answers it, with the bytes
-    in this order, or `PreparedUnreadable`, both with the same number."""
+class ReadPlaced:
+    """An action: read what is in state files: what sinks have prepared, or records in flight that are nearly due.
+    `PlacedRead` answers it, with the bytes in this order, or `PlacedUnreadable`, both with the same number."""
 
     number: int
+    what: str
+    """In words, for errors."""
     folder: str
     """The job's folder that the files lie in, as a URL; empty for our own."""
     wanted: tuple[Placed, ...]
@@ -60,4 +62,4 @@ class Exit:
     reason: str
 
 
-Action = ToCoordinator | ConnectPeers | ClosePeers | ReadState | ReadPrepared | WriteState | DropState | Exit | ToPeer
+Action = ToCoordinator | ConnectPeers | ClosePeers | ReadState | ReadPlaced | WriteState | DropState | Exit | ToPeer

@@ -18,18 +18,23 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
-from tailrace.task.actions import Action, ConnectPeers, ReadPrepared, ReadState, ToCoordinator
+from tailrace.task.actions import Action, ConnectPeers, ReadPlaced, ReadState, ToCoordinator
 from tailrace.task.checkpoints import WorkerCheckpoints
 from tailrace.task.functions import with_own_functions
+from tailrace.task.gate import InputChannel
 from tailrace.task.idle import Idle
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.looping import Command
 from tailrace.task.machine import Task
+from tailrace.task.parked import Parked
 from tailrace.task.publishing import Awaited, Publisher, in_parts
 from tailrace.task.restore import Restorer
 from tailrace.task.services import Services
 from tailrace.task.slice import Slice
 from tailrace.task.turns import Turns
+
+PREPARED = "output that sinks have prepared"
+RETURNED = "records in flight at the restored checkpoint"
 
 
 class Attempt:
@@ -58,7 +63,9 @@ class Attempt:
         self._state_asked = 0
         """The number of `ReadState`."""
         self._prepared_asked = 0
-        """The number of the newest `ReadPrepared`."""
+        """The number of the newest `ReadPlaced` for what is to be published."""
+        self._loads: dict[int, tuple[Task, InputChannel, list[Parked]]] = {}
+        """The others, for records in flight at the restored cut: whose they are."""
         self._turns = Turns(self.slice.tasks)
         self._to_cut: set[int] = set()
         """Checkpoints that were triggered, and of which this worker has neither a durable file nor heard any more."""
@@ -141,6 +148,8 @@ class Attempt:
                 for target, payload in source.events:
                     wanted.append(ToCoordinator(OperatorEvent(task.vertex.id, self._slot, target, payload)))
                 source.events.clear()
+            if task.gate.front:
+                wanted += self._to_load(task)
             if task.cuts.declined:
                 for checkpoint in task.cuts.declined:
                     wanted.append(ToCoordinator(Declined(checkpoint, f"{task.id}: a later checkpoint overtook it")))
@@ -148,6 +157,27 @@ class Attempt:
             if task.snapshot is not None and self.checkpoints is not None:
                 wanted += self.checkpoints.collect(task, now)
         return wanted
+
+    def _to_load(self, task: Task) -> list[Action]:
+        """What is to be read now of what was in flight to a task at the restored cut."""
+        wanted: list[Action] = []
+        for channel, parked in task.gate.to_load():
+            number = next(self._numbers)
+            self._loads[number] = task, channel, parked
+            wanted.append(ReadPlaced(number, RETURNED, "", tuple(one.place for one in parked)))
+        return wanted
+
+    def awaits_records(self, number: int) -> bool:
+        """Whether an answer with this number is to a `ReadPlaced` for records in flight."""
+        return number in self._loads
+
+    def records_read(self, number: int, data: list[bytes]) -> list[Action]:
+        """They are there."""
+        task, channel, parked = self._loads.pop(number)
+        for one, frame in zip(parked, data, strict=True):
+            one.load(frame)
+        task.loaded(channel)
+        return self.wanted()
 
     def _stirred(self) -> list[Task]:
         """The tasks that something has happened to since this was last asked, and those with a snapshot: no others can want
@@ -272,7 +302,7 @@ class Attempt:
         return self._published(self._publisher.publish(message))
 
     def awaits_prepared(self, number: int) -> bool:
-        """Whether an answer with this number is to the newest `ReadPrepared`."""
+        """Whether an answer with this number is to the newest `ReadPlaced` for what is to be published."""
         return number == self._prepared_asked
 
     def prepared_read(self, data: list[bytes]) -> list[Action]:
@@ -286,7 +316,7 @@ class Attempt:
                 wanted.append(ToCoordinator(one))
             else:
                 self._prepared_asked = next(self._numbers)
-                wanted.append(ReadPrepared(self._prepared_asked, one.folder, one.wanted))
+                wanted.append(ReadPlaced(self._prepared_asked, PREPARED, one.folder, one.wanted))
         return wanted
 
     def settled(self, message: Settled) -> None:

@@ -58,6 +58,11 @@ class TaskCuts:
         """The cuts that are known of and still to be made."""
         return [*self.due, *self.aligner.asked]
 
+    @property
+    def next_is_whole(self) -> bool:
+        """Whether the next cut that is due may refer to no file of an earlier one."""
+        return bool(self.due) and self._requests[self.due[0]].kind.whole
+
     # What happens.
 
     def announce(self, ident: ChannelId, cut: CutRequest) -> None:

@@ -137,15 +137,15 @@ class StateUnreadable(_Event, frozen=True):
     fatal: bool
 
 
-class PreparedRead(_Event, frozen=True):
-    """Answers `ReadPrepared` of the same number: what sinks had prepared, in the order in which it was asked for."""
+class PlacedRead(_Event, frozen=True):
+    """Answers `ReadPlaced` of the same number: the bytes, in the order in which they were asked for."""
 
     number: int
     data: list[bytes]
 
 
-class PreparedUnreadable(_Event, frozen=True):
-    """Answers `ReadPrepared` of the same number: it cannot be read. `fatal` where trying again would not help."""
+class PlacedUnreadable(_Event, frozen=True):
+    """Answers `ReadPlaced` of the same number: it cannot be read. `fatal` where trying again would not help."""
 
     number: int
     reason: str
@@ -183,8 +183,8 @@ Event = (
     | StatePartRead
     | StateRead
     | StateUnreadable
-    | PreparedRead
-    | PreparedUnreadable
+    | PlacedRead
+    | PlacedUnreadable
     | StateWritten
     | StateNotWritten
 )

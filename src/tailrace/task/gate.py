@@ -12,7 +12,10 @@ from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel,
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
 from tailrace.protocol.flow import Consumer
+from tailrace.task.parked import Parked
 
+AT_ONCE = 256 << 10
+"""Where there is no channel of today that would say how much one may hold."""
 JOINED = 1024
 """Batches of fewer records that wait on one channel are read together, up to so many records."""
 
@@ -33,7 +36,7 @@ class InputChannel:
         self.id = ident
         self.port = port
         self.flow = Consumer(window, closed)
-        self.queue: deque[tuple[Element, int]] = deque()
+        self.queue: deque[tuple[Element | Parked, int]] = deque()
         self.expected = 0
         self.watermark = MIN_TIME
         self.idle = False
@@ -59,6 +62,30 @@ class InputChannel:
     def drained(self) -> bool:
         """Whether nothing is unread."""
         return not self.queue and self.reading is None
+
+    @property
+    def ready(self) -> bool:
+        """Whether something is unread, and is here."""
+        if self.reading is not None or not self.queue:
+            return self.reading is not None
+        element = self.queue[0][0]
+        return not isinstance(element, Parked) or element.element is not None
+
+    def to_load(self, most: int) -> list[Parked]:
+        """What is to be read next of what is parked: about `most` bytes, once what is here is less than half of that."""
+        here, wanted = 0, list[Parked]()
+        for element, _ in self.queue:
+            if not isinstance(element, Parked) or element.element is not None:
+                here += element.size if isinstance(element, Frame | Parked) else 0
+                if wanted or 2 * here >= most:
+                    break
+            elif element.asked or most <= 0:
+                break
+            else:
+                element.asked = True
+                wanted.append(element)
+                most -= element.size
+        return wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +132,8 @@ class Gate:
         self._turn: deque[InputChannel] = deque()
         self.front: deque[list[InputChannel]] = deque()
         """What was in flight at the restored cut, in the order in which it is read: one list after the other."""
+        self.at_once = max((channel.flow.window for channel in channels), default=AT_ONCE)
+        """So many bytes of each channel of that are in memory, and the others in their files."""
 
     @property
     def has_input(self) -> bool:
@@ -164,16 +193,34 @@ class Gate:
         while self.front and all(channel.drained for channel in self.front[0]):
             self._update()  # it may have held nothing but event time
             self.front.popleft()
-        self._turn.extend(c for c in self._current if not c.drained and not c.blocked)
+        self._turn.extend(c for c in self._current if c.ready and not c.blocked)
         self.woken = self.woken or (was_idle and not self.all_idle)
         self._update()
+
+    def to_load(self) -> Iterable[tuple[InputChannel, list[Parked]]]:
+        """What is to be read of the channels whose turn it is, of what was in flight at the restored cut. Said once."""
+        for channel in self.front[0] if self.front else ():
+            wanted = channel.to_load(self.at_once)
+            if wanted:
+                yield channel, wanted
+
+    def loaded(self, channel: InputChannel) -> None:
+        """What was to be read of a channel is there."""
+        if channel.ready and channel not in self._turn and any(channel is one for one in self._current):
+            self._turn.append(channel)
+
+    @property
+    def holds_parked(self) -> bool:
+        """Whether something that was in flight at the restored cut is in its file only."""
+        queues = (channel.queue for channels in self.front for channel in channels)
+        return any(isinstance(one, Parked) and one.element is None for queue in queues for one, _ in queue)
 
     def take(self, limit: int) -> Taken:
         """The next channel's marker, or at most `limit` of its records, of one batch or of several small ones. Channels take
         turns."""
         channel = self._turn[0]
         if channel.reading is None:
-            element, channel.charge = channel.queue.popleft()
+            element, channel.charge = _there(channel.queue.popleft())
             if isinstance(element, Marker):
                 channel.worked_off += isinstance(element, COUNTED)
                 self._move_on(channel)
@@ -222,7 +269,7 @@ class Gate:
         joined, count, queue = [batch], len(batch), channel.queue
         while queue:
             element, charge = queue[0]
-            if isinstance(element, Marker):
+            if isinstance(element, Marker | Parked):
                 break
             count += count_of(element)
             if count > most:
@@ -238,7 +285,7 @@ class Gate:
 
     def _move_on(self, channel: InputChannel) -> None:
         self._turn.popleft()
-        if channel.queue:
+        if channel.ready:
             self._turn.append(channel)
 
     def block(self, ident: ChannelId) -> None:
@@ -297,13 +344,13 @@ class Gate:
             for channels in self.front
             for channel in channels
             for element, _ in channel.queue
-            if isinstance(element, Frame)
+            if isinstance(element, Frame | Parked)
         )
         return returned + sum(c.flow.arrived - c.flow.consumed for c in self.channels.values())
 
     def check(self) -> None:
         """Raises `InternalError` where an invariant of this file does not hold."""
-        waiting = [c for c in self._current if (c.queue or c.reading is not None) and not c.blocked]
+        waiting = [c for c in self._current if c.ready and not c.blocked]
         if sorted(c.id for c in waiting) != sorted(c.id for c in self._turn):
             raise InternalError(f"G2: channels with input {waiting} are not those in turn {list(self._turn)}")
         for channel in self.channels.values():
@@ -329,8 +376,17 @@ def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:
         ) from error
 
 
-def count_of(element: Element) -> int:
+def _there(entry: tuple[Element | Parked, int]) -> tuple[Element, int]:
+    """What a channel has next, which is in memory."""
+    element, charge = entry
+    if not isinstance(element, Parked):
+        return element, charge
+    assert element.element is not None
+    return element.element, charge
+
+
+def count_of(element: Element | Parked) -> int:
     """How many records an element holds."""
-    if isinstance(element, Frame):
+    if isinstance(element, Frame | Parked):
         return element.count
     return 0 if isinstance(element, Marker) else len(element)

@@ -26,6 +26,7 @@ from tailrace.task.copying import copied
 from tailrace.task.gate import Gate, InputChannel, count_of
 from tailrace.task.logs import Log, Recording
 from tailrace.task.outbox import Outbox, Payload
+from tailrace.task.parked import Parked
 from tailrace.task.spilling import NOWHERE, Item, MemorySpill, Shelf
 from tailrace.task.written import WrittenRecords
 
@@ -284,7 +285,7 @@ class InFlight:
         """Writes what waits behind those records into a log, markers aside, and says how far it has come."""
         for ident in self.overtakable:
             channel = self._gate.channels[ident]
-            at, fresh = channel.expected, list[tuple[Element, int, int]]()
+            at, fresh = channel.expected, list[tuple[Element | Parked, int, int]]()
             for element, charge in reversed(channel.queue):
                 at -= count_of(element)
                 if at < seen.get(ident, 0):
@@ -323,7 +324,11 @@ class InFlight:
         recording.write(log, item)
         self._shelf.release(item)
 
-    def _item(self, element: Element, charge: int) -> Item:
+    def _item(self, element: Element | Parked, charge: int) -> Item:
+        if isinstance(element, Parked):
+            if element.element is None:
+                return self._shelf.refer(element.count, element.size)
+            element = element.element
         if isinstance(element, Frame):
             return self._shelf.refer(element.count, element.size, data=element.data)
         if isinstance(element, Watermark | IdleChannel | EndOfInput):
@@ -374,5 +379,5 @@ def _unread_bytes(channel: InputChannel, number: int) -> int | None:
     for element, charge in channel.queue:
         if isinstance(element, EndOfInput) or (isinstance(element, Barrier) and element.checkpoint == number):
             return size
-        size += element.size if isinstance(element, Frame) else charge
+        size += element.size if isinstance(element, Frame | Parked) else charge
     return size if channel.returning is not None else None

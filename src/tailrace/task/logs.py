@@ -271,6 +271,8 @@ class Recording:
         spans = self._spans(log, item, start)
         data = None if start or item.batch is not None else self._shelf.frame(item)
         used = 1
+        if not spans and item.in_memory and item.batch is None and item.data is None:
+            raise InternalError(f"X3: {item.at} is in a file only, and no log may refer to that", ())
         frames: Sequence[LogFrame | Referred]
         if spans:
             frames = [Referred(round, span) for span in spans]

@@ -105,6 +105,11 @@ class Task:
             self.chain.watermark(self.gate.watermark)
             self.work.advancing = True
 
+    def loaded(self, channel: InputChannel) -> None:
+        """What was in flight on a channel, and in its file only, is here."""
+        self.wake()
+        self.gate.loaded(channel)
+
     def close(self) -> list[BaseException]:
         """Closes the user's functions; returns what they raised. What is being encoded holds on to the state of the whole
         operator (and that to it), and Python would find out much later: it is given up here."""
@@ -326,8 +331,11 @@ class Task:
 
     @property
     def _must_drain(self) -> bool:
-        """Whether a cut would lose what was in flight at the restored cut: an aligned one does not record it."""
-        return self.inflight is None and bool(self.gate.front)
+        """Whether a cut would lose what was in flight at the restored cut: an aligned one does not record it; and one that
+        may refer to no other file must have it here."""
+        if not self.gate.front:
+            return False
+        return self.inflight is None or (self.cuts.next_is_whole and self.gate.holds_parked)
 
     def _next_cut(self, now: int, budget: int) -> None:
         self._cut(now)
@@ -466,7 +474,8 @@ ORDER: tuple[Turn, ...] = (
     Turn(lambda t, now: t.loop is not None and t.loop.ending is not None, _works(Work.end_round), whose=_in_loop),
     Turn(_timer_due, _works(Work.fire), whose=_has_timers),
     Turn(lambda t, now: t.loop is not None and t.loop.rest_due, _works(Work.rest), whose=_in_loop),
-    Turn(lambda t, now: t.gate.front, _works(Work.take), whose=_reads_beside_channels),
+    Turn(lambda t, now: t.gate.front and t.gate.has_input, _works(Work.take), whose=_reads_beside_channels),
+    Turn(lambda t, now: t.gate.front, None, Reason.NO_INPUT, whose=_reads_beside_channels),
     Turn(lambda t, now: t.chain.source is not None and not t.chain.source.ended, _works(Work.read), whose=_is_source),
     Turn(_feeds_back, _works(Work.take_feedback), whose=_is_head),
     Turn(lambda t, now: t.gate.has_input, _works(Work.take)),

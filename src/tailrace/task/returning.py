@@ -31,6 +31,7 @@ from tailrace.state.parts import LogOf
 from tailrace.task.gate import InputChannel, Returning, count_of
 from tailrace.task.logs import LogFrame, positions_of, restored_frame
 from tailrace.task.machine import Task
+from tailrace.task.parked import Parked
 from tailrace.task.redistribution import Dealt, Redistribution
 from tailrace.task.written import Indexes, Span
 
@@ -44,7 +45,9 @@ _Key = tuple[int, ChannelName, int]
 class Piece:
     """Some records that come back, and where they are in the file of the restored checkpoint."""
 
-    frame: LogFrame
+    count: int
+    frame: LogFrame | None
+    """None: they stay in the file until they are nearly due (`task.parked`)."""
     span: Span | None = None
     positions: Indexes | None = None
 
@@ -59,6 +62,8 @@ class Returned:
         self._ctx, self._name = operator.ctx, operator.node.name
         self._node = operator.node
         self._frames: dict[_Key, dict[LogKind, list[Piece]]] = {}
+        self._held: dict[_Key, int] = {}
+        """Bytes of each old channel that are in memory."""
         self._begun: set[_Key] = set()
         """The logs of what had come back then, of which a piece was seen."""
         self.as_they_were = position == 0
@@ -81,7 +86,12 @@ class Returned:
         if dealt.frame is not None:
             halves = self._frames.setdefault((part.age, channel, part.turn), {})
             span, positions = (None, None) if not self._own else self._place(part, frame, dealt)
-            halves.setdefault(part.kind, []).append(Piece(dealt.frame, span, positions))
+            held = self._held.get((part.age, channel, part.turn), 0) + len(dealt.frame.data)
+            if span is not None and held > self._task.gate.at_once:
+                halves.setdefault(part.kind, []).append(Piece(dealt.frame.count, None, span, positions))
+                return
+            self._held[part.age, channel, part.turn] = held
+            halves.setdefault(part.kind, []).append(Piece(dealt.frame.count, dealt.frame, span, positions))
 
     def _place(self, part: LogOf, frame: LogFrame, dealt: Dealt) -> tuple[Span | None, Indexes | None]:
         """Where the records are that come back, if a later checkpoint can refer to them there."""
@@ -177,7 +187,7 @@ class Returned:
         channel.returning = Returning(name._replace(target_subtask=ctx.subtask), self._position, timely)
         leading = True
         for piece in pieces:
-            element = _decoded(piece.frame, name)
+            element = _element(piece, name)
             if not isinstance(element, Marker):
                 leading = False
             elif not timely:
@@ -207,6 +217,13 @@ def _apply(channel: InputChannel, marker: Marker) -> None:
         channel.idle = True
     else:
         channel.ended = True
+
+
+def _element(piece: Piece, name: ChannelName) -> Element | Parked:
+    if piece.frame is not None:
+        return _decoded(piece.frame, name)
+    assert piece.span is not None
+    return Parked(piece.span, piece.positions, piece.count)
 
 
 def _decoded(frame: LogFrame, name: ChannelName) -> Element:

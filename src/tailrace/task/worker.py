@@ -56,8 +56,8 @@ from tailrace.task.events import (
     PeerLost,
     PeersConnected,
     PeersUnreachable,
-    PreparedRead,
-    PreparedUnreadable,
+    PlacedRead,
+    PlacedUnreadable,
     ReportDue,
     StateNotWritten,
     StatePartRead,
@@ -164,8 +164,8 @@ class Worker:
                 self._peer_lost(event.peer, event.reason)
             case StatePartRead() | StateRead() | StateUnreadable():
                 self._restore(event)
-            case PreparedRead() | PreparedUnreadable():
-                self._go_on_publishing(event)
+            case PlacedRead() | PlacedUnreadable():
+                self._placed(event)
             case StateWritten() | StateNotWritten():
                 self._file_answered(event)
             case _:
@@ -249,17 +249,21 @@ class Worker:
             case _:
                 assert_never(event)
 
-    def _go_on_publishing(self, event: PreparedRead | PreparedUnreadable) -> None:
-        """The storage answers `ReadPrepared`, likewise."""
-        attempt = self._attempt
-        if attempt is None or self.failed or not attempt.awaits_prepared(event.number):
+    def _placed(self, event: PlacedRead | PlacedUnreadable) -> None:
+        """The storage answers `ReadPlaced`, likewise."""
+        attempt, number = self._attempt, event.number
+        if attempt is None or self.failed or not (attempt.awaits_prepared(number) or attempt.awaits_records(number)):
             return
-        if isinstance(event, PreparedUnreadable):
+        if isinstance(event, PlacedUnreadable):
             self._unreadable(event)
+            return
+        data = event.data
+        if attempt.awaits_prepared(number):
+            self._guarded(lambda: attempt.prepared_read(data))
         else:
-            self._guarded(lambda: attempt.prepared_read(event.data))
+            self._guarded(lambda: attempt.records_read(number, data))
 
-    def _unreadable(self, event: StateUnreadable | PreparedUnreadable) -> None:
+    def _unreadable(self, event: StateUnreadable | PlacedUnreadable) -> None:
         self._failed(failed(FailureKind.STATE if event.fatal else FailureKind.STORE, event.reason))
 
     def _file_answered(self, event: StateWritten | StateNotWritten) -> None:

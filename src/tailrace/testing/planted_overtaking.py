@@ -124,7 +124,7 @@ def _filtered_too_late() -> Patches:
                 return add(self, part)
             if self._concerns(way, part.channel.target_subtask, part.parallelism):
                 halves = self._frames.setdefault((part.age, part.channel, part.turn), {})
-                halves.setdefault(part.kind, []).append(Piece(LogFrame(0, part.count, bytes(part.data))))
+                halves.setdefault(part.kind, []).append(Piece(part.count, LogFrame(0, part.count, bytes(part.data))))
             return None
 
         return whole

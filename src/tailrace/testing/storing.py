@@ -24,11 +24,11 @@ from tailrace.state.manifest import decode_manifest
 from tailrace.storage.copying import copy_savepoint, default_place, remove
 from tailrace.storage.origins import claim_again
 from tailrace.storage.reading import read_placed, read_state, unreadable_for_good
-from tailrace.task.actions import ReadPrepared, ReadState
+from tailrace.task.actions import ReadPlaced, ReadState
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.events import (
-    PreparedRead,
-    PreparedUnreadable,
+    PlacedRead,
+    PlacedUnreadable,
     StateNotWritten,
     StatePartRead,
     StateRead,
@@ -218,19 +218,19 @@ class Storage:
 
         self.ask(process.party, "read state", lambda: list(read_state(store, manifest, action.wanted)), then)
 
-    def read_prepared(self, process: Process, action: ReadPrepared) -> None:
-        """Reads what sinks have prepared."""
+    def read_placed_parts(self, process: Process, action: ReadPlaced) -> None:
+        """Reads what is in state files."""
         store = self._store(process, action.folder)
 
         def then(data: Any, error: Exception | None) -> None:
             if error is not None:
                 fatal = unreadable_for_good(error)
-                process.handle(PreparedUnreadable(action.number, f"{type(error).__name__}: {error}", fatal))
+                process.handle(PlacedUnreadable(action.number, f"{type(error).__name__}: {error}", fatal))
             else:
-                self._cluster.count("read what sinks had prepared from files")
-                process.handle(PreparedRead(action.number, data))
+                self._cluster.count(f"read {action.what}")
+                process.handle(PlacedRead(action.number, data))
 
-        self.ask(process.party, "read prepared", lambda: [read_placed(store, one) for one in action.wanted], then)
+        self.ask(process.party, f"read {action.what}", lambda: [read_placed(store, one) for one in action.wanted], then)
 
     def of_driver(self, driver: Driver, action: StoreAction) -> None:
         """What a coordinator wants of the storage."""

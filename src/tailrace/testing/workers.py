@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Hello, PeerHello, SubtaskReport
-from tailrace.task.actions import Action, ClosePeers, ConnectPeers, Exit, ReadPrepared, ReadState, ToCoordinator
+from tailrace.task.actions import Action, ClosePeers, ConnectPeers, Exit, ReadPlaced, ReadState, ToCoordinator
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.events import CoordinatorSaid, Encode, Flush, FrameArrived, PeersConnected, PeersUnreachable, Step
 from tailrace.task.jobspec import JobSpec
@@ -126,8 +126,8 @@ class Workers:
                 self._stored().drop(process, action)
             case ReadState():
                 self._stored().read(process, action)
-            case ReadPrepared():
-                self._stored().read_prepared(process, action)
+            case ReadPlaced():
+                self._stored().read_placed_parts(process, action)
             case Exit():
                 machine = process.machine
                 if machine.slice is not None and process.driver is self._cluster.driver:
