@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import app
 from tailrace.state.format import BlockRef, Index, OperatorPart, TableInfo, checksum, header, tail
-from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_manifest
+from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_manifest, savepoint_of
+from tailrace.storage.copying import copy_savepoint
+from tailrace.storage.opening import open_folder
 from tailrace.storage.store import Store
 
 
@@ -71,6 +73,18 @@ def test_a_checkpoint_is_told_for_people(folder: Path, path: str) -> None:
         "out  2",
     ):
         assert said in out
+
+
+def test_a_savepoint_is_told_like_a_checkpoint_wherever_it_is(folder: Path, tmp_path: Path) -> None:
+    store = Store(str(folder), "job")
+    copy_savepoint(store.folder, open_folder(str(tmp_path / "saved")), savepoint_of(store.manifest("1/1.manifest")))
+    (tmp_path / "saved").rename(tmp_path / "monday")
+    for path in ("monday", "monday/savepoint.manifest"):
+        code, out, err = inspect(tmp_path / path, "--verify")
+        assert (code, err) == (0, "")
+        assert "savepoint 1 of job 'job'" in out and "5 entries" in out and "1/chk-1/w0-0.state" in out
+    told = json.loads(inspect(tmp_path / "monday", "--json")[1])
+    assert (told["job"], told["kind"], told["older"], told["prepared"]) == ("job", "savepoint", [], {})
 
 
 def test_a_checkpoint_is_told_as_json(folder: Path) -> None:

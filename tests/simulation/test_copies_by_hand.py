@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.state.paths import SAVEPOINT
 from tailrace.statedata.newcheckpoint import Plan, complete
 from tailrace.statedata.stored import StoredCheckpoint
+from tailrace.storage.copying import begin
 from tailrace.storage.reading import verify
 from tailrace.storage.store import Store
 from tailrace.testing.checker import BOOKS, Book, Ledger
@@ -29,15 +31,15 @@ def copied(files: MemoryFiles) -> tuple[MemoryFiles, str]:
     store = Store("memory", "x", folder=files)
     newest = store.latest()
     assert newest is not None
-    copy = Store("copy", "x", folder=MemoryFiles(url="copy:"))
-    copy.claim("by-hand")
+    folder = MemoryFiles(url="copy:")
+    copy = Store("copy", "x", folder=folder)
+    begin(folder)
     base = StoredCheckpoint(store, newest[0])
     complete(copy, Plan("x", base.manifest.max_parallelism, base=base), [], 0, "by-hand")
-    made = copy.latest()
-    assert made is not None and made[1].older == []
-    verify(copy, made[1])
-    folder: Any = copy.folder
-    return folder, made[0]
+    made = copy.manifest(SAVEPOINT)
+    assert made.older == [] and set(folder.contents) == {SAVEPOINT, *(file.name for file in made.files)}
+    verify(copy, made)
+    return folder, SAVEPOINT
 
 
 @pytest.mark.parametrize("mode", ["aligned", "unaligned"])

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 import tailrace as tr
 from tailrace.state.format import TableInfo
-from tailrace.state.manifest import StateFile
+from tailrace.state.manifest import StateFile, savepoint_of
+from tailrace.state.paths import SAVEPOINT, published_mark
 from tailrace.statedata.columns import StateColumns
 from tailrace.statedata.newcheckpoint import Plan, complete, give_up, new_folder
 from tailrace.statedata.stored import StoredCheckpoint
@@ -27,6 +29,10 @@ from tailrace.statedata.writing import (
     marker_rows,
     write_parts,
 )
+from tailrace.storage.copying import copy_savepoint
+from tailrace.storage.finding import resolve
+from tailrace.storage.opening import open_folder
+from tailrace.storage.origins import origin_at
 from tailrace.storage.reading import verify
 from tailrace.storage.store import Store
 from tailrace.testing.inprocess import prepared_simulation
@@ -85,7 +91,7 @@ def written(
     folder: Path, job: OperatorJob, rows: list[pa.RecordBatch], base: StoredCheckpoint | None = None, dropped: Any = ()
 ) -> str:
     """A checkpoint in which one operator is written anew."""
-    store = new_folder(job.folder, "job", "by-hand", None)
+    store = new_folder(job.folder, "job")
     markers = pa.RecordBatch.from_pylist(
         [dict(zip(ENTRIES.names, row, strict=True)) for row in marker_rows(job.parts)], ENTRIES
     )
@@ -117,7 +123,7 @@ def test_a_copy_goes_on_as_the_checkpoint_would(
     first, second = tr.sinks.Collect(), tr.sinks.Collect()
     stored = checkpoint_of(counting(first), number=3, small=0, mode=mode)
     base = StoredCheckpoint.open(on_disk(stored, tmp_path))
-    store = new_folder(str(tmp_path / "copy"), "job", "by-hand", None)
+    store = new_folder(str(tmp_path / "copy"), "job")
     path = complete(store, Plan("job", 16, base=base), [], 1_000_000, "by-hand")
     assert entries(path, "count") == entries(base.url, "count")
     copy = StoredCheckpoint.open(path).manifest
@@ -128,8 +134,10 @@ def test_a_copy_goes_on_as_the_checkpoint_would(
     assert last == dict.fromkeys(range(50), 120)
 
 
-def test_a_job_goes_on_in_the_folder_itself(checkpoint_of: Any, tmp_path: Path) -> None:
-    """It claims the folder behind the one who wrote it, and its checkpoints hold all that was written by hand."""
+def test_the_checkpoints_of_a_job_that_begins_with_it_hold_all_that_was_written_by_hand(
+    checkpoint_of: Any, tmp_path: Path
+) -> None:
+    """What was written is not needed any more then."""
     stored = checkpoint_of(counting(tr.sinks.Collect()), number=3, small=0)
     base = on_disk(stored, tmp_path)
     kept = Kept(base, None, tuple(one for one in stored.operator("counts").tables if one.name != "last"))
@@ -137,18 +145,19 @@ def test_a_job_goes_on_in_the_folder_itself(checkpoint_of: Any, tmp_path: Path) 
     rows = entry_batch(job, 0, [(key, [-key]) for key in range(1_000, 3_000)])
     path = written(tmp_path, job, [rows], StoredCheckpoint.open(base))
     store = StoredCheckpoint.open(path).store
-    files = MemoryFiles(url=store.url)
+    files, written_files = MemoryFiles(url="memory:mine"), MemoryFiles(url=store.url)
     for entry in store.folder.walk():
-        files.contents[entry.name] = store.folder.read(entry.name)
+        written_files.contents[entry.name] = store.folder.read(entry.name)
     config = tr.CheckpointConfig("memory", interval=0.002, retain="always")
     env = tr.Environment(parallelism=2, max_parallelism=16, checkpoint=config)
     counting(tr.sinks.Collect())(env)
-    again = prepared_simulation(env, name="job", seed=3, files=files, origin="latest", run_id="second", small=0)
+    options = {"origin": (written_files, SAVEPOINT), "run_id": "second", "small": 0}
+    again = prepared_simulation(env, name="job", seed=3, files=files, **options)
     again.run()
     assert again.coordinator.status.name == "FINISHED", again.coordinator.status
     last = Store("memory", "job", folder=files)
     newest = last.latest()
-    assert newest is not None and newest[1].incarnation > 1
+    assert newest is not None
     assert newest[1].checkpoint > 1, "the job took one checkpoint only: this shows less"
     found = StoredCheckpoint(last, newest[0])
     counts = {key: n for one in found.entries("counts", {"count"}, (0, 16)) for key, n in one.entries.items()}
@@ -206,7 +215,7 @@ def test_an_operator_is_dropped_with_all_that_was_on_its_way_to_it(checkpoint_of
             break
     assert stored.manifest.in_flight.get("counts"), "nothing was in flight: this shows nothing"
     base = StoredCheckpoint.open(on_disk(stored, tmp_path))
-    store = new_folder(str(tmp_path / "new"), "job", "by-hand", None)
+    store = new_folder(str(tmp_path / "new"), "job")
     path = complete(store, Plan("job", 16, base=base, dropped={"counts"}), [], 0, "by-hand")
     copy = StoredCheckpoint.open(path)
     assert "counts" not in copy.manifest.in_flight and "counts" not in {one.uid for one in copy.manifest.operators}
@@ -243,15 +252,57 @@ def test_what_is_no_entry_is_refused(tmp_path: Path, keys: Any, values: Any, how
         written(tmp_path, job, convert(job, keys, values, **how))
 
 
-def test_a_folder_with_something_in_it_is_refused_and_one_that_was_given_up_is_empty(tmp_path: Path) -> None:
-    store = new_folder(str(tmp_path / "new"), "job", "by-hand", None)
-    with pytest.raises(tr.ConfigError, match="is not empty"):
-        new_folder(str(tmp_path / "new"), "job", "other", None)
+def test_what_is_written_is_a_savepoint_as_a_job_takes_it(checkpoint_of: Any, tmp_path: Path) -> None:
+    """One folder with one kind of manifest, which says nothing of where it was; a job's savepoint is read and copied too."""
+    base = StoredCheckpoint.open(on_disk(checkpoint_of(counting(tr.sinks.Collect()), number=3, small=0), tmp_path))
+    path = complete(new_folder(str(tmp_path / "new"), "job", base=base), Plan("job", 16, base=base), [], 0, "by-hand")
+    assert path == str(tmp_path / "new")
+    (tmp_path / "new").rename(tmp_path / "moved")
+    moved = StoredCheckpoint.open(str(tmp_path / "moved"))
+    assert moved.name == SAVEPOINT and moved.manifest.kind == "savepoint" and moved.manifest.root == ""
+    there = {str(one.relative_to(tmp_path / "moved")) for one in (tmp_path / "moved").rglob("*") if one.is_file()}
+    assert there == {SAVEPOINT, *(file.name for file in moved.manifest.files)}
+    taken = msgspec.structs.replace(savepoint_of(moved.manifest), run_id="a job's")
+    copy_savepoint(moved.store.folder, open_folder(str(tmp_path / "taken")), taken)
+    plan = Plan("job", 16, base=StoredCheckpoint.open(str(tmp_path / "taken")))
+    again = StoredCheckpoint.open(complete(new_folder(str(tmp_path / "again"), "job"), plan, [], 0, "by-hand"))
+    for state in ("count", "last"):
+        assert entries(again.url, state) == entries(str(tmp_path / "taken"), state) == entries(base.url, state)
+
+
+def test_output_goes_along_only_where_it_may_not_be_visible(checkpoint_of: Any, tmp_path: Path) -> None:
+    """A start publishes what no job has marked as published, and of a job's savepoint nothing."""
+    stored = checkpoint_of(counting(tr.sinks.Collect()), number=3)
+    base = StoredCheckpoint.open(on_disk(stored, tmp_path))
+    assert base.manifest.prepared, "nothing was prepared: this shows nothing"
+    base.store.folder.delete([published_mark(base.name)])
+    first = complete(new_folder(str(tmp_path / "first"), "job"), Plan("job", 16, base=base), [], 0, "by-hand")
+    taken = origin_at(*resolve(first))
+    assert len(taken.manifest.prepared) == len(base.manifest.prepared) and not taken.marked()
+    base.store.mark_published(base.name)
+    second = complete(new_folder(str(tmp_path / "second"), "job"), Plan("job", 16, base=base), [], 0, "by-hand")
+    taken = origin_at(*resolve(second))
+    assert taken.manifest.prepared == [] and taken.marked()
+
+
+def test_a_folder_that_is_taken_is_refused_and_one_that_was_given_up_is_empty(
+    checkpoint_of: Any, tmp_path: Path
+) -> None:
+    store = new_folder(str(tmp_path / "new"), "job")
+    with pytest.raises(
+        tr.ConfigError, match="somebody writes a savepoint there, or was killed at it; give this one an"
+    ):
+        new_folder(str(tmp_path / "new"), "job")
     give_up(store)
-    new_folder(str(tmp_path / "new"), "job", "other", None)
+    (tmp_path / "new" / "notes.txt").write_text("mine")
+    with pytest.raises(tr.ConfigError, match=r"is not empty \(it holds notes.txt\)"):
+        new_folder(str(tmp_path / "new"), "job")
+    base = StoredCheckpoint.open(on_disk(checkpoint_of(counting(tr.sinks.Collect()), number=2), tmp_path))
+    with pytest.raises(tr.ConfigError, match="is in the folder of the job's checkpoints, which it cleans up"):
+        new_folder(str(tmp_path / "job" / "changed"), "job", base=base)
 
 
 def test_files_that_the_driver_does_not_see_are_refused(tmp_path: Path) -> None:
-    store: Store = new_folder(str(tmp_path / "new"), "job", "by-hand", None)
+    store: Store = new_folder(str(tmp_path / "new"), "job")
     with pytest.raises(tr.ConfigError, match="they do not share this folder"):
         complete(store, Plan("job", 16), [StateFile(0, "1/chk-1/w0-0.state", 10)], 0, "by-hand")

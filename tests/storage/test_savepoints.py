@@ -19,8 +19,8 @@ from tailrace.state.manifest import (
     encode_savepoint,
     savepoint_of,
 )
-from tailrace.state.paths import SAVEPOINT, state_file
-from tailrace.storage.copying import CHUNK, check_place, copy_savepoint, default_place
+from tailrace.state.paths import SAVEPOINT, SAVEPOINT_BEGUN, state_file
+from tailrace.storage.copying import CHUNK, begin, check_place, copy_savepoint, default_place, remove
 from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.finding import resolve
 from tailrace.storage.opening import open_folder
@@ -136,6 +136,19 @@ def test_a_copy_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
             source, target, WANTED, lambda: bool(asked.append(1)) or (failing == "stopped" and len(asked) > 2)
         )
     assert not (tmp_path / "it").exists()
+
+
+def test_of_two_that_put_a_savepoint_into_one_place_one_is_refused(tmp_path: Path) -> None:
+    """Their files would be mixed. Where the first one was killed, somebody has to remove what it left."""
+    source, target = job_folder(tmp_path / "routes"), LocalFolder(str(tmp_path / "it"))
+    begin(target)
+    with pytest.raises(ConfigError, match="somebody writes a savepoint there, or was killed at it"):
+        copy_savepoint(source, target, WANTED)
+    with pytest.raises(CheckpointNotFound):
+        resolve(target.url)
+    remove(target, [], whole=True)
+    copy_savepoint(source, target, WANTED)
+    assert SAVEPOINT_BEGUN not in names(tmp_path / "it")
 
 
 def test_an_empty_folder_that_was_there_before_stays_where_a_copy_fails(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ class SavepointWriter:
         return self
 
     def write(self, path: str, *, name: str | None = None, storage_options: Mapping[str, Any] | None = None) -> str:
-        """Writes all of it into a new folder, with Spark, and gives the path of the manifest, for `from_checkpoint`. `name`
+        """Writes all of it into a new folder, with Spark, and gives its path, for `from_checkpoint`. `name`
         is that of the job, for people. Raises `ConfigError` for a folder with something in it, or one that executors and
         driver do not share, and `IncompatibleState` for keys and values that the state does not take; then nothing is left
         in the folder."""

@@ -40,14 +40,14 @@ _TOLD = "slot int, name string, size long, entries long"
 def write_savepoint(
     writer: SavepointWriter, path: str, name: str | None, options: Mapping[str, Any] | None, spark: Any
 ) -> str:
-    """Writes what a `SavepointWriter` has gathered; gives the path of the manifest."""
+    """Writes what a `SavepointWriter` has gathered; gives the path of the folder."""
     for one in writer.new.values():
         _check_columns(one)
     base: StoredCheckpoint | None = writer.base
     job = name or (base.manifest.job if base is not None else "tailrace")
     application(spark).choose_interpreter()
     run_id = str(uuid.uuid4())
-    store = new_folder(absolute(path), job, run_id, options)
+    store = new_folder(absolute(path), job, options, base)
     try:
         jobs = _jobs(writer, store.url, options, job, application(spark).total_slots() or 8)
         written: list[StateFile] = []

@@ -4,7 +4,7 @@ A line `tailrace-manifest <version> <XXH64 in hex> <length>`, then JSON. It name
 what the operators were, and what sinks have prepared and may not have published yet. Reading it unpickles nothing.
 
 That of a savepoint has a line of its own, `tailrace-savepoint <version> …`, and the same JSON behind it. It names no files
-but those in its folder, and no prepared output.
+but those in its folder; and no prepared output, unless it was made by hand of a checkpoint whose output may not be visible.
 """
 
 from __future__ import annotations
@@ -116,10 +116,11 @@ def savepoint_of(manifest: Manifest) -> Manifest:
     return msgspec.structs.replace(manifest, kind="savepoint", prepared=[], older=[], root="", stopped=False)
 
 
-def encode_savepoint(savepoint: Manifest) -> bytes:
-    """The manifest of a savepoint as the bytes of its file. Raises `InternalError` for one that refers to anything outside
-    its folder."""
-    if savepoint.kind != "savepoint" or savepoint.older or savepoint.prepared:
+def encode_savepoint(savepoint: Manifest, *, output: bool = False) -> bytes:
+    """The manifest of a savepoint as the bytes of its file. `output`: it was made of a checkpoint whose job does not publish
+    any more what sinks had prepared, so that goes along. Raises `InternalError` for one that refers to anything outside its
+    folder."""
+    if savepoint.kind != "savepoint" or savepoint.older or (savepoint.prepared and not output):
         raise InternalError(f"the savepoint of checkpoint {savepoint.checkpoint} refers to what is not in its folder")
     return _encoded(_SAVEPOINT_MAGIC, SAVEPOINT_VERSION, savepoint)
 

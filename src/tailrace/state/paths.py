@@ -8,6 +8,7 @@
 
 A savepoint is a folder of its own, with the state files of one checkpoint under these names, and its own manifest:
 
+    savepoint.begun                                made first, by the one who writes there, and removed at the end
     savepoint.manifest                             made last: with it the savepoint is real
 
 A builder and its parser stand next to each other, and nobody else spells these names. A parser answers None (or False) for
@@ -31,6 +32,8 @@ _SLOT = re.compile(r"(\d+)\.manifest")
 _PLACE = re.compile(r"(\d+)/(\d+)\.manifest")
 SAVEPOINT = f"savepoint{_MANIFEST}"
 """The manifest of a savepoint, in its folder."""
+SAVEPOINT_BEGUN = "savepoint.begun"
+"""Where somebody writes a savepoint, or was killed at it."""
 SAVEPOINTS = "savepoints"
 """Where savepoints go that nobody has given a place, within the checkpoint folder of all jobs."""
 _MARK = re.compile(r"(\d+/\d+)\.published")

@@ -1,4 +1,4 @@
-"""A checkpoint made by hand: its folder, what it takes over from another one, and the manifest that makes it real.
+"""A savepoint made by hand: its folder, what it takes over from a checkpoint, and the manifest that makes it real.
 
 What is taken over is copied block by block and not decoded. Of the operators that are changed somebody else writes the keyed
 state; what they have without a key is taken over.
@@ -15,11 +15,13 @@ import msgspec
 
 from tailrace.errors import ConfigError, InternalError
 from tailrace.state.format import ChannelLog, Index, OperatorPart, Placed, TableInfo
-from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_manifest
+from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_savepoint
 from tailrace.state.paths import state_file
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.writing import CHECKPOINT, INCARNATION, OperatorJob, kept_blocks
+from tailrace.storage.copying import begin, check_place, seal
 from tailrace.storage.opening import open_folder
+from tailrace.storage.origins import origin_at
 from tailrace.storage.reading import read_logs, read_placed
 from tailrace.storage.store import Store
 from tailrace.task.logs import restored_frame
@@ -31,7 +33,7 @@ _AT_ONCE = 64 << 20
 
 @dataclass(frozen=True)
 class Plan:
-    """What becomes a checkpoint."""
+    """What becomes a savepoint."""
 
     job: str
     max_parallelism: int
@@ -48,24 +50,20 @@ class Plan:
             raise InternalError(f"operators that are dropped and changed: {sorted(clashing)}")
 
 
-def new_folder(path: str, job: str, run_id: str, options: Mapping[str, Any] | None) -> Store:
-    """The folder in which a checkpoint is to be written, claimed. Raises `ConfigError` where something is in it."""
+def new_folder(
+    path: str, job: str, options: Mapping[str, Any] | None = None, base: StoredCheckpoint | None = None
+) -> Store:
+    """The folder in which a savepoint is to be written, so that nobody else does. Raises `ConfigError` where something is in
+    it, and for one in the folder of the job of `base`."""
     store = Store(path, job, folder=open_folder(os.fspath(path), options))
-    there = store.folder.entries()
-    if there:
-        raise ConfigError(
-            f"{store.url} is not empty (there is {there[0].name!r}): state is written into a new folder; name another "
-            f"one, or remove it"
-        )
+    check_place(store.folder, None if base is None else base.store.url)
     store.make()
-    claimed = store.claim(run_id)
-    if claimed != INCARNATION:
-        raise ConfigError(f"{store.url}: somebody else writes into this folder at the same time; name another one")
+    begin(store.folder)
     return store
 
 
 def complete(store: Store, plan: Plan, written: Sequence[StateFile], now: int, run_id: str) -> str:
-    """Writes what is taken over, and commits; gives the path of the manifest. `written` are the files of the changed
+    """Writes what is taken over, and the manifest; gives the path of the folder. `written` are the files of the changed
     operators, and `now` is the time, int64 microseconds since 1970. Raises `ConfigError` where a file that was written
     cannot be seen from here."""
     files = sorted(written, key=lambda file: file.slot)
@@ -87,17 +85,16 @@ def complete(store: Store, plan: Plan, written: Sequence[StateFile], now: int, r
         prepared=prepared,
         size=sum(file.size for file in files),
         in_flight={} if plan.base is None else _without(plan.base.manifest.in_flight, plan.dropped),
-        root=store.url,
+        kind="savepoint",
     )
     names = {file.name for file in files}
     store.delete([one for one in store.names(INCARNATION) if one.endswith(".state") and one not in names])
-    name = store.commit(INCARNATION, 0, CHECKPOINT, encode_manifest(manifest), names)
-    store.release(INCARNATION)
-    return store.url_of(name)
+    seal(store.folder, encode_savepoint(manifest, output=True))
+    return store.url
 
 
 def give_up(store: Store) -> None:
-    """Nothing is left of a checkpoint that does not come to be."""
+    """Nothing is left of a savepoint that does not come to be."""
     store.folder.delete([entry.name for entry in store.folder.walk()])
 
 
@@ -151,11 +148,7 @@ def _take_over(store: Store, plan: Plan, base: StoredCheckpoint) -> tuple[StateF
         for part in [part for one in base.indexes.values() for part in one.operators]:
             if part.uid not in plan.dropped:
                 _copy_operator(builder, base, part, changed.get(part.uid), send)
-        prepared = [
-            Prepared(one.uid, _placed(builder, base, one.data))
-            for one in base.manifest.prepared
-            if one.uid not in plan.dropped
-        ]
+        prepared = [Prepared(one.uid, _placed(builder, base, one.data)) for one in _unpublished(plan, base)]
         builder.finish()
         send()
         writer.close()
@@ -163,6 +156,13 @@ def _take_over(store: Store, plan: Plan, base: StoredCheckpoint) -> tuple[StateF
         writer.discard()
         raise
     return StateFile(0, name, builder.offset), prepared
+
+
+def _unpublished(plan: Plan, base: StoredCheckpoint) -> list[Prepared]:
+    """Output that may not be visible, and that nobody else may ever publish."""
+    if origin_at(base.store, base.name).marked():
+        return []
+    return [one for one in base.manifest.prepared if one.uid not in plan.dropped]
 
 
 def _placed(builder: FileBuilder, base: StoredCheckpoint, data: bytes | Placed) -> bytes | Placed:

@@ -1,5 +1,7 @@
-"""Savepoints: the files of one checkpoint, copied into a folder of their own, which may be moved.
+"""Savepoints: a checkpoint in a folder of its own, which may be moved. Here is how such a folder is made, by whom ever; and
+the copy of the files of a job's checkpoint.
 
+    savepoint.begun                         made first, atomically: one writes there, and nobody else; it goes at the end
     savepoint.manifest                      made last, atomically: with it the savepoint is real
     <incarnation>/chk-<n>/w<slot>-<e>.state the state files, under the names that they had
 
@@ -16,7 +18,7 @@ from datetime import UTC, datetime
 
 from tailrace.errors import CheckpointError, ConfigError
 from tailrace.state.manifest import Manifest, encode_savepoint
-from tailrace.state.paths import SAVEPOINT, SAVEPOINTS
+from tailrace.state.paths import SAVEPOINT, SAVEPOINT_BEGUN, SAVEPOINTS
 from tailrace.storage.filesystem import Folder, LocalFolder
 from tailrace.storage.slots import listed
 
@@ -36,21 +38,41 @@ def default_place(job_folder: str, savepoint: Manifest) -> str:
     return f"{above}/{SAVEPOINTS}/{job}-{savepoint.checkpoint}-{at:%Y%m%dT%H%M%S}"
 
 
-def check_place(target: Folder, job_folder: str) -> None:
+def check_place(target: Folder, job_folder: str | None = None) -> None:
     """Raises `ConfigError` unless a savepoint can be put there: it is empty, or not there, and not in the folder of the
-    job, whose files come and go."""
-    inside = f"{target.url.rstrip('/')}/".startswith(f"{job_folder.rstrip('/')}/")
-    if inside:
+    job that it comes from, whose files come and go."""
+    if job_folder is not None and f"{target.url.rstrip('/')}/".startswith(f"{job_folder.rstrip('/')}/"):
         raise ConfigError(
             f"{target.url} is in the folder of the job's checkpoints, which it cleans up; give the savepoint another place"
         )
     if isinstance(target, LocalFolder) and os.path.lexists(target.url) and not os.path.isdir(target.url):
         raise ConfigError(f"{target.url} is no folder; a savepoint is one: give it another path")
     there = [entry.name for entry in target.entries()]
+    if SAVEPOINT not in there and SAVEPOINT_BEGUN in there:
+        raise ConfigError(
+            f"{target.url}: somebody writes a savepoint there, or was killed at it; give this one another path, or remove "
+            f"the folder"
+        )
     if SAVEPOINT in there:
         raise ConfigError(f"{target.url} is a savepoint already, and is not overwritten; give this one another path")
     if there:
         raise ConfigError(f"{target.url} is not empty (it holds {listed(there)}); give the savepoint a path of its own")
+
+
+def begin(target: Folder, job_folder: str | None = None) -> None:
+    """Takes a place for a savepoint, so that nobody else writes there. Raises `ConfigError` as `check_place` does."""
+    check_place(target, job_folder)
+    try:
+        target.create(SAVEPOINT_BEGUN, b"")
+    except FileExistsError:
+        raise ConfigError(f"{target.url}: somebody else writes a savepoint there; give this one another path") from None
+
+
+def seal(target: Folder, manifest: bytes) -> None:
+    """All else is there: from now on it is a savepoint."""
+    target.create(SAVEPOINT, manifest)
+    with contextlib.suppress(Exception):  # left behind it does no harm
+        target.delete([SAVEPOINT_BEGUN])
 
 
 def copy_savepoint(
@@ -59,10 +81,10 @@ def copy_savepoint(
     """Puts a savepoint with the state files of `source` into `target`. How many bytes they are. `stopped` is asked now and
     then whether to give up. Raises `ConfigError` for a place that is taken, `Stopped`, and `OSError`; nothing is left
     then."""
-    check_place(target, source.url)
     data = encode_savepoint(savepoint)
-    made: list[str] = []
     fresh = not (isinstance(target, LocalFolder) and os.path.isdir(target.url))
+    begin(target, source.url)
+    made: list[str] = []
     try:
         for file in savepoint.files:
             made.append(file.name)
@@ -70,12 +92,7 @@ def copy_savepoint(
             if target.size(file.name) != file.size:
                 raise OSError(f"{target.url_of(file.name)} has {target.size(file.name)} bytes, and not {file.size}")
         _check(stopped, target)
-        target.create(SAVEPOINT, data)
-    except FileExistsError:
-        remove(target, made, fresh)
-        raise ConfigError(
-            f"{target.url}: another savepoint was put there meanwhile; give this one another path"
-        ) from None
+        seal(target, data)
     except BaseException:
         remove(target, made, fresh)
         raise
@@ -86,7 +103,7 @@ def remove(target: Folder, names: list[str], whole: bool = False) -> None:
     """Removes files of a savepoint, and its folder where it was made for it (`whole`) and is empty. What cannot be removed
     stays: without its manifest it is no savepoint."""
     with contextlib.suppress(Exception):
-        target.delete(names)
+        target.delete([*names, SAVEPOINT_BEGUN])
         if not isinstance(target, LocalFolder):
             return
         folders = {os.path.dirname(os.path.dirname(target.path_of(name))) for name in names} - {target.url}

@@ -52,8 +52,8 @@ class Origin:
 def origin_at(store: Store, path: str) -> Origin:
     """The checkpoint of this name, or the savepoint. Raises `CheckpointNotFound`, `CheckpointCorrupt`."""
     manifest = store.manifest(path)
-    if path == SAVEPOINT:  # it stands alone, and all its output was visible before it was made
-        return Origin(manifest, store.url, path, marked=lambda: True)
+    if path == SAVEPOINT:  # it stands alone; where a job has taken it, all output was visible before it was made
+        return Origin(manifest, store.url, path, marked=lambda: not manifest.prepared)
     return Origin(
         manifest,
         store.url,
