@@ -8,9 +8,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tailrace.testing import stops
 from tailrace.testing.outages import look
 from tailrace.testing.planted import BUGS, planted
-from tailrace.testing.planting import OUTAGES, RANDOM, Bug
+from tailrace.testing.planting import OUTAGES, RANDOM, STOPS, Bug
 from tailrace.testing.random_flows.hunting import hunt
 from tailrace.testing.replay import replays
 from tailrace.testing.scenarios import Scenario
@@ -26,7 +27,7 @@ class Found:
 
     bug: str
     search: str
-    """The golden program, "random", or "outages"."""
+    """The golden program, "random", "outages", or "stops"."""
     seed: int
     wrong: tuple[str, ...]
     seconds: float
@@ -70,6 +71,11 @@ def _outages(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     return (failed[0].seed, failed[0].wrong) if failed else None
 
 
+def _stops(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    _, failed = stops.look(seeds, tune=bug.tune)
+    return (failed[0].seed, failed[0].wrong) if failed else None
+
+
 def _replays(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     for seed, replay in zip(seeds, replays(seeds, bug.program, bug=bug.name, tune=bug.tune), strict=True):
         if replay.differences:
@@ -77,7 +83,7 @@ def _replays(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     return None
 
 
-SEARCHES = {RANDOM: _random, OUTAGES: _outages}
+SEARCHES = {RANDOM: _random, OUTAGES: _outages, STOPS: _stops}
 """Where a bug is looked for that no golden program shows."""
 
 

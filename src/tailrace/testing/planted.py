@@ -41,6 +41,7 @@ from tailrace.testing.planted_loops import LOOP_BUGS
 from tailrace.testing.planted_output import OUTPUT_BUGS
 from tailrace.testing.planted_overtaking import OVERTAKING_BUGS
 from tailrace.testing.planted_replay import REPLAY_BUGS
+from tailrace.testing.planted_stops import STOP_BUGS
 from tailrace.testing.planting import Bug, Patches, method
 from tailrace.testing.scenarios import Scenario
 
@@ -477,6 +478,7 @@ BUGS: dict[str, Bug] = {
         *FLOW_BUGS,
         *OVERTAKING_BUGS,
         *REPLAY_BUGS,
+        *STOP_BUGS,
     )
 }
 

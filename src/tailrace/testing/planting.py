@@ -7,24 +7,25 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from tailrace.testing.scenarios import Scenario
-
 Patches = list[Any]
 RANDOM = "random"
 """Stands for the search through random flows, where a bug has no golden program that shows it."""
 OUTAGES = "outages"
 """Stands for the search with a store of files that goes out of reach."""
+STOPS = "stops"
+"""Stands for the search that stops jobs and takes savepoints, through all golden programs."""
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug: what it is called, and the program that shows it soonest; or `RANDOM`, or `OUTAGES`."""
+    """A bug: what it is called, and the program that shows it soonest; or `RANDOM`, `OUTAGES`, or `STOPS`."""
 
     name: str
     program: str
     patches: Callable[[], Patches]
-    tune: Callable[[Scenario], Scenario] = lambda made: made
-    """What makes scenarios show it sooner, where it takes a rare coincidence."""
+    tune: Callable[[Any], Any] = lambda made: made
+    """What makes scenarios (`Scenario`; in the search for stops `stops.Asked`) show it sooner, where it takes a rare
+    coincidence."""
     seed: int = 0
     """A seed that is known to show it: the search begins there."""
     shape: Callable[[Any], Any] = lambda run: run

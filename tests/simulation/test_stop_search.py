@@ -1,0 +1,17 @@
+"""A few seeds of the search that stops jobs, takes savepoints and cancels at moments of chance."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.testing.stops import look
+
+pytestmark = pytest.mark.search
+
+
+def test_whatever_is_asked_of_a_job_each_result_is_there_once() -> None:
+    covered, failed = look(range(12))
+    assert [one.told for one in failed] == []
+    asked = {what for what in covered if what.startswith("answered: ")}
+    assert {"answered: stop", "answered: drain", "answered: savepoint"} <= asked, asked
+    assert covered["forked from a savepoint"] and covered["compared"]
