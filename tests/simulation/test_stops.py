@@ -15,10 +15,11 @@ import pytest
 from tailrace.coordinator.actions import StopEnded
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.stopping import Aim
+from tailrace.coordinator.stopping import Aim, Stage
 from tailrace.state.manifest import decode_manifest
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.testing.faults import Fault
+from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.programs import PROGRAMS
 from tailrace.testing.scenarios import Scenario, build
 from tailrace.testing.simulator import Simulation
@@ -138,6 +139,62 @@ def test_behind_the_cut_of_a_stop_no_task_does_anything(book: Book) -> None:
                     done = task.work.records_in, task.outbox.records
                     assert before.setdefault((process.party, task.id), done) == done
     assert before
+
+
+def state_of(world: Simulation) -> tuple[object, ...]:
+    """Where a job is on its way from the command to its end, as far as its driver knows."""
+    coordinator = world.coordinator
+    durability = coordinator.durability
+    copying, pending = bool(durability.savepoints.under_way), bool(durability.output.pending)
+    checkpoints = durability.checkpoints
+    committing = checkpoints is not None and any(one.committing for one in checkpoints.pending.values())
+    return coordinator.status, coordinator.stopping.stage, committing, pending, copying
+
+
+def states_of(world: Simulation, aim: Aim, crash_in: int | None = None) -> list[tuple[object, ...]]:
+    """The states that a job goes through when it is stopped, each once. In the one of this number its driver is killed."""
+    assert world.run_until("v1[0] read")
+    for _ in range(60):
+        world.turn()
+    ask(world, aim, [])
+    seen = [state_of(world)]
+    while not world.coordinator.status.final:
+        if crash_in == len(seen) - 1:
+            world.strike(Fault(0, "crash-driver"))
+            return seen
+        world.turn()
+        if state_of(world) not in seen:
+            seen.append(state_of(world))
+    return seen
+
+
+@pytest.mark.parametrize("program", ["toggled", "visited"])
+@pytest.mark.parametrize("aim", [Aim(), Aim(drain=True), Aim(savepoint="memory:backup")], ids=str)
+def test_a_driver_may_be_killed_in_every_state_of_a_stop(book: Book, program: str, aim: Aim) -> None:
+    """Nobody tells the next start what there was: it finds a stop's checkpoint, or an earlier one, and publishes what that
+    has. A savepoint is there whole, or there is none."""
+    what = what_for(program, 8)
+    states = states_of(world_of(what, WatchedFiles([book])), aim)
+    assert {state[1] for state in states} >= {Stage.SEALED, Stage.DRAINING if aim.drain else Stage.SUSPENDING}
+    assert any(state[2] for state in states) and any(state[3] for state in states)
+    sealed = []
+    for number in range(len(states) - 1):
+        mine = BOOKS["stopped"] = Book()
+        files = WatchedFiles([mine])
+        world = world_of(what, files)
+        assert states_of(world, aim, number) == states[: number + 1]
+        sealed.append(files.newest is not None and files.newest[1].stopped)
+        while not world.coordinator.status.final:
+            world.turn()
+        world.drain()
+        assert world.coordinator.status is JobStatus.FINISHED, states[number]
+        assert mine.wrong == [] and files.wrong == [], states[number]
+        assert set().union(*files.lineage.values()) == set(mine.published), "all that is in checkpoints is visible"
+        if not (aim.drain and sealed[-1]):
+            assert Counter(mine.records()) == PROGRAMS[program].expected(what.n), states[number]
+        there = set(world.storage.savepoints.get("memory:backup", MemoryFiles()).contents)
+        assert not there or there >= {"savepoint.manifest"}
+    assert sealed == sorted(sealed) and sealed[-1] and not sealed[0], "once the manifest is there, it is"
 
 
 @pytest.mark.parametrize("program", ["toggled", *LOOPS])

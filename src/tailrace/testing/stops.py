@@ -294,6 +294,7 @@ class _Run:
 
     def _told(self, ask: Ask, world: Simulation) -> Callable[[Any], None]:
         said: list[Any] = []
+        coordinator = world.coordinator  # a driver that slept answers, too, when another one has taken over
 
         def told(ended: StopEnded | SavepointEnded) -> None:
             said.append(ended)
@@ -301,12 +302,12 @@ class _Run:
                 self.wrong(f"who asked for {ask.kind} was told twice")
             self.heard.append((ask.kind, ended))
             self.outcome.covered[f"answered: {ask.kind}{', no' if ended.reason else ''}"] += 1
-            self._answer(ask, ended)
+            self._answer(ask, ended, coordinator.status)
 
         return told
 
-    def _answer(self, ask: Ask, ended: StopEnded | SavepointEnded) -> None:
-        """What must be true as soon as somebody is told."""
+    def _answer(self, ask: Ask, ended: StopEnded | SavepointEnded, status: JobStatus) -> None:
+        """What must be true as soon as somebody is told, by a coordinator whose job has this status."""
         if ended.reason:
             return
         savepoint = ended.stats if isinstance(ended, SavepointEnded) else ended.savepoint
@@ -314,8 +315,8 @@ class _Run:
         if complete is not None:
             self._visible(complete.id, ask.kind)
         if isinstance(ended, StopEnded):
-            if self.world.coordinator.status is not JobStatus.FINISHED:
-                self.wrong(f"who asked for {ask.kind} was told when the job was {self.world.coordinator.status}")
+            if status is not JobStatus.FINISHED:
+                self.wrong(f"who asked for {ask.kind} was told when the job was {status}")
         if savepoint is not None:
             self._fork(savepoint.path, savepoint.id)
 
