@@ -68,7 +68,7 @@ def made(spec: StateReadSpec, folder: str) -> str:
     """A checkpoint with so many entries."""
     info, type_, value = KINDS[spec.kind]
     job = OperatorJob(folder, None, "job", 128, "operator", "operator", (NewTable(info, type_),))
-    store = new_folder(folder, "job", "run", None)
+    store = new_folder(folder, "job")
     batch = entry_batch(job, 0, [(i, value(i)) for i in range(spec.entries)]).sort_by("group")
     told = [row for one in write_parts([batch], job, 0) for row in one.to_pylist()]
     files = [StateFile(row["slot"], row["name"], row["size"]) for row in told]
