@@ -2,11 +2,14 @@
 again. As a script it runs in a process of its own, so that the driver can be killed as well.
 
     python paced.py MASTER FOLDER:RECORDS:RATE:INTERVAL:HOLD ...
+
+A job is stopped as soon as there is a file `stop` in its folder.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -151,8 +154,12 @@ def main() -> None:
     master, *said = sys.argv[1:]
     spark = active_or_local(2, master)
     jobs = [start(spark, one) for one in said]
+    stopping: set[Path] = set()
     while any(job.is_active for _, job in jobs):  # who kills us reads these
         for folder, job in jobs:
+            if (folder / "stop").exists() and folder not in stopping:
+                stopping.add(folder)
+                threading.Thread(target=job.stop, daemon=True).start()
             known = job._runner.machine.roster.slots
             pids = ",".join(str(slot.hello.pid) for slot in known if slot.hello is not None)
             print(folder.name, job.status, len(job.checkpoints), job.restarts, pids or "-", flush=True)

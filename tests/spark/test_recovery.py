@@ -23,6 +23,7 @@ from tests.environ import plain_environ
 from tests.spark.waiting import waited
 
 import tailrace as tr
+from tailrace.storage.store import Store
 
 pytestmark = pytest.mark.spark
 
@@ -337,38 +338,45 @@ def go_on(jobs: Any, paced: Any, folder: Path, parallelism: int, records: int) -
     assert job.await_termination(200)
 
 
-@pytest.mark.timeout(900)  # four jobs of two programs
+@pytest.mark.timeout(900)  # five jobs of two programs
 def test_a_killed_driver(jobs: Any, paced: Any, tmp_path: Path, program: Any) -> None:
     """One job is killed between checkpoints, one at the very point between manifest and publication, one when that was
-    done and nobody had heard of it, and one when its input had ended and nothing was published yet. Each goes on in
-    another process at another parallelism, and the files of both are exactly the output."""
-    records, few = 60_000, 2_000
-    places = {name: tmp_path / name for name in ("between", "before", "after", "ended")}
+    done and nobody had heard of it, one when its input had ended and nothing was published yet, and one that is being
+    stopped, when its last checkpoint was complete. Each goes on in another process at another parallelism, and the files of
+    both are exactly the output."""
+    records, some, few = 60_000, 10_000, 2_000
+    places = {name: tmp_path / name for name in ("between", "before", "after", "ended", "stopped")}
     for folder in places.values():
         folder.mkdir()
-    (places["ended"] / "hold").touch()
+    for name in ("ended", "stopped"):
+        (places[name] / "hold").touch()
     # For a minute: on a busy machine all of this must have happened before the input ends.
     paces = {name: f"{records}:1000:0.2:{'after' if name == 'after' else 'before'}" for name in places}
-    lost = program("local[8]", **{**paces, "ended": f"{few}:0:1000:before"})
+    paces |= {"ended": f"{few}:0:1000:before", "stopped": f"{some}:500:1000:before"}
+    lost = program("local[10]", **paces)
     both = [lost.jobs[name] for name in ("before", "after")]
+    assert waited(lambda: lost.jobs["stopped"].status == "RUNNING"), lost.told()
+    (places["stopped"] / "stop").touch()
     assert waited(lambda: all(lost.jobs[name].checkpoints >= 2 for name in ("before", "after"))), (
         both,
         lost.told(),
     )
     (places["before"] / "hold").touch()
     (places["after"] / "hold").touch()
-    for name in ("before", "after", "ended"):
+    for name in ("before", "after", "ended", "stopped"):
         assert waited((places[name] / "hold.reached").exists), (name, lost.told())
     assert waited(lambda: lost.jobs["between"].checkpoints >= 4), lost.told()
     lost.kill_the_driver()
 
     visible = {name: len(paced.lines(folder)) for name, folder in places.items()}
     assert all(0 < visible[name] < 2 * records for name in ("between", "before", "after"))
-    assert visible["ended"] == 0
+    assert visible["ended"] == visible["stopped"] == 0
+    complete = Store(str(places["stopped"] / "checkpoints"), "paced").latest()
+    assert complete is not None and complete[1].stopped
     for folder in places.values():
         (folder / "hold").unlink(missing_ok=True)
-    for parallelism, (name, folder) in zip((1, 3, 1, 3), places.items(), strict=True):
-        many = few if name == "ended" else records
+    for parallelism, (name, folder) in zip((1, 3, 1, 3, 1), places.items(), strict=True):
+        many = {"ended": few, "stopped": some}.get(name, records)
         go_on(jobs, paced, folder, parallelism, many)
         assert paced.wrong(folder, many) == "", name
 
