@@ -1,5 +1,5 @@
-"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|start|stateread|components|termination|lap`: JSON lines
-on standard output.
+"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|start|stop|stateread|components|termination|lap`: JSON
+lines on standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
 
@@ -21,13 +21,14 @@ from .recovery import RecoverySpec
 from .start import StartSpec
 from .state import StateSpec
 from .stateread import KINDS, StateReadSpec
+from .stop import StopSpec
 
 LOOPS = ("components", "termination", "lap")
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    workloads = ["chain", "keyed", "checkpoint", "backpressure", "recovery", "start", "stateread", *LOOPS]
+    workloads = ["chain", "keyed", "checkpoint", "backpressure", "recovery", "start", "stop", "stateread", *LOOPS]
     p.add_argument("workload", choices=workloads)
     p.add_argument(
         "--form",
@@ -78,6 +79,8 @@ def main() -> None:
         return run_backpressure(options)
     if args.workload == "start":
         return run_start(StartSpec.of(options, parallelism=args.parallelism), args.repeat)
+    if args.workload == "stop":
+        return run_stop(StopSpec.of(options, parallelism=args.parallelism), args.repeat)
     if args.workload == "stateread":
         return run_stateread(args, options)
     if args.workload == "checkpoint":
@@ -169,6 +172,13 @@ def run_start(spec: StartSpec, repeat: int) -> None:
     for _ in range(repeat):
         figures, busy = measure.isolated("benchmarks.start", spec)
         show({"workload": "start", **asdict(spec), **figures, "busy_elsewhere": busy})
+
+
+def run_stop(spec: StopSpec, repeat: int) -> None:
+    """Each time in a session of its own."""
+    for _ in range(repeat):
+        figures, busy = measure.isolated("benchmarks.stop", spec)
+        show({"workload": "stop", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
 def run_stateread(args: argparse.Namespace, options: dict[str, str]) -> None:
