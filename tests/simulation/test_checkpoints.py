@@ -399,8 +399,9 @@ def test_what_sinks_prepare_goes_through_the_files_where_it_is_much(ledger: Ledg
     """More than a message may hold, as it were. The driver dies between a commit and its publication, and the next one has
     the publisher read it from the files of a checkpoint that it did not write."""
     files = WatchedFiles([ledger.book])
-    faults = [Fault(0, "crash-driver", after="commit 3 done"), Fault(9, "crash-driver", after="read prepared done")]
+    read = "read output that sinks have prepared"
+    faults = [Fault(0, "crash-driver", after="commit 3 done"), Fault(9, "crash-driver", after=f"{read} done")]
     world = finished(simulation(counted.build, ledger, files, faults=faults, tuning=Tuning(inline=4)))
     assert files.wrong == [] and check_records(ledger.book, counted.expected(240), counted.order) == []
     assert world.covered["crashed the driver"] == 2
-    assert world.covered["read what sinks had prepared from files"] > 3
+    assert world.covered[read] > 3

@@ -12,8 +12,9 @@ from tests.task.test_restore import Disk
 from tests.task.test_written import ByCut
 
 import tailrace as tr
-from tailrace.elements.cuts import CutKind
+from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.protocol.deployment import Failed
+from tailrace.protocol.snapshot import Trigger
 from tailrace.state.manifest import Manifest
 from tailrace.storage.reading import load_index
 from tailrace.task.actions import ReadPlaced, ToCoordinator
@@ -21,6 +22,7 @@ from tailrace.task.events import PlacedUnreadable
 from tailrace.task.gate import Gate, InputChannel
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.parked import Parked
+from tailrace.task.worker import Worker
 
 MANY = 600
 WIDE = 20_000
@@ -175,3 +177,29 @@ def test_records_that_cannot_be_read_any_more_fail_the_job_and_are_not_left_out(
     worker.handle(PlacedUnreadable(asked.number, "the file is gone", True))
     [said] = [one.message for one in worker.actions if isinstance(one, ToCoordinator)]
     assert isinstance(said, Failed) and "the file is gone" in said.message
+
+
+@pytest.mark.parametrize("build", EXPECTED, ids=["by key", "shuffle"])
+def test_a_checkpoint_whose_file_is_slow_refers_to_what_was_read_since(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one cuts before the first is encoded, and has no need any more of what the first refers to. Its cut had made
+    the worker forget where that is."""
+    disk = Disk()
+    manifest, got = fill(build, 1, disk)
+    life = Life(build, 2, 2, NARROW, disk, manifest)
+    before, _ = parked_and_here(life.gates)
+    with monkeypatch.context() as slow:
+        slow.setattr(Worker, "encoding", property(lambda worker: False))
+        for number in (manifest.checkpoint + 1, manifest.checkpoint + 2):
+            life.fleet.say(Trigger(CutRequest(number, overtakes_after=0)))
+            life.fleet.turns(60)
+    after, _ = parked_and_here(life.gates)
+    assert 0 < after < before
+    for number in (manifest.checkpoint + 1, manifest.checkpoint + 2):
+        while len(life.fleet.acks.get(number, [])) < 2:
+            assert life.fleet.turn()
+        taken = life.fleet.manifest(number)
+        again = Life(build, 3, 2, NARROW, disk, taken)
+        again.fleet.to_the_end()
+        assert got + life.got(taken) + again.got() == EXPECTED[build]

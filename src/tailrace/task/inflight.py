@@ -142,7 +142,8 @@ class InFlight:
         may be."""
         before = len(log.entries)
         at = channel.position
-        self._written.forget(channel.id, at)
+        if recording.pending() == [log.checkpoint]:  # else an older log is not encoded yet, and refers to what it has
+            self._written.forget(channel.id, at)
         if channel.reading is not None:
             batch = channel.reading.slice(channel.taken, len(channel.reading))
             self._write(recording, log, self._batch(batch, channel.charge), (channel.id, at))

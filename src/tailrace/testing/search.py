@@ -44,7 +44,7 @@ FIGURES = (
     "published",
     "published again",
     "settled",
-    "read what sinks had prepared from files",
+    "read output that sinks have prepared",
     "began a wave",
     "let event time leave a loop",
     "brought event time in a loop to its end",
