@@ -29,6 +29,7 @@ class Served:
         self.loop = Loop()
         self.door = ControlDoor(self.loop, handle)
         self.over = False
+        self.asked: list[dict[str, Any]] = []
         self.thread = threading.Thread(target=self._serve)
         self.thread.start()
 
@@ -49,15 +50,18 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     opened: list[Served] = []
 
-    def serve(checkpoint: dict[str, Any] | None = None) -> Served:
+    def serve(answer: dict[str, Any] | None = None, **who: Any) -> Served:
         def handle(request: dict[str, Any], reply: Reply) -> None:
             if request["verb"] == "who":
-                reply(WHO)
-            elif checkpoint is not None:
-                reply(checkpoint)
+                reply({**WHO, **who})
+                return
+            one.asked.append(request)
+            if answer is not None:
+                reply(answer)
 
-        opened.append(Served(handle))
-        return opened[-1]
+        one = Served(handle)
+        opened.append(one)
+        return one
 
     yield serve
     for one in opened:
@@ -182,7 +186,7 @@ def test_only_sockets_of_jobs_are_removed(short: str, monkeypatch: pytest.Monkey
     assert sorted(os.listdir(folder())) == sorted([*names, f"{gone}-c.sock"])
 
 
-# `tailrace checkpoint`.
+# Commands from another terminal.
 
 DONE = {"id": 7, "path": "/c/routes/1/7.manifest", "bytes": 5656, "duration": 0.0125}
 
@@ -213,3 +217,138 @@ def test_a_checkpoint_that_does_not_come_in_time_is_told(served: Callable[..., S
     served(None)
     called = CliRunner().invoke(app, ["checkpoint", "routes", "--timeout", "0.2"])
     assert (called.exit_code, "no checkpoint within 0.2 s" in called.output) == (1, True)
+
+
+def called(*args: str) -> tuple[int, str]:
+    """The exit code of a command, and what it says."""
+    ended = CliRunner().invoke(app, list(args))
+    return ended.exit_code, ended.output
+
+
+def test_the_running_jobs_are_listed(served: Callable[..., Served]) -> None:
+    assert called("list") == (0, "no job of yours is running on this machine\n")
+    assert called("list", "--json") == (0, "[]\n")
+    served()
+    served(name="flights by day", id="0123456789", status="RESTARTING", pid=4711)
+    table = """\
+name            id        status      process
+flights by day  01234567  RESTARTING     4711
+routes          abcd1234  RUNNING           1
+"""
+    assert called("list") == (0, table)
+    code, told = called("list", "--json")
+    assert (code, [one["name"] for one in json.loads(told)]) == (0, ["flights by day", "routes"])
+
+
+OPERATOR = {"parallelism": 2, "records_in": 12_000, "records_out": 11, "busy_seconds": 1.25}
+SHOWN = {
+    **WHO,
+    "restarts": 1,
+    "operators": [
+        {"name": "map, filter", **OPERATOR, "waiting_bytes": 4_000, "state_entries": 0, "blocked": 0, "finished": 0}
+    ],
+    "progress": {
+        "inputRowsPerSecond": 1234.5,
+        "tailrace": {
+            "totalInputRows": 12_000,
+            "totalOutputRows": 11,
+            "busyShare": 0.5,
+            "watermark": None,
+            "restarts": 1,
+            "checkpoints": None,
+        },
+    },
+}
+
+
+def test_how_a_job_goes_is_shown(served: Callable[..., Served]) -> None:
+    one = served(SHOWN)
+    text = """\
+routes (abcd1234), process 1
+RUNNING | in 12,000 | out 11 | 1,234/s | busy 50% | watermark none
+restarts 1
+
+operator     tasks      in  out  busy s  waiting bytes  state entries
+map, filter      2  12,000   11     1.2          4,000              0
+"""
+    assert called("show", "routes") == (0, text)
+    assert json.loads(called("show", "routes", "--json")[1]) == SHOWN
+    assert one.asked == 2 * [{"verb": "show"}]
+
+
+def test_of_a_job_that_has_only_begun_it_is_said_that_nothing_is_known(served: Callable[..., Served]) -> None:
+    served({**SHOWN, "status": "STARTING", "operators": [], "progress": None})
+    assert "STARTING; no worker has reported yet" in called("show", "routes")[1]
+
+
+def test_a_savepoint_is_made_where_the_command_says_or_in_the_usual_place(
+    served: Callable[..., Served], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path is one of the terminal's folder: the job may have another."""
+    monkeypatch.chdir(tmp_path)
+    one = served(DONE)
+    assert called("savepoint", "routes")[1].startswith("savepoint 7: /c/routes/1/7.manifest")
+    called("savepoint", "routes", "before the change")
+    called("savepoint", "routes", "s3://bucket/saved", "--json")
+    assert [request["path"] for request in one.asked] == ["", str(tmp_path / "before the change"), "s3://bucket/saved"]
+
+
+STOPPED = {"status": "FINISHED", **DONE}
+
+
+@pytest.mark.parametrize(
+    ("options", "drain", "savepoint"),
+    [
+        ([], False, None),
+        (["--drain"], True, None),
+        (["--savepoint"], False, ""),
+        (["--savepoint", "--drain"], True, ""),
+        (["--savepoint", "/saved/here"], False, "/saved/here"),
+        (["--savepoint=/saved/here"], False, "/saved/here"),
+    ],
+)
+def test_a_stop_says_how_it_is_to_end(
+    served: Callable[..., Served], options: list[str], drain: bool, savepoint: str | None
+) -> None:
+    one = served(STOPPED)
+    code, told = called("stop", "routes", *options)
+    kind = "checkpoint" if savepoint is None else "savepoint"
+    assert (code, told.splitlines()[0]) == (0, f"{kind} 7: /c/routes/1/7.manifest")
+    assert told.splitlines()[-1] == "job 'routes' has stopped"
+    assert one.asked == [{"verb": "stop", "drain": drain, "savepoint": savepoint}]
+    assert json.loads(called("stop", "routes", "--json")[1]) == STOPPED
+
+
+def test_a_stop_that_leaves_no_checkpoint_says_so(served: Callable[..., Served]) -> None:
+    served({"status": "FINISHED"})
+    assert called("stop", "routes") == (0, "no checkpoint is left: the job retains none\njob 'routes' has stopped\n")
+
+
+def test_a_job_that_was_to_stop_and_ended_otherwise_has_not_stopped(served: Callable[..., Served]) -> None:
+    served({"status": "FAILED", **DONE})
+    code, told = called("stop", "routes")
+    assert (code, "did not stop in order: it is FAILED" in told) == (1, True)
+
+
+def test_a_cancelled_job_is_told_when_it_has_ended(served: Callable[..., Served]) -> None:
+    one = served({"status": "CANCELLED"})
+    assert called("cancel", "routes") == (0, "job 'routes' is CANCELLED\n")
+    assert json.loads(called("cancel", "routes", "--json")[1]) == {"status": "CANCELLED"}
+    assert one.asked == 2 * [{"verb": "cancel"}]
+
+
+@pytest.mark.parametrize("command", ["show", "checkpoint", "savepoint", "stop", "cancel"])
+def test_every_command_says_what_is_running_what_went_wrong_and_what_took_too_long(
+    served: Callable[..., Served], command: str
+) -> None:
+    code, told = called(command, "routes")
+    assert (code, told) == (2, f"tailrace {command}: no job 'routes' is running; running on this machine: none\n")
+    one = served({"error": "it does not want to"})
+    assert called(command, "routes") == (1, f"tailrace {command}: it does not want to\n")
+    one.close()
+    served(None)
+    code, told = called(command, "routes", "--timeout", "0.2")
+    assert (code, "within 0.2 s (--timeout)" in told) == (1, True)
+    served(None, id="ffff")
+    code, told = called(command, "routes")
+    assert (code, "several running jobs are called 'routes'; give the id of one" in told) == (2, True)

@@ -252,6 +252,30 @@ def test_another_process_of_the_user_finds_the_job_and_has_it_take_a_checkpoint(
     far.post.thread.join(5)
 
 
+def test_another_terminal_shows_stops_and_cancels_it(
+    flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that ends a job is answered when it has ended."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="tr-"))
+    far = Far(flow(None, 100), tmp_path / "checkpoints")
+    job = far.begin()
+    until(lambda: job.last_progress and job.last_progress["tailrace"]["totalInputRows"])
+    [(path, _)] = jobs()
+    shown = ask(path, {"verb": "show"}, 20)
+    assert shown is not None and (shown["status"], shown["restarts"]) == ("RUNNING", 0)
+    assert shown["progress"]["tailrace"]["totalInputRows"] and shown["operators"][0]["records_in"]
+    assert [one["parallelism"] for one in shown["operators"]] == [v.parallelism for v in far.plan.vertices]
+    ended = ask(path, {"verb": "stop", "savepoint": ""}, 20)
+    assert ended is not None and (ended["status"], Path(ended["path"]).is_dir()) == ("FINISHED", True)
+    far.post.thread.join(5)
+    far = Far(flow(None, 100))
+    far.begin()
+    until(lambda: [who["status"] for _, who in jobs()] == ["RUNNING"])
+    [(path, _)] = jobs()
+    assert ask(path, {"verb": "cancel"}, 20) == {"status": "CANCELLED"}
+    far.post.thread.join(5)
+
+
 def test_who_waits_for_a_checkpoint_of_a_job_that_ends_is_told_so(
     flow: Callable[..., tr.Environment], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tailrace import __version__
-from tailrace.cli.checkpoint import take_checkpoint
+from tailrace.cli import control
 from tailrace.cli.inspect import inspect_command
 from tailrace.cli.run import Outcome, run_file
 from tailrace.spark.defaults import DEFAULTS
@@ -27,6 +27,12 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+app.command("list")(control.list_command)
+app.command("show")(control.show_command)
+app.command("checkpoint")(control.checkpoint_command)
+app.command("savepoint")(control.savepoint_command)
+app.command("stop", cls=control.WithBareSavepoint)(control.stop_command)
+app.command("cancel")(control.cancel_command)
 app.command("inspect")(inspect_command)
 
 
@@ -99,16 +105,6 @@ def run(
         raise typer.Exit(2)
     sys.stdout.flush()
     raise typer.Exit(outcome.value)
-
-
-@app.command()
-def checkpoint(
-    job: Annotated[str, typer.Argument(help="The name of a running job, or the beginning of its id.")],
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the checkpoint.")] = 600.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Take a checkpoint of a running job of yours on this machine."""
-    raise typer.Exit(take_checkpoint(job, timeout, as_json))
 
 
 def _setting(text: str) -> tuple[str, str]:

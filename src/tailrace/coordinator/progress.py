@@ -197,9 +197,30 @@ def _is_instant(watermark: int | None) -> TypeGuard[int]:
     return watermark is not None and MIN_TIME < watermark < MAX_TIME
 
 
-def inflight_bytes(reports: list[SubtaskReport]) -> int:
+def inflight_bytes(reports: Sequence[SubtaskReport]) -> int:
     """Bytes of records that wait in channels: they have arrived and are not read, or are emitted and have no credit."""
     return sum(r.queued_bytes + r.unsent_bytes for r in reports)
+
+
+def operator_figures(plan: Plan, reports: Sequence[SubtaskReport]) -> list[dict[str, Any]]:
+    """A few figures of every vertex, its subtasks together: those that have reported."""
+    found = []
+    for vertex in plan.vertices:
+        mine = [report for report in reports if report.vertex == vertex.id]
+        found.append(
+            {
+                "name": vertex.name,
+                "parallelism": vertex.parallelism,
+                "records_in": sum(report.records_in for report in mine),
+                "records_out": sum(report.records_out for report in mine),
+                "busy_seconds": sum(report.busy_micros for report in mine) / 1e6,
+                "waiting_bytes": inflight_bytes(mine),
+                "state_entries": sum(report.state_entries for report in mine),
+                "blocked": sum(report.blocked for report in mine),
+                "finished": sum(report.finished for report in mine),
+            }
+        )
+    return found
 
 
 def job_metrics(plan: Plan, reports: list[SubtaskReport], restarts: int) -> dict[str, Any]:

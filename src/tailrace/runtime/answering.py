@@ -4,46 +4,101 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.progress import operator_figures
+from tailrace.graph.plan import Plan
+from tailrace.protocol.deployment import SubtaskReport
 from tailrace.runtime.control import ControlDoor, Reply
 from tailrace.runtime.loop import Loop
-from tailrace.runtime.wishes import Wish, WishFuture, told, wish_of
+from tailrace.runtime.wishes import Stop, Wish, WishFuture, told, wish_of
 
 
-def answer(
-    request: dict[str, Any],
-    reply: Reply,
-    name: str,
-    job_id: str,
-    status: JobStatus,
-    ask: Callable[[Wish, Reply], None],
-) -> None:
-    """Answers one request. `ask` has a wish seen to, and replies later."""
-    verb, wish = request.get("verb"), wish_of(request)
-    if verb == "who":
-        reply({"name": name, "id": job_id, "status": str(status), "pid": os.getpid()})
-    elif wish is not None:
-        ask(wish, reply)
-    else:
-        reply({"error": f"unknown verb {verb!r}"})
+class Answered(Protocol):
+    """Who runs a job, as others may ask about it. `JobRunner` and `Follower` are."""
+
+    job_name: str
+    job_id: str
+    status: JobStatus
+    progress: deque[dict[str, Any]]
+
+    @property
+    def restarts(self) -> int: ...
+
+    @property
+    def reports(self) -> Sequence[SubtaskReport]: ...
+
+    def cancel(self) -> None: ...
+
+
+class Desk:
+    """Answers requests. `ask` has a wish seen to, and replies later. Who wants the job to end is told when it has."""
+
+    def __init__(self, job: Answered, plan: Plan | None, ask: Callable[[Wish, Reply], None]) -> None:
+        self._job, self._plan, self._ask = job, plan, ask
+        self._leaving: list[tuple[Reply, dict[str, Any]]] = []
+        """Who waits for the end of the job, and what else they are told then."""
+
+    def answer(self, request: dict[str, Any], reply: Reply) -> None:
+        """Answers one request, now or later."""
+        wish = wish_of(request)
+        match request.get("verb"):
+            case "who":
+                reply(self._who())
+            case "show":
+                reply(self._shown())
+            case "cancel":
+                self._job.cancel()
+                self._leaving.append((reply, {}))
+            case _ if isinstance(wish, Stop):
+                self._ask(wish, partial(self._stopped, reply))
+            case _ if wish is not None:
+                self._ask(wish, reply)
+            case verb:
+                reply({"error": f"unknown verb {verb!r}"})
+
+    def close(self, status: JobStatus) -> None:
+        """The job has ended like this."""
+        for reply, known in self._leaving:
+            reply({"status": str(status), **known})
+        self._leaving.clear()
+
+    def _stopped(self, reply: Reply, said: dict[str, Any]) -> None:
+        """The last checkpoint is complete, or the stop has come to nothing."""
+        if "error" in said:
+            reply(said)
+        else:
+            self._leaving.append((reply, said))
+
+    def _who(self) -> dict[str, Any]:
+        job = self._job
+        return {"name": job.job_name, "id": job.job_id, "status": str(job.status), "pid": os.getpid()}
+
+    def _shown(self) -> dict[str, Any]:
+        job = self._job
+        return {
+            **self._who(),
+            "restarts": job.restarts,
+            "operators": [] if self._plan is None else operator_figures(self._plan, job.reports),
+            "progress": job.progress[-1] if job.progress else None,
+        }
 
 
 class Answering(threading.Thread):
     """The door of a job whose coordinator is on an executor, in the program that follows it. That the coordinator is
     elsewhere is nothing that its user must know."""
 
-    def __init__(
-        self, name: str, job_id: str, status: Callable[[], JobStatus], wish: Callable[[Wish], WishFuture]
-    ) -> None:
-        super().__init__(name=f"tailrace-door-{name}", daemon=True)
-        self._job, self._id, self._status, self._wish = name, job_id, status, wish
+    def __init__(self, job: Answered, plan: Plan, wish: Callable[[Wish], WishFuture]) -> None:
+        super().__init__(name=f"tailrace-door-{job.job_name}", daemon=True)
+        self._job, self._wish = job, wish
         self._over = False
         self._loop = Loop()
-        self._door = ControlDoor(self._loop, self._asked)
+        self._desk = Desk(job, plan, self._ask)
+        self._door = ControlDoor(self._loop, self._desk.answer)
 
     def run(self) -> None:
         while not self._over:
@@ -61,11 +116,9 @@ class Answering(threading.Thread):
         self._over = True
 
     def _shut(self) -> None:
+        self._desk.close(self._job.status)
         self._door.close()
         self._loop.close()
-
-    def _asked(self, request: dict[str, Any], reply: Reply) -> None:
-        answer(request, reply, self._job, self._id, self._status(), self._ask)
 
     def _ask(self, wish: Wish, reply: Reply) -> None:
         def taken(future: WishFuture) -> None:  # in the thread that carries letters

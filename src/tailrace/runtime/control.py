@@ -20,6 +20,8 @@ from tailrace.errors import ConfigError
 from tailrace.runtime.loop import Loop
 
 _LONGEST = 64 << 10
+"""Bytes of a request."""
+_LONGEST_ANSWER = 16 << 20
 _SOCKET = re.compile(r"[1-9]\d*-[0-9a-f]+\.sock")
 """What a door is called: the process and something of its own."""
 Reply = Callable[[dict[str, Any]], None]
@@ -146,8 +148,8 @@ def ask(path: str, request: dict[str, Any], timeout: float | None = None) -> dic
                 if not more:
                     return None
                 data += more
-                if len(data) > _LONGEST:
-                    raise ValueError(f"the answer of the job at {path} is longer than {_LONGEST} bytes")
+                if len(data) > _LONGEST_ANSWER:
+                    raise ValueError(f"the answer of the job at {path} is longer than {_LONGEST_ANSWER} bytes")
         except (ConnectionError, FileNotFoundError):
             return None
         answer: dict[str, Any] = json.loads(data)

@@ -39,7 +39,7 @@ from tailrace.protocol import deployment
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.protocol.wire import AnyMessage
 from tailrace.runtime.announcing import Announcer
-from tailrace.runtime.answering import answer
+from tailrace.runtime.answering import Desk
 from tailrace.runtime.clock import monotonic_micros, unix_micros
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.control import ControlDoor, Reply
@@ -109,7 +109,8 @@ class JobRunner(threading.Thread):
         self._workers = WorkerDoor(self._token, at, self._loop, machine, self._placed)
         self.store = None if store is None else JobStore(store, self._loop, name, machine, self._carry_out)
         """Where checkpoints are, or None for a job that takes none."""
-        self._door = ControlDoor(self._loop, self._asked)
+        self._desk = Desk(self, plan, self._asked_for)
+        self._door = ControlDoor(self._loop, self._desk.answer)
         self._moving = Moving(machine, self._carry_out)
         self._waiting: set[WishFuture] = set()
         self._maker = None if plan is None else ProgressMaker(job_id, run_id, name, plan, unix_micros())
@@ -140,11 +141,8 @@ class JobRunner(threading.Thread):
         put(self.machine, wish, future, monotonic_micros())
         self._carry_out()
 
-    def _asked(self, request: dict[str, Any], reply: Reply) -> None:
-        """Another process of this user wants something."""
-        answer(request, reply, self.job_name, self.job_id, self.status, self._asked_for)
-
     def _asked_for(self, wish: Wish, reply: Reply) -> None:
+        """Another process of this user wants something."""
         future: WishFuture = WishFuture()
         future.add_done_callback(lambda done: reply(told(done)))
         self._waiting.add(future)
@@ -288,6 +286,7 @@ class JobRunner(threading.Thread):
         if self.machine.roster.slots[0].reports:
             self.progress.append(self._make_report())
         self._workers.close()
+        self._desk.close(JobStatus.FAILED if self.crash is not None else self.machine.status)
         self._door.close()
         self._provider.close(timeout=5.0)
         remove_abandoned()  # of workers that were killed on this machine

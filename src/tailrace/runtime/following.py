@@ -95,7 +95,7 @@ class Follower(threading.Thread):
     ) -> None:
         super().__init__(name=f"tailrace-follower-{name}")
         self.job_name = name
-        self.run_id = run_id
+        self.job_id = self.run_id = run_id
         self.status = JobStatus.CREATED
         self.ended = threading.Event()
         self.progress: deque[dict[str, Any]] = deque(maxlen=RECENT)
@@ -110,6 +110,7 @@ class Follower(threading.Thread):
         self._announcer = Announcer(name, on_published)
         self._door: Answering | None = None
         """Where other processes of this user ask, while there is a job."""
+        self._plan = plan
         self._maker = ProgressMaker(run_id, run_id, name, plan, unix_micros())
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[Wish, WishFuture]] = {}
@@ -130,7 +131,7 @@ class Follower(threading.Thread):
     def begin(self, begin: Begin) -> None:
         """The job is this one."""
         self._box.say(begin)
-        self._door = Answering(self.job_name, self.run_id, lambda: self.status, self.wish)
+        self._door = Answering(self, self._plan, self.wish)
         self._door.start()
         self._known.set()
 

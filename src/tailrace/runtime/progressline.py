@@ -26,13 +26,7 @@ class ProgressLine:
         self._busy += busy * progress["batchDuration"]
         if status.final and self._millis:
             rate, busy = figures["totalInputRows"] * 1000 / self._millis, self._busy / self._millis
-        line = (
-            f"{self.name}: {status} | in {figures['totalInputRows']:,} | out {figures['totalOutputRows']:,} | "
-            f"{rate:,.0f}/s | busy {busy:.0%} | watermark {_seconds(figures['watermark'])}"
-        )
-        line += _checkpoints(figures.get("checkpoints"))
-        if figures.get("restarts"):
-            line += f" | restarts {figures['restarts']}"
+        line = f"{self.name}: {' | '.join(told_of(str(status), figures, rate, busy))}"
         if self.stream.isatty():
             line = line[: _columns(self.stream) - 1]  # a line that wraps could not be rewritten
             self.stream.write(f"\r{line.ljust(self._width)}")
@@ -44,18 +38,28 @@ class ProgressLine:
         self.stream.flush()
 
 
-def _checkpoints(figures: dict[str, Any] | None) -> str:
+def told_of(status: str, figures: dict[str, Any], rate: float, busy: float) -> list[str]:
+    """How a job goes, by the part of a progress report that is ours: records, event time, the last checkpoint, restarts."""
+    told = [
+        f"{status} | in {figures['totalInputRows']:,} | out {figures['totalOutputRows']:,} | {rate:,.0f}/s | "
+        f"busy {busy:.0%} | watermark {_seconds(figures['watermark'])}",
+        *_checkpoints(figures.get("checkpoints")),
+    ]
+    return [*told, f"restarts {figures['restarts']}"] if figures.get("restarts") else told
+
+
+def _checkpoints(figures: dict[str, Any] | None) -> list[str]:
     """The last checkpoint: its number, bytes, and duration with its parts."""
     last = figures["last"] if figures else None
     if last is None:
-        return ""
+        return []
     parts = ", ".join(f"{name} {last[f'{name}Ms']:,.0f}" for name in ("trigger", "alignment", "freeze", "write"))
-    told = f" | checkpoint {last['id']}: {_size(last['bytes'])} in {last['durationMs']:,.0f} ms ({parts})"
+    told = f"checkpoint {last['id']}: {_size(last['bytes'])} in {last['durationMs']:,.0f} ms ({parts})"
     if last["policy"] != "aligned":
         told += f", {last['policy']}, {_size(last['inflightBytes'])} in flight"
         if last["inflightReferredBytes"]:
             told += f", {_size(last['inflightReferredBytes'])} of it written before"
-    return told
+    return [told]
 
 
 def _size(count: float) -> str:

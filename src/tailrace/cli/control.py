@@ -1,0 +1,218 @@
+"""Commands to jobs of this user that run on this machine, from another terminal: they go through the doors of the jobs."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from tailrace.errors import ConfigError
+from tailrace.runtime.control import ask, jobs
+from tailrace.runtime.progressline import told_of
+from tailrace.storage.opening import absolute
+
+SHOWN_WITHIN = 5.0
+"""Seconds within which a job says how it goes."""
+
+JobArgument = Annotated[str, typer.Argument(help="The name of a running job, or the beginning of its id.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class Refused(Exception):
+    """The command has come to nothing: why, and the exit code."""
+
+    def __init__(self, why: str, code: int = 1) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+def list_command(as_json: JsonOption = False) -> None:
+    """List your running jobs on this machine."""
+    with _Told("list"):
+        found = [who for _, who in _running()]
+        if as_json:
+            typer.echo(json.dumps(found))
+        elif found:
+            typer.echo(_table([["name", "id", "status", "process"], *map(_row, found)]))
+        else:
+            typer.echo("no job of yours is running on this machine")
+
+
+def show_command(
+    job: JobArgument,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = SHOWN_WITHIN,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how a running job goes: its progress, its last checkpoint, its operators."""
+    with _Told("show"):
+        shown = _asked(job, {"verb": "show"}, timeout, "has not answered")
+        typer.echo(json.dumps(shown) if as_json else _shown(shown))
+
+
+def checkpoint_command(
+    job: JobArgument,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the checkpoint.")] = 600.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a checkpoint of a running job of yours on this machine."""
+    with _Told("checkpoint"):
+        made = _asked(job, {"verb": "checkpoint"}, timeout, "completed no checkpoint")
+        typer.echo(json.dumps(made) if as_json else _made("checkpoint", made))
+
+
+def savepoint_command(
+    job: JobArgument,
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PATH]", help="The folder to make, a path or URL; the usual place where none is given."
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the savepoint.")] = 3600.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a savepoint of a running job: a whole checkpoint in a folder of its own that no job deletes."""
+    with _Told("savepoint"):
+        request = {"verb": "savepoint", "path": absolute(path) if path else ""}
+        made = _asked(job, request, timeout, "completed no savepoint")
+        typer.echo(json.dumps(made) if as_json else _made("savepoint", made))
+
+
+def stop_command(
+    job: JobArgument,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="End the sources instead, and come to the end as if the input had.")
+    ] = False,
+    savepoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[PATH]", help="End with a savepoint: in this folder, or in the usual place where none is given."
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the end of the job.")] = 3600.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop a running job in order: its last act is a checkpoint, and a start from it goes on where it stood."""
+    with _Told("stop"):
+        place = absolute(savepoint) if savepoint else savepoint
+        request = {"verb": "stop", "drain": drain, "savepoint": place}
+        ended = _asked(job, request, timeout, "has not ended", "; it goes on stopping, and `cancel` ends it at once")
+        if ended["status"] != "FINISHED":
+            raise Refused(f"the job did not stop in order: it is {ended['status']}")
+        if as_json:
+            typer.echo(json.dumps(ended))
+            return
+        what = "savepoint" if savepoint is not None else "checkpoint"
+        typer.echo(_made(what, ended) if "path" in ended else "no checkpoint is left: the job retains none")
+        typer.echo(f"job {job!r} has stopped")
+
+
+def cancel_command(
+    job: JobArgument,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the end of the job.")] = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """End a running job at once. Nothing more becomes visible; its complete checkpoints stay."""
+    with _Told("cancel"):
+        ended = _asked(job, {"verb": "cancel"}, timeout, "was told to end, and has not ended")
+        typer.echo(json.dumps(ended) if as_json else f"job {job!r} is {ended['status']}")
+
+
+class WithBareSavepoint(TyperCommand):
+    """A command whose option `--savepoint` may have no value: the usual place is meant."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        whole: list[str] = []
+        for at, arg in enumerate(args):
+            whole.append(arg)
+            if arg == "--savepoint" and (at + 1 == len(args) or args[at + 1].startswith("-")):
+                whole.append("")
+        return super().parse_args(ctx, whole)
+
+
+class _Told:
+    """Says on stderr why a command came to nothing."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Refused | ConfigError):
+            typer.echo(f"tailrace {self._command}: {error}", err=True)
+            raise typer.Exit(error.code if isinstance(error, Refused) else 2) from None
+
+
+def _running() -> list[tuple[str, dict[str, Any]]]:
+    return sorted(jobs(), key=lambda found: (found[1]["name"], found[1]["id"]))
+
+
+def _asked(job: str, request: dict[str, Any], timeout: float, late: str, then: str = "") -> dict[str, Any]:
+    """The answer of the job of this name or id. `late`: what it has not done in time; `then`: what that means."""
+    deadline = time.monotonic() + timeout
+    path = _door_of(job)
+    try:
+        answer = ask(path, request, max(0.001, deadline - time.monotonic()))
+    except TimeoutError:
+        raise Refused(f"the job {late} within {timeout:g} s (--timeout){then}") from None
+    except (OSError, ValueError) as error:
+        raise Refused(f"the job cannot be asked: {error}") from None
+    if answer is None:
+        raise Refused("the job has ended")
+    if "error" in answer:
+        raise Refused(answer["error"])
+    return answer
+
+
+def _door_of(job: str) -> str:
+    running = _running()
+    found = [path for path, who in running if who["name"] == job or (len(job) >= 4 and who["id"].startswith(job))]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(f"{who['name']} ({who['id'][:8]})" for _, who in running) or "none"
+    what = f"several running jobs are called {job!r}; give the id of one" if found else f"no job {job!r} is running"
+    raise Refused(f"{what}; running on this machine: {names}", 2)
+
+
+def _made(what: str, made: dict[str, Any]) -> str:
+    return f"{what} {made['id']}: {made['path']}\n{made['bytes']:,} bytes in {made['duration'] * 1000:.0f} ms"
+
+
+def _row(who: dict[str, Any]) -> list[str]:
+    return [who["name"], who["id"][:8], who["status"], str(who["pid"])]
+
+
+def _shown(shown: dict[str, Any]) -> str:
+    lines = [f"{shown['name']} ({shown['id'][:8]}), process {shown['pid']}"]
+    progress = shown["progress"]
+    if progress is None:
+        lines.append(f"{shown['status']}; no worker has reported yet")
+    else:
+        figures = progress["tailrace"]
+        lines += told_of(shown["status"], figures, progress["inputRowsPerSecond"], figures["busyShare"])
+        last = (figures["checkpoints"] or {}).get("last")
+        lines += [] if last is None else [last["path"]]
+    rows = [["operator", "tasks", "in", "out", "busy s", "waiting bytes", "state entries"]]
+    for one in shown["operators"]:
+        figures = [one["parallelism"], one["records_in"], one["records_out"], one["busy_seconds"]]
+        figures += [one["waiting_bytes"], one["state_entries"]]
+        rows.append(
+            [one["name"], *(f"{figure:,.1f}" if isinstance(figure, float) else f"{figure:,}" for figure in figures)]
+        )
+    return "\n".join([*lines, "", _table(rows)])
+
+
+def _table(rows: list[list[str]]) -> str:
+    """Columns below their names; numbers to the right."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    number = [all(row[at][:1].isdigit() for row in rows[1:]) for at in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, number, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
