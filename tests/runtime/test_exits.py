@@ -15,6 +15,7 @@ from tests.warmed import Warmed
 
 STUBS = """
 import atexit, os, signal, sys, threading, time
+from concurrent.futures import Future
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.runtime.exits import watch
@@ -34,12 +35,26 @@ class Runner(threading.Thread):
 
     def run(self):
         cancelled = self.stop.wait(self.seconds)
-        self.status = JobStatus["CANCELLED" if cancelled else self.how]
+        self.status = JobStatus["CANCELLED" if cancelled and not self.stopping else self.how]
         os.write(1, f"job {self.status}\\n".encode())
         self.ended.set()
+        if self.stopping:
+            self.stopping.set_result(None)
 
     def cancel(self):
         self.stop.set()
+
+    refuses = False
+    stopping = None
+
+    def wish(self, wish):
+        future = Future()
+        if self.refuses:
+            future.set_exception(RuntimeError("a reason"))
+        else:
+            self.stopping = future
+            threading.Timer(0.2, self.stop.set).start()  # its last checkpoint is complete
+        return future
 
 def job(seconds=0.3, how="FINISHED", **options):
     made = Job(Runner(seconds, how), "id", "run", "the job", None, **options)
@@ -200,6 +215,47 @@ def test_a_job_that_does_not_end_does_not_keep_a_process_that_was_told_to_end() 
     )
     code, out, err = ran(program + ENDLESS + "raise ValueError")
     assert (code, out) == (1, RAN)
+
+
+STOPPED = "job(None, on_signal='stop')"
+TOLD = "tailrace: job 'the job' is being stopped, with a checkpoint at its end; another signal kills the process\n"
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("where", ["in a wait for the job", "at the exit"])
+def test_where_a_signal_stops_jobs_the_program_goes_on_as_when_they_finish(number: str, where: str) -> None:
+    does = "one.await_termination(); os.write(1, b'behind it\\n')" if where == "in a wait for the job" else "0"
+    program = f"one = {STOPPED}; {LATER.format(number)}\ntry: {does}\nfinally: os.write(1, b'finally\\n')"
+    code, out, err = ran(program)
+    said = ["job FINISHED", "behind it", "finally"] if "behind" in does else ["finally", "job FINISHED"]
+    assert (code, out.splitlines(), err) == (0, [*said, RAN.strip()], TOLD)
+
+
+def test_a_second_signal_kills_a_process_whose_jobs_are_being_stopped() -> None:
+    program = (
+        f"Runner.wish = lambda self, wish: Future(); {STOPPED}; kill = lambda: os.kill(os.getpid(), signal.SIGTERM); "
+    )
+    program += "threading.Timer(0.3, kill).start(); threading.Timer(0.6, kill).start(); time.sleep(60)"
+    assert ran(program) == (-signal.SIGTERM, "", TOLD)
+
+
+def test_a_job_that_cannot_be_stopped_by_a_signal_is_cancelled_and_the_exit_code_says_so() -> None:
+    code, out, err = ran(f"Runner.refuses = True; {STOPPED}; {LATER.format('SIGTERM')}")
+    assert (code, out) == (130, f"job CANCELLED\n{RAN}")
+    assert "job 'the job' does not stop (a reason), so it is cancelled" in err
+
+
+def test_a_job_that_starts_behind_the_signal_is_cancelled_and_does_not_keep_the_process() -> None:
+    program = f"one = {STOPPED}; {LATER.format('SIGTERM')}one.await_termination(); {STOPPED}"
+    code, out, err = ran(program)
+    assert (code, out) == (130, f"job FINISHED\njob CANCELLED\n{RAN}")
+    assert "the process was told to end: job 'the job' is cancelled" in err
+
+
+def test_a_signal_without_a_running_job_ends_the_process_also_where_it_would_stop_jobs() -> None:
+    for number in ("SIGTERM", "SIGINT"):
+        program = f"job(0, on_signal='stop').wait(); os.kill(os.getpid(), signal.{number}); time.sleep(60)"
+        assert ran(program)[0] == -signal.Signals[number]
 
 
 def test_jobs_are_those_of_the_process_that_started_them() -> None:

@@ -66,7 +66,10 @@ def run(
     ] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress line.")] = True,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="PATH", help="The checkpoint to start from: its path, or latest.")
+        str | None,
+        typer.Option(
+            "--from", metavar="PATH", help="The checkpoint to start from: its path, latest, or latest-or-new."
+        ),
     ] = None,
     allow_dropped_state: Annotated[
         bool, typer.Option("--allow-dropped-state", help="With --from: drop state that no longer fits.")
@@ -87,6 +90,10 @@ def run(
     mode: Annotated[
         str | None, typer.Option(help="The mode of checkpoints: aligned, unaligned or unaligned-max-inflight.")
     ] = None,
+    on_signal: Annotated[
+        str | None,
+        typer.Option(metavar="stop|cancel", help="What SIGINT and SIGTERM do to jobs (default: cancel). Twice kills."),
+    ] = None,
     work_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Send DataFrames and results through this folder or URL.")
     ] = None,
@@ -94,10 +101,12 @@ def run(
     """Run a script, or a function in it, and wait for its jobs to end."""
     if dry_run and start is None:
         raise typer.BadParameter("a dry run needs --from, the checkpoint to look at", param_hint="--dry-run")
+    if on_signal not in (None, "stop", "cancel"):
+        raise typer.BadParameter(f"expected stop or cancel, got {on_signal!r}", param_hint="--on-signal")
     settings = dict(_setting(one) for one in conf or [])
     DEFAULTS.ship = ship
     DEFAULTS.from_checkpoint, DEFAULTS.allow_dropped_state = start, allow_dropped_state
-    DEFAULTS.dry_run = dry_run
+    DEFAULTS.dry_run, DEFAULTS.on_signal = dry_run, on_signal
     DEFAULTS.checkpoint_dir, DEFAULTS.checkpoint_interval, DEFAULTS.mode = checkpoint_dir, checkpoint_interval, mode
     DEFAULTS.work_dir = work_dir
     outcome = run_file(file, args or [], master=master, parallelism=parallelism, conf=settings, progress=progress)

@@ -6,6 +6,8 @@
   which their user said that they go on (`execute(..., if_program_fails="wait")`).
 - By SIGTERM: they are cancelled, and the process ends of the signal. Programs that handle SIGTERM themselves do so.
 - By Ctrl-C while the exit waits: the same.
+- By either, where the user wants jobs stopped (`tailrace run --on-signal stop`): they are stopped, with a checkpoint at
+  their end, and the program goes on as it does when they have finished. A second signal kills it.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from types import FrameType
 from typing import Literal, Protocol
 
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.stopping import Aim
+from tailrace.runtime.wishes import Stop, Wish, WishFuture
 
 PATIENCE = 25.0
 """How long the exit waits for cancelled jobs. A SIGKILL often follows a SIGTERM half a minute later."""
@@ -40,6 +44,8 @@ class Runner(Protocol):
 
     def cancel(self) -> None: ...
 
+    def wish(self, wish: Wish) -> WishFuture: ...
+
 
 @dataclass(eq=False)
 class Leaving:
@@ -50,6 +56,8 @@ class Leaving:
     why: Callable[[], Exception | None]
     """Why it failed, once it has."""
     if_program_fails: Literal["cancel", "wait"] = "cancel"
+    on_signal: Literal["cancel", "stop"] = "cancel"
+    """What SIGTERM does to it, and with `stop` also Ctrl-C."""
     seen: bool = False
     """Whether the program has asked how it ended."""
     cancelled: bool = False
@@ -75,6 +83,10 @@ class Leaving:
 _watched: list[Leaving] = []
 _signal: list[int] = []
 """The signal that ends this process, once there was one."""
+_to_stop = threading.Event()
+"""Whether a signal has come that stops the jobs of this process."""
+_stopper: list[threading.Thread] = []
+"""Who stops them then: a signal comes in the middle of anything, where no lock may be taken, and no thread started."""
 
 
 def watch(job: Leaving) -> None:
@@ -82,8 +94,46 @@ def watch(job: Leaving) -> None:
     # The others have nothing left to tell.
     _watched[:] = [one for one in _watched if one.is_active or one.unseen is not None]
     _watched.append(job)
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminated)
+    if _to_stop.is_set():
+        _say(f"the process was told to end: job {job.name!r} is cancelled")
+        job.runner.cancel()
+    elif threading.current_thread() is threading.main_thread():
+        _heed_signals(job.on_signal == "stop")
+
+
+def _heed_signals(stops: bool) -> None:
+    """Programs that handle a signal themselves go on doing so."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _stopped if stops else _terminated)
+    if stops and not _interactive() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stopped)
+    if stops and not _stopper:
+        _stopper.append(threading.Thread(target=_stop_when_told, name="tailrace-signals", daemon=True))
+        _stopper[0].start()
+
+
+def _stopped(number: int, frame: FrameType | None) -> None:
+    """The jobs are to stop, and the program goes on. A second signal, of either kind, kills it."""
+    running = _running()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL if running else signal.default_int_handler)
+    if running:
+        _to_stop.set()
+    else:  # also in a process that was forked from the one whose jobs these are
+        os.kill(os.getpid(), number)
+
+
+def _stop_when_told() -> None:
+    _to_stop.wait()
+    stopping = []
+    for job in _running():
+        _say(f"job {job.name!r} is being stopped, with a checkpoint at its end; another signal kills the process")
+        stopping.append((job, job.runner.wish(Stop(Aim()))))
+    for job, future in stopping:
+        error = future.exception()
+        if error is not None and job.is_active:
+            _say(f"job {job.name!r} does not stop ({error}), so it is cancelled")
+            job.runner.cancel()
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:

@@ -36,10 +36,11 @@ class Job:
         name: str,
         plan: Plan,
         if_program_fails: Literal["cancel", "wait"] = "cancel",
+        on_signal: Literal["cancel", "stop"] = "cancel",
     ) -> None:
         self._runner = runner
         self._plan = plan
-        self._leaving = Leaving(name, runner, self.exception, if_program_fails)
+        self._leaving = Leaving(name, runner, self.exception, if_program_fails, on_signal)
         """For when the program ends before the job."""
         self._stopped: tuple[Aim, Checkpoint | None] | None = None
         """What the last stop was to be, and what it has returned."""

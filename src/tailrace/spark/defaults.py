@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tailrace.api.config import CheckpointConfig
 from tailrace.errors import ConfigError
@@ -24,6 +25,7 @@ class Defaults:
     from_checkpoint: str | None = None
     allow_dropped_state: bool = False
     ship: bool = False
+    on_signal: str | None = None
     dry_run: bool = False
     """Whether the first job is held against the checkpoint it would start from, and the program ends there."""
 
@@ -58,6 +60,16 @@ class Defaults:
     def ships(self) -> bool:
         """Whether executors are brought what they may lack at once, `TAILRACE_SHIP=1` where nothing was said."""
         return self.ship or os.environ.get("TAILRACE_SHIP", "") not in ("", "0")
+
+    def at_signal(self) -> Literal["cancel", "stop"]:
+        """What a signal does to jobs, `TAILRACE_ON_SIGNAL` where nothing was said, or `cancel`. Raises `ConfigError` for
+        anything else."""
+        wanted = self.on_signal or os.environ.get("TAILRACE_ON_SIGNAL") or "cancel"
+        if wanted == "stop":
+            return "stop"
+        if wanted != "cancel":
+            raise ConfigError(f"--on-signal, or TAILRACE_ON_SIGNAL, must be 'stop' or 'cancel', not {wanted!r}")
+        return "cancel"
 
     def show_progress(self) -> bool:
         """Whether jobs print a progress line, `TAILRACE_PROGRESS=1` where nothing was said."""

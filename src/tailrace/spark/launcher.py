@@ -110,7 +110,7 @@ def submit(
     """Starts a job and returns its handle at once. Checks before the start all that can be known by then."""
     run_id = str(uuid.uuid4())
     seed = int(run_id[:8], 16)
-    config = env.checkpoint
+    config, on_signal = env.checkpoint, DEFAULTS.at_signal()
     from_checkpoint = from_checkpoint or DEFAULTS.from_checkpoint
     allow_dropped_state = allow_dropped_state or DEFAULTS.allow_dropped_state
     if DEFAULTS.dry_run:
@@ -203,7 +203,7 @@ def submit(
             with contextlib.suppress(Exception):  # the first error is raised
                 store.release(incarnation)
         raise
-    job = Job(runner, run_id, run_id, name, plan, if_program_fails)
+    job = Job(runner, run_id, run_id, name, plan, if_program_fails, on_signal)
     JOBS.append(job)
     watch(job._leaving)
     return job
