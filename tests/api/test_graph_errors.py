@@ -631,8 +631,8 @@ def test_a_job_is_restarted_where_it_takes_checkpoints_unless_somebody_says_othe
 @pytest.mark.parametrize(
     ("wanted", "sentence"),
     [
-        ({"from_checkpoint": 5}, "from_checkpoint must be a path, a URL or 'latest', not 5"),
-        ({"from_checkpoint": ""}, "from_checkpoint must be a path, a URL or 'latest', not ''"),
+        ({"from_checkpoint": 5}, "from_checkpoint must be a path, a URL, 'latest' or 'latest-or-new', not 5"),
+        ({"from_checkpoint": ""}, "from_checkpoint must be a path, a URL, 'latest' or 'latest-or-new', not ''"),
         ({"name": ""}, "the name of a job must be a non-empty string, not ''"),
         ({"from_checkpoint": "latest"}, 'from_checkpoint="latest" needs checkpoint=tr.CheckpointConfig(dir="…")'),
     ],

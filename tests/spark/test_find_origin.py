@@ -34,6 +34,27 @@ def test_a_start_without_the_sink_of_output_that_waits_is_refused(tmp_path: Path
     assert find_origin(*dataflow(tmp_path, "rows"), "job", "latest", False) is not None, "nothing of it is lost"
 
 
+def test_latest_or_new_begins_anew_only_where_there_is_no_checkpoint_yet(tmp_path: Path) -> None:
+    """What a service manager starts is the same command the first time and ever after. A checkpoint that is there, and
+    cannot be read, is an error: to begin anew would be a wrong result."""
+    assert find_origin(*dataflow(tmp_path, "lines"), "job", "latest-or-new", False) is None
+    with pytest.raises(tr.ConfigError, match="there is none of job 'job'"):
+        dataflow(tmp_path, "lines")[0].check_restore("latest-or-new", name="job")
+    store = Store(str(tmp_path / "checkpoints"), "job")
+    name = store.commit(1, 0, 1, encode_manifest(Manifest("job", "run", store.claim("run"), 1, 0, 128, 1, [])))
+    found = find_origin(*dataflow(tmp_path, "lines"), "job", "latest-or-new", False)
+    assert found is not None and found.manifest.checkpoint == 1
+    assert dataflow(tmp_path, "lines")[0].check_restore("latest-or-new", name="job").fits
+    assert find_origin(*dataflow(tmp_path, "lines"), "another", "latest-or-new", False) is None
+    (tmp_path / "checkpoints" / "job" / name).write_bytes(b"broken")
+    with pytest.raises(tr.CheckpointCorrupt):
+        find_origin(*dataflow(tmp_path, "lines"), "job", "latest-or-new", False)
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(tr.sinks.TextFiles(str(tmp_path / "out")), uid="lines")
+    with pytest.raises(tr.ConfigError, match='from_checkpoint="latest-or-new" needs checkpoint'):
+        find_origin(env, env._plan(env._pending()), "job", "latest-or-new", False)
+
+
 def test_to_go_back_is_allowed_and_what_it_costs_is_said(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "checkpoints"), "job")
     store.claim("run")

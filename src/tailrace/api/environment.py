@@ -145,10 +145,10 @@ class Environment:
         """Starts everything that has not run yet as one job and returns its handle at once.
 
         `from_checkpoint` is the path of a checkpoint to go on from, or "latest" for the newest of this job's name in the
-        environment's checkpoint folder. `allow_dropped_state` names the operators (uids) whose state may be dropped where
-        it does not fit the dataflow any more, and the sinks that are gone whose prepared output is given up; True allows
-        it for all. `if_program_fails` says what becomes of the job when the program ends by an exception that nobody
-        caught: it is cancelled, or the exit waits for it ("wait").
+        environment's checkpoint folder; "latest-or-new" begins anew where there is none yet. `allow_dropped_state` names
+        the operators (uids) whose state may be dropped where it does not fit the dataflow any more, and the sinks that are
+        gone whose prepared output is given up; True allows it for all. `if_program_fails` says what becomes of the job when
+        the program ends by an exception that nobody caught: it is cancelled, or the exit waits for it ("wait").
 
         Raises `GraphError` when there is nothing to run or the dataflow cannot run as written, `ConfigError` for settings,
         and `CheckpointNotFound`, `CheckpointCorrupt` or `IncompatibleState` for a checkpoint it cannot start from. What goes
@@ -263,7 +263,7 @@ def _start_of(
     """Where a job starts, and what it may leave behind. Raises `ConfigError`."""
     path = getattr(from_checkpoint, "__fspath__", lambda: from_checkpoint)()
     if path is not None and (not isinstance(path, str) or not path):
-        raise ConfigError(f"from_checkpoint must be a path, a URL or 'latest', not {path!r}")
+        raise ConfigError(f"from_checkpoint must be a path, a URL, 'latest' or 'latest-or-new', not {path!r}")
     return path, allow_dropped_state if isinstance(allow_dropped_state, bool) else tuple(allow_dropped_state)
 
 

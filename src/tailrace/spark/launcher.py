@@ -57,6 +57,7 @@ from tailrace.statedata.fitting import restore_check
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.storage.finding import resolve
 from tailrace.storage.origins import Origin, origin_at
+from tailrace.storage.slots import newest_in
 from tailrace.storage.store import Store
 from tailrace.task.jobspec import JobSpec
 
@@ -78,6 +79,8 @@ __all__ = [
     "write_savepoint",
 ]
 
+OR_NEW = "latest-or-new"
+"""The newest checkpoint, or a new beginning where there is none yet: what a service manager can always start with."""
 collection = Collection
 collect_sink = Collect
 dataframe_source = DataFrameSource
@@ -280,7 +283,8 @@ def check_restore(
     """What of a checkpoint would fit this plan. Starts nothing."""
     found = _wanted_checkpoint(env, name, from_checkpoint)
     if found is None:
-        raise ConfigError("a dry run needs a checkpoint: its path, or 'latest'")
+        there = f"there is none of job {name!r}" if from_checkpoint == OR_NEW else "its path, or 'latest'"
+        raise ConfigError(f"a dry run needs a checkpoint: {there}")
     return restore_check(StoredCheckpoint(*found), plan.graph.nodes, plan.graph.max_parallelism, allow_dropped_state)
 
 
@@ -305,11 +309,13 @@ def _wanted_checkpoint(env: Settings, name: str, wanted: str | None) -> tuple[St
         return None
     config = env.checkpoint
     options = None if config is None else config.storage_options
-    if wanted == "latest":
+    if wanted in ("latest", OR_NEW):
         if config is None:
             raise ConfigError(
-                'from_checkpoint="latest" needs checkpoint=tr.CheckpointConfig(dir="…"), to know where to look'
+                f'from_checkpoint="{wanted}" needs checkpoint=tr.CheckpointConfig(dir="…"), to know where to look'
             )
+        if wanted == OR_NEW and newest_in(Store(absolute(config.dir), name, options).folder) is None:
+            return None
         return resolve("latest", job=name, folder=absolute(config.dir), options=options)
     return resolve(absolute(wanted), options=options)
 
