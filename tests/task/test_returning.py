@@ -292,8 +292,8 @@ def test_records_that_were_in_flight_to_several_do_not_make_each_other_late(live
 class Restored(Overtaken):
     """Subtask 0 of 2, with two channels, and logs of them that come back."""
 
-    def __init__(self) -> None:
-        super().__init__(summed)
+    def __init__(self, build: Callable[[tr.Environment, tr.Sink], None] = summed) -> None:
+        super().__init__(build)
         self.returned = Returned(self.plan(), self.task, 0)
 
     def plan(self) -> Any:
@@ -301,13 +301,13 @@ class Restored(Overtaken):
         assert inflight is not None
         return inflight._plan
 
-    def was(self, channel: int, kind: LogKind, *held: Any, port: int = 0) -> Restored:
+    def was(self, channel: int, kind: LogKind, *held: Any, port: int = 0, age: int = 0) -> Restored:
         """What a log of one of the channels held."""
         name = self.plan().name_of(self.channels[channel])._replace(port=port)
         for one in held:
             marker = isinstance(one, Marker)
             data = encode_marker(NOWHERE, 0, 0, 0, one) if marker else encode_batch(NOWHERE, 0, 0, 0, in_group(one))
-            self.returned.add(LogOf(name, 2, 0 if marker else 1, memoryview(data), kind=kind))
+            self.returned.add(LogOf(name, 2, 0 if marker else 1, memoryview(data), kind=kind, age=age))
         return self
 
     def back(self) -> Restored:
@@ -332,6 +332,34 @@ def test_markers_come_back_in_their_places() -> None:
     assert idle.back().event_time() == 70
     ended = Restored().was(0, LogKind.RECEIVED, Watermark(10), Watermark(70)).was(1, LogKind.RECEIVED, EndOfInput())
     assert ended.back().event_time() == 70
+
+
+class Reminded(tr.KeyedProcessFunction):
+    """Says each number, and once more, below zero, when event time has come to it."""
+
+    def process(self, value: int, ctx: Any) -> Any:
+        ctx.set_timer(event_time=float(value))
+        yield value
+
+    def on_timer(self, timestamp: float, ctx: Any) -> Any:
+        yield -round(timestamp)
+
+
+def reminded(env: tr.Environment, sink: tr.Sink) -> None:
+    env.from_source(tr.sources.Sequence(0, 10)).key_by(lambda x: 0).process(Reminded()).sink_to(sink)
+
+
+def test_event_time_behind_what_came_back_twice_is_there_before_what_came_back_once() -> None:
+    """A job fails before it has read all that had come back, and event time had come to it on channels that it had not read
+    yet. With the last of the older records it is the turn of these channels: event time was theirs from then on, and nothing
+    fired until the next marker. So a timer fired behind records that it should be in front of, and late ones were not late.
+    """
+    task = Restored(reminded).was(0, LogKind.RETURNED, Watermark(0), 5, age=1)
+    for channel in (0, 1):
+        task.was(channel, LogKind.RECEIVED, Watermark(0), Watermark(50_000_000))
+    task.was(0, LogKind.SENT, 80).back()
+    task.run()
+    assert task.out == [5, -5, 80]
 
 
 def test_event_time_of_an_input_that_is_gone_is_no_reason_to_refuse_a_start() -> None:

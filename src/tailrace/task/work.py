@@ -168,9 +168,10 @@ class Work:
                 self.chain.still_idle(self.outbox)  # the loop is idle again behind this batch
         if taken.grant is not None:
             self.grants.append((taken.channel.id, taken.grant))
-        if self.gate.front:
+        returning = bool(self.gate.front)
+        if returning:
             self._settle()
-        if self._timely or taken.marker is not None:
+        if self._timely or returning or taken.marker is not None:
             self.advance(budget)
         self.outbox.flush_if_old()
 
