@@ -87,7 +87,7 @@ class Work:
         find it at rest count on that.
 
         Invariant C4: after a restore from such a cut the same timers have fired, the same records are late, and the others
-        fire before anything is read."""
+        fire before anything is read; at another parallelism those that event time had come to in all old subtasks."""
         return self.advancing and not self.busy
 
     def begin(self, now: int) -> None:
