@@ -165,7 +165,7 @@ def _filtered_too_late() -> Patches:
 
     def make(add: Any) -> Any:
         def whole(self: Returned, part: LogOf) -> None:
-            way, _ = self._way(part.channel)
+            way, _, _ = self._way(part.channel)
             if not part.count or not isinstance(way, Hash):
                 return add(self, part)
             if self._concerns(way, part.channel.target_subtask, part.parallelism):
