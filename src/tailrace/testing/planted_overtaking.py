@@ -9,6 +9,7 @@ from unittest import mock
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.graph.operators import Hash
 from tailrace.state.parts import LogOf
+from tailrace.task import returning
 from tailrace.task.cutting import TaskCuts
 from tailrace.task.gate import Gate, InputChannel
 from tailrace.task.inflight import InFlight
@@ -18,7 +19,7 @@ from tailrace.task.returning import Piece, Returned
 from tailrace.task.snapshot import TaskSnapshot
 from tailrace.testing.faults import Fault
 from tailrace.testing.overtaking import rescaled_run
-from tailrace.testing.planting import RANDOM, Bug, Patches, method
+from tailrace.testing.planting import RANDOM, STOPS, Bug, Patches, method
 from tailrace.testing.scenarios import MS, Scenario
 
 CAP = 300
@@ -52,6 +53,15 @@ def _in_portions(made: Scenario) -> Scenario:
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, timeout=600_000_000, keep=1)
     faults = tuple(Fault(number, "kill", number, after=f"commit {number} done") for number in range(1, 10))
     return replace(made, parallelism=2, network="in small steps", rate=None, checkpoints=settings, faults=faults)
+
+
+def _left_in_a_loop(asked: Any) -> Any:
+    """A loop whose head has its records by key, left with some of them on their way, for another parallelism."""
+    made = asked.scenario
+    settings = replace(
+        made.checkpoints, interval=1 * MS, tolerated_failures=10_000, overtakes_after=0, timeout=600_000_000
+    )
+    return replace(asked, scenario=replace(made, program="separate", n=120, window=1, checkpoints=settings))
 
 
 def _capped(made: Scenario) -> Scenario:
@@ -160,6 +170,11 @@ def _time_forgotten_between_portions() -> Patches:
     return [method(TaskSnapshot, "_freeze", make)]
 
 
+def _inside_by_number() -> Patches:
+    """What was in flight from a loop's head goes by the number of its subtask, whose keys it has or not."""
+    return [mock.patch.object(returning, "key_at", lambda operator, port: None)]
+
+
 def _filtered_too_late() -> Patches:
     """At another parallelism every subtask that a record may be for takes all records of its frame."""
 
@@ -218,8 +233,9 @@ OVERTAKING_BUGS = (
         "what was in flight is not dealt out record by record",
         RANDOM,
         _filtered_too_late,
-        seed=23,
+        seed=51,
         shape=rescaled_run,
     ),
+    Bug("what was in flight inside a loop goes by number", STOPS, _inside_by_number, _left_in_a_loop, 44),
     Bug("more in flight than the cap allows is dropped", "by_classes", _cap_that_drops, _capped, 3),
 )
