@@ -4,6 +4,7 @@ lose it."""
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,18 +19,22 @@ from tests.task.test_restore import Disk
 import tailrace as tr
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import encode_batch, encode_marker
+from tailrace.elements.frames import ChannelId, encode_batch, encode_marker
+from tailrace.elements.keygroups import owner
 from tailrace.elements.keys import key_group
 from tailrace.elements.markers import EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.errors import IncompatibleState
+from tailrace.graph.operators import Forward
 from tailrace.state.format import LogKind
 from tailrace.state.manifest import Manifest
 from tailrace.state.parts import LogOf
 from tailrace.task.events import Flush
+from tailrace.task.machine import Task
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.window import WindowTask
 from tailrace.task.returning import Returned
+from tailrace.task.services import Services
 from tailrace.task.snapshot import read_meta
 from tailrace.task.spilling import NOWHERE
 
@@ -166,6 +171,56 @@ def test_an_aligned_cut_of_a_source_waits_until_what_came_back_to_its_chain_is_r
 # Event time.
 
 
+class Both(tr.CoProcessFunction):
+    """Passes a key's numbers on, from outside and from inside."""
+
+    def process1(self, value: int, ctx: Any) -> Any:
+        yield value
+
+    def process2(self, value: int, ctx: Any) -> Any:
+        yield value
+
+
+def fed_back_by_key(env: tr.Environment, sink: tr.Sink) -> None:
+    def body(both: tr.ConnectedStreams) -> Any:
+        done = both.key_by(lambda x: x % 6, lambda x: x % 6).process(Both(), uid="both")
+        return done.filter(lambda x: x < 0), done
+
+    numbers = env.from_source(tr.sources.Sequence(0, 10), uid="numbers")
+    numbers.iterate_with_feedback(body, uid="loop").sink_to(sink, uid="out")
+
+
+@pytest.mark.parametrize("parallelisms", [(3, 2), (2, 3), (2, 2)], ids=str)
+def test_what_was_in_flight_inside_a_loop_goes_where_the_state_of_its_key_is(parallelisms: tuple[int, int]) -> None:
+    """A loop's head that has its records by key only forwards them to the function with the state: a channel by number. What
+    was in flight there was dealt out by number as well, and at another parallelism came to subtasks that had never heard of
+    its keys: the job went on with empty state for them, and said nothing."""
+    before, now = parallelisms
+    env = tr.Environment(parallelism=now)
+    fed_back_by_key(env, tr.sinks.Callback(print))
+    plan = env._plan(env._pending())
+    [vertex] = [one for one in plan.vertices if any(plan.graph.node(node).uid == "both" for node in one.nodes)]
+    edges = plan.edges_into(vertex.id)
+    assert {type(edge.partitioning) for edge in edges} == {Forward}, "else this is no such loop"
+    groups = plan.graph.max_parallelism
+    came: list[tuple[int, int]] = []
+    for subtask in range(now):
+        task = Task(plan, vertex, subtask, 0, Services(random.Random, max_parallelism=groups, overtaking=True), 1 << 20)
+        returned = Returned(plan, task, 0)
+        for edge, value in itertools.product(edges, range(30)):
+            old = owner(key_group(value % 6, groups), before, groups)
+            name = plan.name_of(ChannelId(edge.id, 0, 0))._replace(source_subtask=old, target_subtask=old)
+            data = encode_batch(NOWHERE, 0, 0, 0, Rows([value]))
+            returned.add(LogOf(name, before, 1, memoryview(data), kind=LogKind.SENT))
+        fronts = returned.front(True, itertools.count().__next__).values()
+        frames = [element for channels in fronts for channel in channels for element, _ in channel.queue]
+        held = [record for frame in frames for record in frame.batch().values]  # type: ignore[union-attr]
+        came += [(subtask, record) for record in held]
+    assert Counter(came) == Counter(
+        (owner(key_group(value % 6, groups), now, groups), value) for value in range(30) for _ in edges
+    )
+
+
 class Waits(tr.Source):
     """(key, time), and then it has nothing more to read, but does not end."""
 
@@ -292,8 +347,8 @@ def test_records_that_were_in_flight_to_several_do_not_make_each_other_late(live
 class Restored(Overtaken):
     """Subtask 0 of 2, with two channels, and logs of them that come back."""
 
-    def __init__(self) -> None:
-        super().__init__(summed)
+    def __init__(self, build: Callable[[tr.Environment, tr.Sink], None] = summed) -> None:
+        super().__init__(build)
         self.returned = Returned(self.plan(), self.task, 0)
 
     def plan(self) -> Any:
@@ -301,13 +356,13 @@ class Restored(Overtaken):
         assert inflight is not None
         return inflight._plan
 
-    def was(self, channel: int, kind: LogKind, *held: Any, port: int = 0) -> Restored:
+    def was(self, channel: int, kind: LogKind, *held: Any, port: int = 0, age: int = 0) -> Restored:
         """What a log of one of the channels held."""
         name = self.plan().name_of(self.channels[channel])._replace(port=port)
         for one in held:
             marker = isinstance(one, Marker)
             data = encode_marker(NOWHERE, 0, 0, 0, one) if marker else encode_batch(NOWHERE, 0, 0, 0, in_group(one))
-            self.returned.add(LogOf(name, 2, 0 if marker else 1, memoryview(data), kind=kind))
+            self.returned.add(LogOf(name, 2, 0 if marker else 1, memoryview(data), kind=kind, age=age))
         return self
 
     def back(self) -> Restored:
@@ -332,6 +387,34 @@ def test_markers_come_back_in_their_places() -> None:
     assert idle.back().event_time() == 70
     ended = Restored().was(0, LogKind.RECEIVED, Watermark(10), Watermark(70)).was(1, LogKind.RECEIVED, EndOfInput())
     assert ended.back().event_time() == 70
+
+
+class Reminded(tr.KeyedProcessFunction):
+    """Says each number, and once more, below zero, when event time has come to it."""
+
+    def process(self, value: int, ctx: Any) -> Any:
+        ctx.set_timer(event_time=float(value))
+        yield value
+
+    def on_timer(self, timestamp: float, ctx: Any) -> Any:
+        yield -round(timestamp)
+
+
+def reminded(env: tr.Environment, sink: tr.Sink) -> None:
+    env.from_source(tr.sources.Sequence(0, 10)).key_by(lambda x: 0).process(Reminded()).sink_to(sink)
+
+
+def test_event_time_behind_what_came_back_twice_is_there_before_what_came_back_once() -> None:
+    """A job fails before it has read all that had come back, and event time had come to it on channels that it had not read
+    yet. With the last of the older records it is the turn of these channels: event time was theirs from then on, and nothing
+    fired until the next marker. So a timer fired behind records that it should be in front of, and late ones were not late.
+    """
+    task = Restored(reminded).was(0, LogKind.RETURNED, Watermark(0), 5, age=1)
+    for channel in (0, 1):
+        task.was(channel, LogKind.RECEIVED, Watermark(0), Watermark(50_000_000))
+    task.was(0, LogKind.SENT, 80).back()
+    task.run()
+    assert task.out == [5, -5, 80]
 
 
 def test_event_time_of_an_input_that_is_gone_is_no_reason_to_refuse_a_start() -> None:

@@ -118,6 +118,13 @@ class Window(Operator):
     reduce: Any = None
 
 
+def key_at(operator: Operator, port: int) -> Selector | None:
+    """The key by which an operator keeps state of what comes in on a port; None where it keeps none by key."""
+    if isinstance(operator, CoProcess):
+        return operator.keys[port]
+    return operator.key if isinstance(operator, KeyedProcess | Aggregate | Reduce | Window) else None
+
+
 @dataclass(frozen=True)
 class Rounds:
     """Synchronous rounds: at most `max` of them (None: as many as there is feedback for), and no more once `until`, a

@@ -24,7 +24,7 @@ from tailrace.elements.frames import ChannelId, ChannelName, Element, decode
 from tailrace.elements.keygroups import group_range
 from tailrace.elements.markers import IdleChannel, Marker, Watermark
 from tailrace.errors import CheckpointCorrupt, IncompatibleState, ProtocolViolation
-from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning
+from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning, key_at
 from tailrace.graph.plan import Plan
 from tailrace.state.format import LogKind
 from tailrace.state.parts import LogOf
@@ -39,6 +39,7 @@ IN_ORDER = (LogKind.RETURNED, LogKind.RECEIVED, LogKind.SENT)
 """Of the logs of one channel: what comes first."""
 _Key = tuple[int, ChannelName, int]
 """(age, name, turn) of one old channel."""
+_Way = tuple[Partitioning, Redistribution, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Returned:
         """The logs of what had come back then, of which a piece was seen."""
         self.as_they_were = position == 0
         """Whether these are the very channels that this subtask had, and all of them."""
-        self._ways: dict[tuple[str, str | None, int, int], tuple[Partitioning, Redistribution]] = {}
+        self._ways: dict[tuple[str, str | None, int, int], _Way] = {}
 
     def add(self, part: LogOf) -> None:
         """A piece of a log, whoever was to read it then. Those of each log come in order."""
@@ -76,13 +77,15 @@ class Returned:
         if not part.count and all(edge.port != channel.port for edge in self._node.inputs):
             self.as_they_were = False  # event time of an input that is not there any more: no record is lost
             return
-        way, redistribution = self._way(channel)
+        way, redistribution, in_groups = self._way(channel)
         self.as_they_were = self.as_they_were and part.parallelism == self._ctx.parallelism and self._timely(part)
         frame = restored_frame(part, self._name, self._ctx.subtask)
         if not part.count or isinstance(way, Broadcast):
             dealt = Dealt(frame if self._concerns(way, channel.target_subtask, part.parallelism) else None)
         else:
             dealt = redistribution.deal(channel.target_subtask, part.parallelism, frame)
+            if not in_groups and dealt.frame is not None and dealt.frame.count == frame.count:
+                dealt = Dealt(frame)  # a later checkpoint can refer to it
         if dealt.frame is not None:
             halves = self._frames.setdefault((part.age, channel, part.turn), {})
             span, positions = (None, None) if not self._own else self._place(part, frame, dealt)
@@ -122,16 +125,22 @@ class Returned:
         self._begun.add(log)
         return not part.count
 
-    def _way(self, channel: ChannelName) -> tuple[Partitioning, Redistribution]:
-        """How records of an old channel are partitioned now."""
+    def _way(self, channel: ChannelName) -> _Way:
+        """How records of an old channel are partitioned now, and whether their frames say key groups, where it is by key.
+
+        What comes from a loop's head that has it by key already is only forwarded: but a record belongs where the state of
+        its key is."""
         key = (channel.source, channel.tag, channel.port, channel.number)
         if key not in self._ways:
-            way = self._partitioning(channel)
+            way, in_groups = self._partitioning(channel), True
+            by_key = key_at(self._node.operator, channel.port)
+            if isinstance(way, Forward) and by_key is not None:
+                way, in_groups = Hash(by_key), False
             ctx = self._ctx
             dealing = Redistribution(
                 [way], self._name, ctx.subtask, ctx.parallelism, ctx.services, f"operator {self._name!r}"
             )
-            self._ways[key] = way, dealing
+            self._ways[key] = way, dealing, in_groups
         return self._ways[key]
 
     def _partitioning(self, channel: ChannelName) -> Partitioning:

@@ -87,7 +87,7 @@ class Work:
         find it at rest count on that.
 
         Invariant C4: after a restore from such a cut the same timers have fired, the same records are late, and the others
-        fire before anything is read."""
+        fire before anything is read; at another parallelism those that event time had come to in all old subtasks."""
         return self.advancing and not self.busy
 
     def begin(self, now: int) -> None:
@@ -168,9 +168,10 @@ class Work:
                 self.chain.still_idle(self.outbox)  # the loop is idle again behind this batch
         if taken.grant is not None:
             self.grants.append((taken.channel.id, taken.grant))
-        if self.gate.front:
+        returning = bool(self.gate.front)
+        if returning:
             self._settle()
-        if self._timely or taken.marker is not None:
+        if self._timely or returning or taken.marker is not None:
             self.advance(budget)
         self.outbox.flush_if_old()
 

@@ -9,15 +9,17 @@ from unittest import mock
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.graph.operators import Hash
 from tailrace.state.parts import LogOf
+from tailrace.task import returning
 from tailrace.task.cutting import TaskCuts
 from tailrace.task.gate import Gate, InputChannel
 from tailrace.task.inflight import InFlight
 from tailrace.task.logs import LogFrame
 from tailrace.task.outbox import Outbox
 from tailrace.task.returning import Piece, Returned
+from tailrace.task.snapshot import TaskSnapshot
 from tailrace.testing.faults import Fault
 from tailrace.testing.overtaking import rescaled_run
-from tailrace.testing.planting import RANDOM, Bug, Patches, method
+from tailrace.testing.planting import RANDOM, STOPS, Bug, Patches, method
 from tailrace.testing.scenarios import MS, Scenario
 
 CAP = 300
@@ -39,6 +41,27 @@ def _behind(made: Scenario) -> Scenario:
 def _crowded(made: Scenario) -> Scenario:
     """The same, where most of what waits has no credit."""
     return replace(_behind(made), network="uneven", window=100)
+
+
+def _one_frame_at_once(made: Scenario) -> Scenario:
+    """The same, where a channel holds one frame at most, so that what comes back stays in its file until it is due."""
+    return replace(_behind(made), window=1)
+
+
+def _in_portions(made: Scenario) -> Scenario:
+    """A job that fires few timers in a step, and cuts again and again, aligned, and is killed behind commits."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, timeout=600_000_000, keep=1)
+    faults = tuple(Fault(number, "kill", number, after=f"commit {number} done") for number in range(1, 10))
+    return replace(made, parallelism=2, network="in small steps", rate=None, checkpoints=settings, faults=faults)
+
+
+def _left_in_a_loop(asked: Any) -> Any:
+    """A loop whose head has its records by key, left with some of them on their way, for another parallelism."""
+    made = asked.scenario
+    settings = replace(
+        made.checkpoints, interval=1 * MS, tolerated_failures=10_000, overtakes_after=0, timeout=600_000_000
+    )
+    return replace(asked, scenario=replace(made, program="separate", n=120, window=1, checkpoints=settings))
 
 
 def _capped(made: Scenario) -> Scenario:
@@ -114,12 +137,50 @@ def _behind_new_data() -> Patches:
     return [method(Gate, "returned", make_returned), method(Gate, "take", make_take)]
 
 
+def _read_late_behind_new_data() -> Patches:
+    """Nobody waits for what comes back and is still in its file: it is read when that is there."""
+    aside: dict[int, InputChannel] = {}
+
+    def make_next(next_front: Any) -> Any:
+        def impatient(self: Gate) -> None:
+            while self.front and not any(one.ready or one.drained for one in self.front[0]):
+                aside.update((id(channel), channel) for channel in self.front.popleft())
+            next_front(self)
+
+        return impatient
+
+    def make_loaded(loaded: Any) -> Any:
+        def late(self: Gate, channel: InputChannel) -> None:
+            if aside.pop(id(channel), None) is channel:
+                self.front.appendleft([channel])
+                self._turn.clear()
+            loaded(self, channel)
+
+        return late
+
+    return [method(Gate, "_next_front", make_next), method(Gate, "loaded", make_loaded)]
+
+
+def _time_forgotten_between_portions() -> Patches:
+    """A cut knows of event time only how far timers have fired."""
+
+    def make(freeze: Any) -> Any:
+        return lambda self, operator, reached, arrived: freeze(self, operator, reached, reached)
+
+    return [method(TaskSnapshot, "_freeze", make)]
+
+
+def _inside_by_number() -> Patches:
+    """What was in flight from a loop's head goes by the number of its subtask, whose keys it has or not."""
+    return [mock.patch.object(returning, "key_at", lambda operator, port: None)]
+
+
 def _filtered_too_late() -> Patches:
     """At another parallelism every subtask that a record may be for takes all records of its frame."""
 
     def make(add: Any) -> Any:
         def whole(self: Returned, part: LogOf) -> None:
-            way, _ = self._way(part.channel)
+            way, _, _ = self._way(part.channel)
             if not part.count or not isinstance(way, Hash):
                 return add(self, part)
             if self._concerns(way, part.channel.target_subtask, part.parallelism):
@@ -160,11 +221,21 @@ OVERTAKING_BUGS = (
     Bug("a batch that is half read is in flight as a whole", "counted", _half_read_twice, _behind, 24),
     Bug("what was in flight comes back behind new records", "counted", _behind_new_data, _behind),
     Bug(
+        "what is read late comes back behind new records", "counted", _read_late_behind_new_data, _one_frame_at_once, 8
+    ),
+    Bug(
+        "a cut between portions of timers forgets how far event time had come",
+        "without_going_back",
+        _time_forgotten_between_portions,
+        _in_portions,
+    ),
+    Bug(
         "what was in flight is not dealt out record by record",
         RANDOM,
         _filtered_too_late,
-        seed=23,
+        seed=51,
         shape=rescaled_run,
     ),
+    Bug("what was in flight inside a loop goes by number", STOPS, _inside_by_number, _left_in_a_loop, 44),
     Bug("more in flight than the cap allows is dropped", "by_classes", _cap_that_drops, _capped, 3),
 )

@@ -17,6 +17,7 @@ from tailrace.testing import loop_programs as loops
 from tailrace.testing import round_programs as rounds
 from tailrace.testing import silent_programs as silent
 from tailrace.testing import timed_loop_programs as timed
+from tailrace.testing import timer_programs as timers
 
 Records = Counter[Any]
 
@@ -440,6 +441,7 @@ PROGRAMS: dict[str, Program] = {
         Program(of_one_type, _of_one_type),
         Program(in_event_time, _in_event_time),
         Program(in_processing_time, lambda n: Counter((i % 4, i) for i in range(n)), n=90),
+        Program(timers.without_going_back, timers._without_going_back, n=160),
         Program(in_place, _in_place, n=200),
         Program(finished, _finished, n=160),
         Program(joined, lambda n: Counter((f"c{i % 13}", i) for i in range(n + 20))),
@@ -478,5 +480,5 @@ PROGRAMS: dict[str, Program] = {
     )
 }
 
-LOOPS = tuple(name for name, program in PROGRAMS.items() if program.build.__module__ != __name__)
+LOOPS = tuple(name for name, program in PROGRAMS.items() if program.build.__module__ not in (__name__, timers.__name__))
 """Those with loops."""
