@@ -165,7 +165,7 @@ def unsettled_struct(kind: pa.DataType) -> bool:
     return any(unsettled_struct(kind.field(i).type) for i in range(kind.num_fields))
 
 
-_KINDS: dict[str, type] = {"list": list, "map": dict}
+_KINDS: dict[str, type[Any]] = {"list": list, "map": dict}
 _CHECKED: dict[Any, tuple[type, ...]] = {int: (int,), float: (float, int), str: (str,), bool: (bool,), bytes: (bytes,)}
 _BY_NAME: dict[str, tuple[type, ...]] = {one.__name__: taken for one, taken in _CHECKED.items()}
 Taker = Callable[[Any], str | None]
@@ -193,13 +193,15 @@ def _taker(table: NewTable, *, kept: bool = False) -> Taker:
     return check
 
 
-def _inside(table: NewTable, wanted: type, plain: list[tuple[type, ...] | None]) -> Taker:
+def _inside(table: NewTable, wanted: type[Any], plain: list[tuple[type, ...] | None]) -> Taker:
     """The same for a list or a map, of which the items are of the declared types."""
 
     def check(value: Any) -> str | None:
         if type(value) is not wanted:
             return f"is no {wanted.__name__}, and the state is of kind {table.info.kind!r}"
-        parts = (value,) if wanted is list else (value.keys(), value.values())
+        parts: tuple[Iterable[Any], ...] = (value,)
+        if isinstance(value, dict):
+            parts = value.keys(), value.values()
         for items, kinds in zip(parts, plain, strict=False):
             for item in items if kinds is not None else ():
                 if not _fits(item, kinds):
