@@ -16,7 +16,7 @@ from tailrace.state.format import TableInfo
 from tailrace.state.manifest import StateFile, savepoint_of
 from tailrace.state.paths import SAVEPOINT, published_mark
 from tailrace.statedata.columns import StateColumns
-from tailrace.statedata.newcheckpoint import Plan, complete, give_up, new_folder
+from tailrace.statedata.newcheckpoint import Plan, check_alone, complete, give_up, new_folder
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.writing import (
     ENTRIES,
@@ -319,6 +319,24 @@ def test_what_is_written_is_a_savepoint_as_a_job_takes_it(checkpoint_of: Any, tm
     again = StoredCheckpoint.open(complete(new_folder(str(tmp_path / "again"), "job"), plan, [], 0, "by-hand"))
     for state in ("count", "last"):
         assert entries(again.url, state) == entries(str(tmp_path / "taken"), state) == entries(base.url, state)
+
+
+def test_a_source_that_reads_files_of_its_job_is_not_taken_over(checkpoint_of: Any, tmp_path: Path) -> None:
+    """The rows of a DataFrame are in the job's own folder, and go with it: what is written must stand alone."""
+    rows = tmp_path / "job" / "1" / "inputs" / "rows.txt"
+    rows.parent.mkdir(parents=True)
+    rows.write_text("".join(f"{i}\n" for i in range(6_000)))
+
+    def build(env: tr.Environment) -> None:
+        lines = env.from_source(tr.sources.TextFiles(str(rows)), uid="rows")
+        lines.key_by(lambda line: line[:1]).process(Count(), uid="counts").sink_to(tr.sinks.Collect(), uid="out")
+
+    base = StoredCheckpoint.open(on_disk(checkpoint_of(build, number=1), tmp_path))
+    with pytest.raises(tr.ConfigError, match=r"source 'rows' of .* reads files in the folder of its job's checkpoints"):
+        check_alone(base)
+    check_alone(base, dropped={"rows"})
+    other = on_disk(checkpoint_of(counting(tr.sinks.Collect()), number=1), tmp_path / "other")
+    check_alone(StoredCheckpoint.open(other))
 
 
 def test_output_goes_along_only_where_it_may_not_be_visible(checkpoint_of: Any, tmp_path: Path) -> None:

@@ -181,6 +181,21 @@ def _source_state(part: OperatorPart) -> SourceState | None:
         return None
 
 
+def reading_within(stored: StoredCheckpoint, folders: Iterable[str]) -> set[str]:
+    """The sources, by uid, that go on with files in one of these folders. Nothing is unpickled for it."""
+    within = [f"{folder.rstrip('/')}/".encode() for folder in folders if folder]
+    splits: dict[tuple[str, int], bytes] = {}
+    ended: set[tuple[str, int]] = set()
+    for part in [part for index in stored.indexes.values() for part in index.operators]:
+        state = _source_state(part)
+        if state is not None:
+            splits |= {(part.uid, held.index): held.split for held in state.held}
+            splits |= {(part.uid, number): split for number, split in (state.known.splits if state.known else ())}
+            ended |= {(part.uid, number) for number in state.ended}
+    left = [(uid, split) for (uid, number), split in splits.items() if (uid, number) not in ended]
+    return {uid for uid, split in left if any(folder in split for folder in within)}
+
+
 class Timers(Listing):
     """The timers of an operator that are set; those of a window have its start as namespace."""
 
