@@ -29,6 +29,8 @@ class Sequence(Source):
     records per second over all subtasks; None is as fast as it goes."""
 
     description = "sequence"
+    tried_dry = True
+    """Whether a reader touches nothing: a dry run makes one to see whether the split of a checkpoint is refused."""
 
     def __init__(self, start: int, end: int | None, *, rate: float | None = None) -> None:
         if not isinstance(start, int) or not (end is None or isinstance(end, int)):
@@ -90,6 +92,7 @@ class Collection(Source):
     """These items, in order, in as many splits as there are subtasks."""
 
     description = "collection"
+    tried_dry = True
 
     def __init__(self, items: Iterable[Any]) -> None:
         if isinstance(items, str | bytes) or not isinstance(items, Iterable):

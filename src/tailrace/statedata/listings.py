@@ -146,7 +146,7 @@ class Positions(Listing):
         sources: dict[str, list[tuple[OperatorPart, SourceState]]] = {}
         for index in self.stored.indexes.values():
             for one in index.operators:
-                state = _source_state(one)
+                state = source_state(one)
                 if state is not None and self.uid in (None, one.uid):
                     sources.setdefault(one.uid, []).append((one, state))
         for found in sources.values():
@@ -168,7 +168,7 @@ class Positions(Listing):
             return pickle.loads(data)
 
 
-def _source_state(part: OperatorPart) -> SourceState | None:
+def source_state(part: OperatorPart) -> SourceState | None:
     """What a subtask of a source has; None for other operators, whose state looks otherwise."""
     data = None if part.meta is None else read_meta(part.meta).data
     if data is None:
@@ -187,7 +187,7 @@ def reading_within(stored: StoredCheckpoint, folders: Iterable[str]) -> set[str]
     splits: dict[tuple[str, int], bytes] = {}
     ended: set[tuple[str, int]] = set()
     for part in [part for index in stored.indexes.values() for part in index.operators]:
-        state = _source_state(part)
+        state = source_state(part)
         if state is not None:
             splits |= {(part.uid, held.index): held.split for held in state.held}
             splits |= {(part.uid, number): split for number, split in (state.known.splits if state.known else ())}
