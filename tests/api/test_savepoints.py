@@ -100,6 +100,23 @@ def test_changes_of_a_checkpoint_are_held_against_it(checkpoint: str) -> None:
         writer.put("numbers", Count, "count", KEYED)
 
 
+def test_windows_cannot_be_changed(tmp_path: Path) -> None:
+    """A window comes out when its timer fires, and that is of the key that it had: one that gets another would never be
+    heard of again, with all that was counted in it."""
+    from tests.statedata.conftest import taken
+    from tests.statedata.test_writing import on_disk
+
+    def windows(env: tr.Environment) -> None:
+        timed = env.from_source(tr.sources.Sequence(0, 3_000), uid="numbers").assign_timestamps(float, uid="times")
+        summed = timed.key_by(lambda n: n % 5).window(tr.Tumbling(1_000)).reduce(max, uid="sums")
+        summed.sink_to(tr.sinks.Collect(), uid="out")
+
+    writer = tr.SavepointWriter.of(on_disk(taken(windows, number=1), tmp_path))
+    with pytest.raises(tr.ConfigError, match="windows go on as they are, or not at all"):
+        writer.transform("sums", "aggregate", lambda key, value: [(key + 5, value)])
+    writer.drop("sums")
+
+
 def test_a_checkpoint_that_is_not_there_is_told_with_what_is(tmp_path: Path) -> None:
     with pytest.raises(tr.CheckpointNotFound, match="there is no checkpoint in"):
         tr.SavepointWriter.of(tmp_path / "nothing")

@@ -570,6 +570,29 @@ def test_days_of_the_old_calendar_are_refused(note: bool, year: int, refused: bo
         assert len(everything(source, 1)[0]) == 2
 
 
+# A source that another one has read for, by the checkpoint.
+
+
+@pytest.mark.parametrize("size", [2, 5, 7, 30])
+def test_a_checkpoint_goes_on_with_the_list_that_it_knows_and_no_other(size: int) -> None:
+    """A shorter list had no record at the position, so the job asked for the next one for ever; of a longer one the rest
+    was never read."""
+    split = tr.sources.Collection(range(6)).splits(1)[0]
+    with pytest.raises(tr.ConfigError, match=f"goes on with a list of 6 records and this list has {size}"):
+        tr.sources.Collection(range(size)).reader(split, 4)
+    assert tr.sources.Collection(range(6)).reader(split, 4).read(10, 0.0) == [4, 5]
+
+
+def test_splits_of_another_kind_of_source_are_refused() -> None:
+    numbered, listed = tr.sources.Sequence(0, 100), tr.sources.Collection(range(100))
+    with pytest.raises(tr.ConfigError, match="the checkpoint is of another source"):
+        numbered.reader(listed.splits(2)[1], 60)  # type: ignore[arg-type]
+    with pytest.raises(tr.ConfigError, match="the checkpoint is of another source"):
+        tr.sources.Generator(lambda i: i, count=9).reader(listed.splits(2)[1], 60)  # type: ignore[arg-type]
+    with pytest.raises(tr.ConfigError, match="records 0 to 1, at 40, and this list has 100"):
+        listed.reader(numbered.splits(1)[0], 40)
+
+
 # In a job.
 
 

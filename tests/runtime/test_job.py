@@ -224,6 +224,37 @@ def test_a_job_runs_and_leaves_no_socket(started: Any, tmp_path: Path) -> None:
     assert open_sockets() == before
 
 
+def test_a_stop_that_comes_while_the_job_ends_by_itself_is_as_good_as_one_behind_it(started: Any) -> None:
+    """The coordinator hears nothing any more then; that is no error of who asks for the end of a job that has finished."""
+    asked, said = threading.Event(), list[Any]()
+
+    def at_the_end(*_: Any) -> None:
+        runner, wish = running.runner, running.runner.wish
+
+        def wished(what: Any) -> Any:
+            future = wish(what)
+            asked.set()
+            return future
+
+        runner.wish = wished
+        others.start()
+        assert asked.wait(20)
+
+    def stop() -> None:
+        try:
+            said.append(running.job.stop(timeout=20))
+        except tr.CheckpointError as error:
+            said.append(error)
+
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(tr.sinks.Callback(lambda record: None))
+    others = threading.Thread(target=stop)
+    running = started(env, on_end=at_the_end)
+    assert running.start(running=False).await_termination(20)
+    others.join(20)
+    assert asked.is_set() and said == [None]
+
+
 def test_a_fault_of_ours_is_told_with_its_traceback(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,3 +128,23 @@ def test_a_dry_run_leaves_functions_and_checkpoint_alone(stored: StoredCheckpoin
     check(stored, numbered=numbered)
     assert "seen" not in vars(made[0]), "the dry run has bound the function's state"
     assert files.contents == before
+
+
+def test_a_list_of_another_length_is_told_by_a_dry_run_as_by_a_start(checkpoint_of: Any) -> None:
+    def reading(source: tr.Source) -> Any:
+        def build(env: tr.Environment) -> None:
+            numbers = env.from_source(source, uid="numbers")
+            numbers.key_by(lambda n: n % 4).process(Total(), uid="totals").sink_to(tr.sinks.Collect(), uid="out")
+
+        return build
+
+    stored = checkpoint_of(reading(tr.sources.Collection(range(3_000))), number=1)
+    for source, said in (
+        (tr.sources.Collection(range(3_000)), ""),
+        (tr.sources.Collection(range(10)), "goes on with a list of 3000 records and this list has 10"),
+        (tr.sources.Sequence(0, 3_000), "the checkpoint is of another source"),
+    ):
+        env = tr.Environment(parallelism=2, max_parallelism=16)
+        reading(source)(env)
+        told = restore_check(stored, env._plan(env._pending()).graph.nodes, 16)
+        assert told.fits if not said else said in told.misfits[0]

@@ -16,7 +16,7 @@ from tailrace.state.format import TableInfo
 from tailrace.state.manifest import StateFile, savepoint_of
 from tailrace.state.paths import SAVEPOINT, published_mark
 from tailrace.statedata.columns import StateColumns
-from tailrace.statedata.newcheckpoint import Plan, complete, give_up, new_folder
+from tailrace.statedata.newcheckpoint import Plan, check_alone, complete, give_up, new_folder
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.writing import (
     ENTRIES,
@@ -252,6 +252,57 @@ def test_what_is_no_entry_is_refused(tmp_path: Path, keys: Any, values: Any, how
         written(tmp_path, job, convert(job, keys, values, **how))
 
 
+@pytest.mark.parametrize(
+    ("kind", "type_", "value", "said"),
+    [
+        ("list", int, [1, "a"], "holds 'a' of type str, and int is declared: cast it"),
+        ("list", int, [1, None], "holds None of type NoneType, and int is declared"),
+        ("map", (str, float), [("a", 1.5), ("b", None)], "holds None of type NoneType, and str, float is declared"),
+        ("map", (int, object), [("a", 1)], "holds 'a' of type str, and int, object is declared"),
+    ],
+)
+def test_items_of_another_type_than_the_declared_one_are_refused(
+    tmp_path: Path, kind: str, type_: Any, value: Any, said: str
+) -> None:
+    """A job would go on with them, and give results that no run of it can have."""
+    told = ", ".join(one.__name__ for one in (type_ if isinstance(type_, tuple) else (type_,)))
+    job = job_in(tmp_path, tables=(NewTable(TableInfo("items", kind, "pickle", told), type_),))
+    made = dict if kind == "map" else list
+    with pytest.raises(tr.IncompatibleState, match=said):
+        convert(job, [1], [repr(value)], value=lambda text: made(eval(text)))
+
+
+@pytest.mark.parametrize(
+    ("state", "value", "said"),
+    [
+        ("count", None, "is None: leave the row out"),
+        ("count", "a", "is of type str, and int is declared"),
+        ("last", (1,), "is no list, and the state is of kind 'list'"),
+        ("last", ["a"], "holds 'a' of type str, and int is declared"),
+    ],
+)
+def test_what_a_change_gives_is_looked_at_as_what_is_put(
+    checkpoint_of: Any, tmp_path: Path, state: str, value: Any, said: str
+) -> None:
+    stored = checkpoint_of(counting(tr.sinks.Collect()), number=2)
+    source = Kept(on_disk(stored, tmp_path), None, (stored.table("counts", state),))
+    job = job_in(tmp_path, tables=(NewTable(stored.table("counts", state)),))
+    with pytest.raises(tr.IncompatibleState, match=f"state '{state}' of operator 'counts': the value .* {said}"):
+        list(changed_entries(job, 0, source, (0, 16), lambda key, _: [(key, value)]))
+
+
+def test_a_value_that_never_fitted_its_declaration_goes_on(checkpoint_of: Any, tmp_path: Path) -> None:
+    """A job does not check what it holds against what is declared, so a change may find such a thing, and leave it."""
+    stored = checkpoint_of(counting(tr.sinks.Collect()), number=2)
+    count = stored.table("counts", "count")
+    halves = job_in(tmp_path / "halves", tables=(NewTable(msgspec.structs.replace(count, type="float"), float),))
+    source = Kept(on_disk(stored, tmp_path), None, (count,))
+    half = written(tmp_path, halves, [*changed_entries(halves, 0, source, (0, 16), lambda key, n: [(key, n / 2)])])
+    job = job_in(tmp_path, tables=(NewTable(count),))
+    sloppy = Kept(half, None, (count,))
+    assert list(changed_entries(job, 0, sloppy, (0, 16), lambda key, value: [(key, value)]))
+
+
 def test_what_is_written_is_a_savepoint_as_a_job_takes_it(checkpoint_of: Any, tmp_path: Path) -> None:
     """One folder with one kind of manifest, which says nothing of where it was; a job's savepoint is read and copied too."""
     base = StoredCheckpoint.open(on_disk(checkpoint_of(counting(tr.sinks.Collect()), number=3, small=0), tmp_path))
@@ -268,6 +319,24 @@ def test_what_is_written_is_a_savepoint_as_a_job_takes_it(checkpoint_of: Any, tm
     again = StoredCheckpoint.open(complete(new_folder(str(tmp_path / "again"), "job"), plan, [], 0, "by-hand"))
     for state in ("count", "last"):
         assert entries(again.url, state) == entries(str(tmp_path / "taken"), state) == entries(base.url, state)
+
+
+def test_a_source_that_reads_files_of_its_job_is_not_taken_over(checkpoint_of: Any, tmp_path: Path) -> None:
+    """The rows of a DataFrame are in the job's own folder, and go with it: what is written must stand alone."""
+    rows = tmp_path / "job" / "1" / "inputs" / "rows.txt"
+    rows.parent.mkdir(parents=True)
+    rows.write_text("".join(f"{i}\n" for i in range(6_000)))
+
+    def build(env: tr.Environment) -> None:
+        lines = env.from_source(tr.sources.TextFiles(str(rows)), uid="rows")
+        lines.key_by(lambda line: line[:1]).process(Count(), uid="counts").sink_to(tr.sinks.Collect(), uid="out")
+
+    base = StoredCheckpoint.open(on_disk(checkpoint_of(build, number=1), tmp_path))
+    with pytest.raises(tr.ConfigError, match=r"source 'rows' of .* reads files in the folder of its job's checkpoints"):
+        check_alone(base)
+    check_alone(base, dropped={"rows"})
+    other = on_disk(checkpoint_of(counting(tr.sinks.Collect()), number=1), tmp_path / "other")
+    check_alone(StoredCheckpoint.open(other))
 
 
 def test_output_goes_along_only_where_it_may_not_be_visible(checkpoint_of: Any, tmp_path: Path) -> None:

@@ -104,12 +104,17 @@ class SavepointWriter:
         """Changes a state of the checkpoint entry by entry: `change(key, value)` gives the pairs of key and value that take
         the place of an entry: none, one or several. With `function`, the process function or its class that declares the
         state now, values are written as it says; else as they were. Raises `CheckpointNotFound` for an operator or state
-        that there is not, and `ConfigError`."""
+        that there is not, and `ConfigError`, also for windows, whose timers would stay as they are."""
         who = f"transform({uid!r}, {state!r})"
         self._check_free(who, uid, state)
         if not callable(change):
             raise ConfigError(f"{who}: expected a function of key and value, not {change!r}")
         old = self._base(who).table(uid, state)
+        if old.kind == "window":  # each has timers, under its key, without which it never comes out
+            raise ConfigError(
+                f"{who}: windows go on as they are, or not at all: drop({uid!r}) leaves them out; change their results, or "
+                f"the records that come into them"
+            )
         if function is not None:
             info, type_ = _declared(function, state, who)
         elif old.encoding != "pickle":

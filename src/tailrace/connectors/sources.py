@@ -29,6 +29,8 @@ class Sequence(Source):
     records per second over all subtasks; None is as fast as it goes."""
 
     description = "sequence"
+    tried_dry = True
+    """Whether a reader touches nothing: a dry run makes one to see whether the split of a checkpoint is refused."""
 
     def __init__(self, start: int, end: int | None, *, rate: float | None = None) -> None:
         if not isinstance(start, int) or not (end is None or isinstance(end, int)):
@@ -40,8 +42,17 @@ class Sequence(Source):
         return [(i, parallelism) for i in range(parallelism)]
 
     def reader(self, split: tuple[int, int], position: int | None = None) -> Reader:
+        _check_numbered(split)
         first = self.start + split[0] if position is None else position
         return _Numbers(first, self.end, split[1], self.rate, None)
+
+
+def _check_numbered(split: Any) -> None:
+    """Raises `ConfigError` where a checkpoint has the split of a source of another kind."""
+    if not isinstance(split, tuple) or len(split) != 2:
+        raise ConfigError(
+            f"the checkpoint is of another source, which read {split!r}: give the source that reads now another uid"
+        )
 
 
 class _Numbers(Reader):
@@ -81,19 +92,28 @@ class Collection(Source):
     """These items, in order, in as many splits as there are subtasks."""
 
     description = "collection"
+    tried_dry = True
 
     def __init__(self, items: Iterable[Any]) -> None:
         if isinstance(items, str | bytes) or not isinstance(items, Iterable):
             raise GraphError(f"from_collection: expected a list of records, got {type(items).__name__}")
         self.items = list(items)
 
-    def splits(self, parallelism: int) -> abc.Sequence[tuple[int, int]]:
+    def splits(self, parallelism: int) -> abc.Sequence[tuple[int, int, int]]:
         size = len(self.items)
         bounds = [size * i // parallelism for i in range(parallelism + 1)]
-        return list(itertools.pairwise(bounds))
+        return [(start, stop, size) for start, stop in itertools.pairwise(bounds)]
 
-    def reader(self, split: tuple[int, int], position: int | None = None) -> Reader:
-        return _Items(self.items, split[0] if position is None else position, split[1])
+    def reader(self, split: tuple[int, ...], position: int | None = None) -> Reader:
+        start, stop = split[:2]
+        at, size = start if position is None else position, len(self.items)
+        if split[2:] not in ((), (size,)) or not start <= at <= stop <= size:  # older checkpoints know of no size
+            known = f"a list of {split[2]} records" if split[2:] else f"records {start} to {stop}, at {at},"
+            raise ConfigError(
+                f"the checkpoint goes on with {known} and this list has {size}: start from it with the same list, or give "
+                f"the source another uid, so that it reads this list from its beginning"
+            )
+        return _Items(self.items, at, stop)
 
 
 class _Items(Reader):
@@ -134,6 +154,7 @@ class Generator(Source):
         return [(i, parallelism) for i in range(parallelism)] if self.indexed else [(0, 1)]
 
     def reader(self, split: tuple[int, int], position: int | None = None) -> Reader:
+        _check_numbered(split)
         if self.indexed:
             return _Numbers(split[0] if position is None else position, self.count, split[1], self.rate, self.fn)
         return _Iterated(self.fn(), position or 0, self.count, self.rate)

@@ -49,7 +49,7 @@ from tailrace.runtime.link import TooLarge
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.moving import Moving
 from tailrace.runtime.slots import SlotProvider
-from tailrace.runtime.wishes import Wish, WishFuture, put, told
+from tailrace.runtime.wishes import Unheard, Wish, WishFuture, put, told
 from tailrace.storage.endings import Awaited
 from tailrace.storage.scratch import remove_abandoned
 from tailrace.storage.store import Store
@@ -130,7 +130,7 @@ class JobRunner(threading.Thread):
         """Somebody wants this of the job, now."""
         future: WishFuture = WishFuture()
         if self.ended.is_set() or not self._loop.call_soon_threadsafe(lambda: self._put(wish, future)):
-            future.set_exception(CheckpointError(f"job {self.job_name!r} has ended"))
+            future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
         else:
             self._waiting.add(future)
             if self.ended.is_set():
@@ -156,7 +156,7 @@ class JobRunner(threading.Thread):
         """Fails the callers that still wait for something: nobody else will answer them."""
         for future in list(self._waiting):
             if not future.done():
-                future.set_exception(CheckpointError(f"job {self.job_name!r} has ended"))
+                future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
 
     @property
     def cause(self) -> Cause | None:

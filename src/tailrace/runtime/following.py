@@ -44,7 +44,7 @@ from tailrace.runtime.letters import (
     Wanted,
 )
 from tailrace.runtime.slots import SlotProvider
-from tailrace.runtime.wishes import Wish, WishFuture
+from tailrace.runtime.wishes import Unheard, Wish, WishFuture
 
 CLOSE_SECONDS = 5.0
 PREPARING_SECONDS = 60.0
@@ -156,7 +156,7 @@ class Follower(threading.Thread):
                 self._waiting[number] = wish, future
                 self._box.say(Wanted(number, wish))
         if over:
-            future.set_exception(CheckpointError(f"job {self.job_name!r} has ended"))
+            future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
         return future
 
     @property
@@ -199,7 +199,7 @@ class Follower(threading.Thread):
                 self.ended.set()  # whatever happened: somebody waits for it
                 left, self._waiting = list(self._waiting.values()), {}
             for _, future in left:
-                future.set_exception(CheckpointError(f"job {self.job_name!r} has ended"))
+                future.set_exception(Unheard(f"job {self.job_name!r} has ended"))
             if self._door is not None:
                 self._door.close()
 

@@ -18,7 +18,7 @@ from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.exits import Leaving
 from tailrace.runtime.following import Follower
-from tailrace.runtime.wishes import Stop, TakeCheckpoint, TakeSavepoint
+from tailrace.runtime.wishes import Stop, TakeCheckpoint, TakeSavepoint, Unheard
 from tailrace.storage.opening import absolute
 
 JOBS: deque[Job] = deque(maxlen=100)
@@ -126,7 +126,13 @@ class Job:
             return self._stopped[1]
         if not self.is_active and self.status is JobStatus.FINISHED and self._stopped is None and place is None:
             return None  # it has come to its end by itself
-        stats = self._runner.wish(Stop(aim)).result(timeout)
+        try:
+            stats = self._runner.wish(Stop(aim)).result(timeout)
+        except Unheard:
+            self._runner.ended.wait(timeout)
+            if self.status is JobStatus.FINISHED and place is None:
+                return None  # it came to its end by itself in this very moment
+            raise
         made = (
             _as_savepoint(stats)
             if isinstance(stats, SavepointStats)

@@ -8,10 +8,15 @@ from typing import Any, assert_never
 
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.stopping import Aim
+from tailrace.errors import CheckpointError
 
 WishFuture = Future[Any]
 """What becomes of a wish: `CheckpointStats`, `SavepointStats` (or, of a stop that leaves neither, None), or a
 `CheckpointError` that says why not."""
+
+
+class Unheard(CheckpointError):
+    """The job had ended before its coordinator heard of the wish, or answered it."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tailrace.spark.statesource import as_in_the_program, carry
 from tailrace.spark.types import check_types
 from tailrace.state.manifest import StateFile
 from tailrace.statedata.columns import GROUPS_AT_ONCE, split_groups
-from tailrace.statedata.newcheckpoint import Plan, complete, give_up, new_folder
+from tailrace.statedata.newcheckpoint import Plan, check_alone, complete, give_up, new_folder
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.writing import (
     Conversion,
@@ -44,6 +44,8 @@ def write_savepoint(
     for one in writer.new.values():
         _check_columns(one)
     base: StoredCheckpoint | None = writer.base
+    if base is not None:
+        check_alone(base, writer.dropped)
     job = name or (base.manifest.job if base is not None else "tailrace")
     application(spark).choose_interpreter()
     run_id = str(uuid.uuid4())

@@ -7,6 +7,7 @@ are restored for a try, and the state of operators that is not keyed: what worke
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 from tailrace.api.compat import declared_tables, may_be_dropped, misfits, stateful
 from tailrace.api.functions import CoProcessFunction, ProcessFunction
 from tailrace.api.restorecheck import RestoreCheck
-from tailrace.errors import CheckpointCorrupt, IncompatibleState
+from tailrace.errors import CheckpointCorrupt, ConfigError, IncompatibleState
 from tailrace.graph.graph import Node
+from tailrace.graph.operators import Source
 from tailrace.state.backend import MetaPart
 from tailrace.state.handles import declared
 from tailrace.state.manifest import OperatorRecord
@@ -23,6 +25,7 @@ from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates, declared_operator_states
 from tailrace.state.parts import BlockOf, MetaOf
 from tailrace.statedata.columns import in_samples
+from tailrace.statedata.listings import source_state
 from tailrace.statedata.stored import OURS, StoredCheckpoint
 from tailrace.storage.reading import read_state
 from tailrace.task.snapshot import read_meta
@@ -105,6 +108,8 @@ def _tried(
     """What comes out when an operator is restored for a try."""
     function: Any = getattr(node.operator, "fn", None)
     dropped = may_be_dropped(node.uid, allowed)
+    if isinstance(node.operator, Source) and getattr(node.operator.source, "tried_dry", False):
+        yield from _read_on(stored, node, node.operator.source)
     for attempt in (_keyed, _own):
         try:
             attempt(stored, node, record, function, dropped)
@@ -130,6 +135,24 @@ def _keyed(stored: StoredCheckpoint, node: Node, record: OperatorRecord, functio
                 tried += part.count
         if tried >= TRIED:
             return
+
+
+def _read_on(stored: StoredCheckpoint, node: Node, source: Any) -> Iterator[str]:
+    """What a source says that is to read on where another one has stopped: the first refusal."""
+    for part in [part for index in stored.indexes.values() for part in index.operators if part.uid == node.uid]:
+        state = source_state(part)
+        for held in state.held if state is not None else ():
+            try:
+                source.reader(pickle.loads(held.split), None if held.position is None else pickle.loads(held.position))
+            except ConfigError as error:
+                yield f"operator {node.name!r} (uid {node.uid!r}): {error.args[0]}"
+                return
+            except Exception as error:
+                yield (
+                    f"operator {node.name!r} (uid {node.uid!r}): the checkpoint is of another source, at which this one "
+                    f"cannot go on ({type(error).__name__}: {error}); give it another uid"
+                )
+                return
 
 
 def _own(stored: StoredCheckpoint, node: Node, record: OperatorRecord, function: Any, dropped: bool) -> None:

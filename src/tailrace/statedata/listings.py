@@ -146,7 +146,7 @@ class Positions(Listing):
         sources: dict[str, list[tuple[OperatorPart, SourceState]]] = {}
         for index in self.stored.indexes.values():
             for one in index.operators:
-                state = _source_state(one)
+                state = source_state(one)
                 if state is not None and self.uid in (None, one.uid):
                     sources.setdefault(one.uid, []).append((one, state))
         for found in sources.values():
@@ -168,7 +168,7 @@ class Positions(Listing):
             return pickle.loads(data)
 
 
-def _source_state(part: OperatorPart) -> SourceState | None:
+def source_state(part: OperatorPart) -> SourceState | None:
     """What a subtask of a source has; None for other operators, whose state looks otherwise."""
     data = None if part.meta is None else read_meta(part.meta).data
     if data is None:
@@ -179,6 +179,21 @@ def _source_state(part: OperatorPart) -> SourceState | None:
         return decode_state(data) if own else None
     except msgspec.MsgspecError:
         return None
+
+
+def reading_within(stored: StoredCheckpoint, folders: Iterable[str]) -> set[str]:
+    """The sources, by uid, that go on with files in one of these folders. Nothing is unpickled for it."""
+    within = [f"{folder.rstrip('/')}/".encode() for folder in folders if folder]
+    splits: dict[tuple[str, int], bytes] = {}
+    ended: set[tuple[str, int]] = set()
+    for part in [part for index in stored.indexes.values() for part in index.operators]:
+        state = source_state(part)
+        if state is not None:
+            splits |= {(part.uid, held.index): held.split for held in state.held}
+            splits |= {(part.uid, number): split for number, split in (state.known.splits if state.known else ())}
+            ended |= {(part.uid, number) for number in state.ended}
+    left = [(uid, split) for (uid, number), split in splits.items() if (uid, number) not in ended]
+    return {uid for uid, split in left if any(folder in split for folder in within)}
 
 
 class Timers(Listing):

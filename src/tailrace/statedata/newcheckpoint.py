@@ -17,6 +17,7 @@ from tailrace.errors import ConfigError, InternalError
 from tailrace.state.format import ChannelLog, Index, OperatorPart, Placed, TableInfo
 from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_savepoint
 from tailrace.state.paths import state_file
+from tailrace.statedata.listings import reading_within
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.writing import CHECKPOINT, INCARNATION, OperatorJob, kept_blocks
 from tailrace.storage.copying import begin, check_place, seal
@@ -60,6 +61,17 @@ def new_folder(
     store.make()
     begin(store.folder)
     return store
+
+
+def check_alone(base: StoredCheckpoint, dropped: Collection[str] = ()) -> None:
+    """Raises `ConfigError` where what is taken from a checkpoint would be of no use without the folder of its job."""
+    needed = reading_within(base, [base.manifest.root, base.store.url]) - set(dropped)
+    if needed:
+        uid = min(needed)
+        raise ConfigError(
+            f"source {uid!r} of {base.url} reads files in the folder of its job's checkpoints, as those of a DataFrame, "
+            f"which a savepoint does not hold: leave it out, drop({uid!r}), or have the job read Parquet files of your own"
+        )
 
 
 def complete(store: Store, plan: Plan, written: Sequence[StateFile], now: int, run_id: str) -> str:

@@ -120,7 +120,7 @@ class Conversion:
         for key, value in zip(keys, values, strict=True):
             why = check(value)
             if why is not None:
-                raise IncompatibleState(f"{self._who}: the value {shortened(value, 80)} of key {key!r} {why}")
+                raise _refused(self.job, self.table, key, value, why)
         return entry_batch(self.job, self.table, list(zip(keys, values, strict=True)))
 
     @property
@@ -165,26 +165,63 @@ def unsettled_struct(kind: pa.DataType) -> bool:
     return any(unsettled_struct(kind.field(i).type) for i in range(kind.num_fields))
 
 
-_KINDS: dict[str, type] = {"list": list, "map": dict}
+_KINDS: dict[str, type[Any]] = {"list": list, "map": dict}
 _CHECKED: dict[Any, tuple[type, ...]] = {int: (int,), float: (float, int), str: (str,), bool: (bool,), bytes: (bytes,)}
+_BY_NAME: dict[str, tuple[type, ...]] = {one.__name__: taken for one, taken in _CHECKED.items()}
+Taker = Callable[[Any], str | None]
 
 
-def _taker(table: NewTable) -> Callable[[Any], str | None]:
-    """Says of a value why the state does not take it; None where it does."""
+def _taker(table: NewTable, *, kept: bool = False) -> Taker:
+    """Says of a value why the state does not take it; None where it does. `kept`: the table keeps the declaration that the
+    checkpoint has, of which only the name of the type is known."""
+    declared = table.type if isinstance(table.type, tuple) else (table.type,)
+    plain = [_CHECKED.get(one) for one in declared]
+    if kept:
+        names = table.info.type.split(", ") if table.info.kind == "map" else [table.info.type]
+        plain = [_BY_NAME.get(name) for name in names] if len(names) < 3 else []
     wanted = _KINDS.get(table.info.kind)
     if wanted is not None:
-        said = f"is no {wanted.__name__}, and the state is of kind {table.info.kind!r}"
-        return lambda value: None if type(value) is wanted else said
-    plain = _CHECKED.get(table.type) if table.info.kind in ("value", "reducing") else None
+        return _inside(table, wanted, plain)
+    if table.info.kind not in ("value", "reducing"):
+        plain = [None]
 
     def check(value: Any) -> str | None:
         if value is None:
             return "is None: leave the row out, or say with value= what it is to be"
-        if plain is not None and type(value) not in plain:
-            return f"is of type {type(value).__name__}, and {table.info.type} is declared: cast it, or give value="
+        return None if _fits(value, plain[0]) else f"is of type {type(value).__name__}, and {_advice(table)}"
+
+    return check
+
+
+def _inside(table: NewTable, wanted: type[Any], plain: list[tuple[type, ...] | None]) -> Taker:
+    """The same for a list or a map, of which the items are of the declared types."""
+
+    def check(value: Any) -> str | None:
+        if type(value) is not wanted:
+            return f"is no {wanted.__name__}, and the state is of kind {table.info.kind!r}"
+        parts: tuple[Iterable[Any], ...] = (value,)
+        if isinstance(value, dict):
+            parts = value.keys(), value.values()
+        for items, kinds in zip(parts, plain, strict=False):
+            for item in items if kinds is not None else ():
+                if not _fits(item, kinds):
+                    return f"holds {shortened(item, 80)} of type {type(item).__name__}, and {_advice(table)}"
         return None
 
     return check
+
+
+def _refused(job: OperatorJob, table: int, key: Any, value: Any, why: str) -> IncompatibleState:
+    who = f"state {job.tables[table].info.name!r} of operator {job.uid!r}"
+    return IncompatibleState(f"{who}: the value {shortened(value, 80)} of key {shortened(key, 80)} {why}")
+
+
+def _fits(value: Any, kinds: tuple[type, ...] | None) -> bool:
+    return kinds is None or type(value) in kinds
+
+
+def _advice(table: NewTable) -> str:
+    return f"{table.info.type} is declared: cast it, or give value="
 
 
 def entry_batch(job: OperatorJob, table: int, pairs: Sequence[tuple[Any, Any]]) -> pa.RecordBatch:
@@ -216,17 +253,25 @@ def changed_entries(
     job: OperatorJob, table: int, kept: Kept, groups: tuple[int, int], change: Callable[[Any, Any], Pairs]
 ) -> Iterator[pa.RecordBatch]:
     """The entries that a function makes of those of the one table in `kept`. Raises `UserCodeError` where the function
-    does."""
+    does, and `IncompatibleState` for a value that the state does not take."""
     stored = StoredCheckpoint.open(kept.path, kept.options)
     name = kept.tables[0].name
+    keeps = job.tables[table].info == kept.tables[0]
+    check = _taker(job.tables[table], kept=keeps)
     for one in stored.entries(job.uid, {name}, groups):
         pairs: list[tuple[Any, Any]] = []
         key: Any = None
         try:
             for key, value in one.entries.items():
+                strict = not keeps or check(value) is None  # a job may have left there what it has not declared
                 for pair in change(key, value):
                     new, held = pair
+                    why = check(held) if strict else None
+                    if why is not None:
+                        raise _refused(job, table, new, held, why)
                     pairs.append((new, held))
+        except IncompatibleState:
+            raise
         except Exception as error:
             raise UserCodeError(
                 f"state {name!r} of operator {job.uid!r}: the function that changes it raised {type(error).__name__}: "
