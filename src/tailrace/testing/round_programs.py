@@ -49,7 +49,7 @@ def shared_out(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream
 def judged(env: tr.Environment, n: int, rate: float | None) -> tr.DataStream:
     """Rounds until somebody gets little."""
     gifts = env.from_source(tr.sources.Sequence(0, n, rate=rate)).map(lambda i: (i % PLACES, 640 + i))
-    until = tr.Rounds(until=lambda result: min(told[2] for told in result.output) < LITTLE)
+    until = tr.Rounds(until=lambda result: min((told[2] for told in result.output), default=0) < LITTLE)
     return gifts.iterate(_body, rounds=until)
 
 
