@@ -28,7 +28,7 @@ class Seen(tr.KeyedProcessFunction):
         yield (ctx.key, self.count.value, value)
 
 env = tr.Environment(parallelism=2)
-numbers = env.from_source(tr.sources.Sequence(0, None, rate=400), uid="numbers")
+numbers = env.from_source(tr.sources.Sequence(0, None, rate=400), uid="numbers", parallelism=1)
 numbers.key_by(lambda n: n % 3).process(Seen(), uid="seen").sink_to(tr.sinks.TextFiles("out"), uid="out")
 print(env.execute("counted").await_termination(), "and what stands behind it is done", flush=True)
 """

@@ -130,7 +130,7 @@ class Job:
             stats = self._runner.wish(Stop(aim)).result(timeout)
         except Unheard:
             self._runner.ended.wait(timeout)
-            if self.status is JobStatus.FINISHED and place is None:
+            if self.status is JobStatus.FINISHED and place is None and self._stopped is None:
                 return None  # it came to its end by itself in this very moment
             raise
         made = (
