@@ -115,7 +115,7 @@ def wide(jobs: Any, out: Path, seconds: float) -> tr.Environment:
     return env
 
 
-WIDE = 4_000
+WIDE = 12_000
 
 
 class Numbered(Places):
