@@ -30,8 +30,8 @@ _HEADER = struct.Struct("<4sBBHIHHHHQIq")
 _SECTION = struct.Struct("<HHI")
 _WHOLE_CUT = struct.Struct("<BBqq")
 
-ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, WAVE, REST, ROUND_END = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT = 1, 2, 3, 4, 5
+ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, WAVE, REST, ROUND_END, HISTORY = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY = 1, 2, 3, 4, 5, 6
 _SKIPPABLE = 1
 
 
@@ -112,6 +112,10 @@ class Frame:
         if self.kind == ROUND_END:
             return RoundEnd(self.number)
         raise ProtocolViolation(f"channel {self.channel}: frame kind {self.kind} is not a marker")
+
+    def history(self) -> memoryview:
+        """What `encode_history` was given."""
+        return self._section(_HISTORY)
 
     def _cut(self) -> CutRequest:
         data = self.sections.get(_CUT)
@@ -223,6 +227,12 @@ def encode_grant(channel: ChannelId, incarnation: int, attempt: int, total: int)
     return _frame(GRANT, channel, incarnation, attempt, 0, 0, total, [])
 
 
+def encode_history(slot: int, target: int, incarnation: int, attempt: int, data: bytes) -> bytes:
+    """What the worker of a slot has done, for another one: no element of any channel, but on its way before all that follows
+    from it."""
+    return _frame(HISTORY, ChannelId(0, slot, target), incarnation, attempt, 0, 0, 0, [(_HISTORY, data)])
+
+
 def decode(data: bytes) -> Frame:
     """Reads and checks a header and finds the sections. Raises `ProtocolViolation` for anything that is no frame."""
     if len(data) < _HEADER.size:
@@ -234,7 +244,7 @@ def decode(data: bytes) -> Frame:
         raise ProtocolViolation(f"not a frame: it starts with {magic!r}")
     if version != VERSION:
         raise ProtocolViolation(f"a frame of version {version}; this side reads version {VERSION}")
-    if not ROWS <= kind <= ROUND_END:
+    if not ROWS <= kind <= HISTORY:
         raise ProtocolViolation(f"a frame of unknown kind {kind}")
     found = _find_sections(data, sections)
     channel = ChannelId(edge, source, target)
@@ -251,7 +261,7 @@ def _find_sections(data: bytes, count: int) -> dict[int, memoryview]:
         at += _SECTION.size
         if at + length > len(view):
             raise ProtocolViolation(f"section {ident} of a frame is cut short")
-        if ident in (_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT):
+        if ident in (_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY):
             found[ident] = view[at : at + length]
         elif not flags & _SKIPPABLE:
             raise ProtocolViolation(f"a frame has section {ident}, which this side does not know and must not skip")

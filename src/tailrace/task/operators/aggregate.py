@@ -1,7 +1,9 @@
 """Running aggregates per key: reduce, count, sum and their like.
 
 In rows there is one output per record; built-in aggregates run as one generated loop. In columns there is one output
-per distinct key and batch; the batch is aggregated by Arrow first and only its distinct keys touch the state.
+per distinct key and batch; the batch is aggregated by Arrow first and only its distinct keys touch the state, which is in
+columns itself (`columnstate`) where the types are such that it can be: from the first batch on, until something comes
+that it cannot hold.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from tailrace.elements.columns.exact import EXACT
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.keygroups import storable
 from tailrace.elements.plainkeys import parts_of
+from tailrace.elements.slottables import Slots
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, Reduce
@@ -32,9 +35,12 @@ from tailrace.state.tables import MISSING
 from tailrace.task.context import OperatorContext
 from tailrace.task.copying import own_copy
 from tailrace.task.keys import FieldReader, key_reader, settled
+from tailrace.task.operators.accumulators import Unfit
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.base import OperatorTask, close_functions
 from tailrace.task.operators.columns import fitted
+from tailrace.task.operators.columnstate import ColumnState, new_state
+from tailrace.task.operators.grouping import SlotGrouping
 from tailrace.task.operators.process import backend_of, settled_keys
 from tailrace.task.usercode import FUSED
 
@@ -129,6 +135,12 @@ class AggregateTask(StatefulTask):
         """Whether batches of rows are taken the careful way, from now on."""
         self.one_schema = OneSchema()
         self._merge: Callable[..., list[list[Any]]] | None = None
+        self._state: ColumnState | None = None
+        self._grouping: SlotGrouping | None = None
+        # A table on disk is larger than memory, and what is in columns is not. And the order in which keys were met decides
+        # in which order results come: who does again what was done since a checkpoint has met others.
+        self._in_columns = self.builtin and self.table.base.mutable and ctx.services.facts is None
+        """Whether state in columns may be tried, or go on."""
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         return msgspec.msgpack.encode(self.shape()) if self.backend.entries() else None
@@ -141,7 +153,11 @@ class AggregateTask(StatefulTask):
     def process(self, batch: Batch, port: int) -> None:
         if isinstance(batch, Columns):
             self._columns(batch)
-        elif self._loop is not None:
+            self.backend.relieve()
+            return
+        if len(batch):
+            self._leave_columns()
+        if self._loop is not None:
             self._rows(batch, self._loop)
         else:
             self._general(batch)
@@ -258,15 +274,62 @@ class AggregateTask(StatefulTask):
         if not len(batch):
             return
         batch = Columns(fitted(self, batch.data), batch.times)
+        grouped, slots = self._grouped(batch)
+        arrays = self._merged(grouped, slots)
+        if arrays is None:
+            arrays = self._merged_one_by_one(grouped)
+        data = pa.RecordBatch.from_arrays([*grouped.key_columns, *arrays], names=[*grouped.key_names, *self.names])
+        times = None if grouped.times is None else np.asarray(grouped.times, np.int64)
+        self.out(Columns(data, times))
+
+    def _grouped(self, batch: Columns) -> tuple[GroupedBatch, Slots | None]:
+        """A batch by its distinct keys, and the slots of these where they are known."""
+        if self._state is not None and self._grouping is not None:
+            found = self._grouping.group(batch, self._state.keys)
+            if found is not None:
+                return found
         grouped = GroupedBatch.of(self, batch, self.keys.selector, self.functions)
+        if self._in_columns and (self._grouping is None or self._grouping.schema != batch.data.schema):
+            self._grouping = SlotGrouping(batch.data.schema, grouped)
+        return grouped, None
+
+    def _merged(self, grouped: GroupedBatch, slots: Slots | None) -> list[pa.Array] | None:
+        """The results of a batch by state in columns; None where that is not possible."""
+        if not self._in_columns:
+            return None
+        try:
+            return self._state_for(grouped).merge(grouped, slots)
+        except Unfit:
+            self._leave_columns()
+            return None
+
+    def _state_for(self, grouped: GroupedBatch) -> ColumnState:
+        """State in columns for a batch: a new one where it comes in other types than before. Raises `Unfit`."""
+        state = self._state
+        if state is not None and not state.takes(grouped):
+            self.table.settle()
+            nulls, self._state, self.table.front = state.keys.nulls, None, None
+            state = new_state(self.table, grouped, nulls)
+        elif state is None:
+            state = new_state(self.table, grouped, False)
+        if state is None:
+            raise Unfit
+        self._state = self.table.front = state
+        return state
+
+    def _leave_columns(self) -> None:
+        """Something came that state in columns cannot hold: on with entries, until the next start."""
+        if self._state is not None:
+            self.table.settle()
+        self._state = self.table.front = self._grouping = None
+        self._in_columns = False
+
+    def _merged_one_by_one(self, grouped: GroupedBatch) -> list[pa.Array]:
         merge = self._merge = self._merge or compiled_merge(self.functions)
         keys, partials = settled_keys(grouped.keys()), grouped.partials()
         with localcontext(EXACT):
             results = merge(keys, self.table.top, self._first, *partials)
-        arrays = result_arrays(self, self.names, results, grouped.result_types)
-        data = pa.RecordBatch.from_arrays([*grouped.key_columns, *arrays], names=[*grouped.key_names, *self.names])
-        times = None if grouped.times is None else np.asarray(grouped.times, np.int64)
-        self.out(Columns(data, times))
+        return result_arrays(self, self.names, results, grouped.result_types)
 
 
 def compiled_loop(aggregates: list[Any]) -> Callable[..., list[Any]]:

@@ -26,14 +26,18 @@ _WINDOW, _TIME = "__window", "__time"
 
 @dataclass
 class GroupedBatch:
-    """The distinct keys (and windows) of one batch, in order of first appearance, with partial accumulators."""
+    """The distinct keys (and windows) of one batch, in whatever order, with partial accumulators."""
 
     key_names: list[str]
     key_columns: list[pa.Array]
     windows: list[int] | None
     times: Times | None
-    columns: list[tuple[list[list[Any]], list[pa.DataType], bool]]
-    """For each aggregate, what Arrow answered to each of its questions, by group, the types, and whether some are null."""
+    answers: list[list[pa.Array]]
+    """For each aggregate, what Arrow answered to each of its questions, by group."""
+    narrow: list[pa.DataType | None]
+    """For each aggregate that was summed in a wider type the type of its sums."""
+    input_types: list[pa.DataType | None]
+    """The types of the columns that are aggregated."""
     aggregates: list[BuiltinAggregate]
     result_types: list[pa.DataType]
 
@@ -100,21 +104,17 @@ class GroupedBatch:
         def column(name: str) -> pa.Array:
             return table.column(name).combine_chunks()
 
-        columns, types = [], []
+        all_answers, types = [], []
         for i, aggregate in enumerate(aggregates):
             prefix = f"v{i}_" if aggregate.of is not None else ""
             answers = [column(f"{prefix}{one}") for one in aggregate.arrow]
-            lists = list(map(plain_values, answers))
-            narrow = wide.get(i)
-            if narrow is not None and pa.types.is_integer(narrow):
-                lists = list(map(_whole, lists))
-            kinds_of = [narrow or answer.type for answer in answers]
-            columns.append((lists, kinds_of, any(answer.null_count for answer in answers)))
-            types.append(aggregate.result_type(kinds_of, inputs.get(i)))
+            all_answers.append(answers)
+            types.append(aggregate.result_type(_kinds(answers, wide.get(i)), inputs.get(i)))
+        narrow, input_types = [[one.get(i) for i in range(len(aggregates))] for one in (wide, inputs)]
         windows = column(_WINDOW).to_pylist() if _WINDOW in by else None
         times = column(f"{_TIME}_max").to_numpy() if timed else None
         keys = [column(name) for name in by if name != _WINDOW]
-        return cls(key_names, keys, windows, times, columns, aggregates, types)
+        return cls(key_names, keys, windows, times, all_answers, narrow, input_types, aggregates, types)
 
     def keys(self) -> list[Any]:
         """The distinct keys as Python values, tuples for a key of several columns."""
@@ -123,8 +123,18 @@ class GroupedBatch:
 
     def partials(self) -> list[list[Any]]:
         """For each aggregate the partial accumulators of the distinct keys."""
-        pairs = zip(self.aggregates, self.columns, strict=True)
-        return [aggregate.partials(*answers) for aggregate, answers in pairs]
+        found = []
+        for aggregate, answers, narrow in zip(self.aggregates, self.answers, self.narrow, strict=True):
+            lists = list(map(plain_values, answers))
+            if narrow is not None and pa.types.is_integer(narrow):
+                lists = list(map(_whole, lists))
+            nulls = any(answer.null_count for answer in answers)
+            found.append(aggregate.partials(lists, _kinds(answers, narrow), nulls))
+        return found
+
+
+def _kinds(answers: list[pa.Array], narrow: pa.DataType | None) -> list[pa.DataType]:
+    return [narrow or answer.type for answer in answers]
 
 
 def _column(task: OperatorTask, batch: Columns, name: str) -> pa.Array:

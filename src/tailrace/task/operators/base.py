@@ -131,6 +131,11 @@ class OperatorTask:
         """At the cut: the operator's state that is not keyed, encoded; small. None where there is none."""
         return None
 
+    def cut_again(self, checkpoint: int) -> None:
+        """A cut that was made before, in another process, for a checkpoint that will not be complete: what follows from it
+        for the operator. `abort` comes next."""
+        self.snapshot(checkpoint)
+
     one_schema: OneSchema | None = None
     """That of the columns that it takes or makes, where it holds them to one; in checkpoints (`task.operators.schemas`)."""
     one_schema_of: Literal["input", "output"] | None = None

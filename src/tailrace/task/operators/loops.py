@@ -143,6 +143,9 @@ class HeadTask(OperatorTask):
         self.queue.cut(checkpoint)
         return _encoder.encode(HeadState(self.fed, self.round, self.round_over, self.stopped))
 
+    def cut_again(self, checkpoint: int) -> None:
+        self.queue.seal()
+
     def recordings(self) -> list[tuple[ChannelLog, Recording]]:
         return [(ChannelLog(self.channel, self.ctx.parallelism), self.queue.logs)]
 
@@ -198,6 +201,9 @@ class TailTask(OperatorTask):
     def snapshot(self, checkpoint: int) -> bytes | None:
         self.queue.barrier(checkpoint)
         return None
+
+    def cut_again(self, checkpoint: int) -> None:
+        self.queue.seal()
 
     def finish(self) -> None:
         self.queue.end()

@@ -169,7 +169,9 @@ class TimedTask(FunctionTask):
         self.processing_timers = ctx.processing_timers = timers_of(self.backend, "processing", _key_of)
         self.keyed = True
         self.touched: Table | None = None
-        """In rounds: the keys that had a record in the round at hand, where the function wants to know of its end."""
+        """In rounds: the keys that had a record in the round at hand, with the order of their first ones, where the function
+        wants to know of its end."""
+        self._touches = 0
         self._round_keys: list[Any] | None = None
         """While a round ends: those whose turn is still to come."""
         self.dropping = False
@@ -199,21 +201,27 @@ class TimedTask(FunctionTask):
         super().enter_rounds()
         if self.keyed and self.ends_rounds:
             self.touched = self.backend.table("rounds:touched", kind="rounds", in_memory=True)
+            self.backend.after_restore.append(self._count_touches)
+
+    def _count_touches(self) -> None:
+        assert self.touched is not None
+        self._touches = max((order for _, order in self.touched.items()), default=0)
 
     def touch(self, keys: list[Any] | None) -> None:
         """These keys have records in the round at hand."""
         touched = self.touched
         if touched is not None and keys is not None:
             for key in keys:
-                touched[key] = True
+                if key not in touched:
+                    self._touches += 1
+                    touched[key] = self._touches
 
     def end_round(self, number: int, limit: int) -> bool:
         touched, ctx = self.touched, self.ctx
         if touched is None:
             return self.keyed or super().end_round(number, limit)
         if self._round_keys is None:
-            self._round_keys = list(touched.keys())
-            self._round_keys.reverse()
+            self._round_keys = [key for key, _ in sorted(touched.items(), key=lambda one: one[1], reverse=True)]
         out: list[Any] = []
         key: Any = None
         try:

@@ -88,6 +88,8 @@ class SourceTask(OperatorTask):
         """Splits that ended since the task last looked."""
         self.events: list[tuple[int, bytes]] = []
         """For other subtasks of this operator: (subtask, payload). Carried off after each step, event and opening."""
+        self.said = 0
+        """How many there have been."""
         self._next = 0
         self._unopened: deque[_OpenSplit] = deque()
         self._dealer: Dealer | None = None
@@ -223,7 +225,9 @@ class SourceTask(OperatorTask):
         if target == self.ctx.subtask:
             self._take(target, message)
         else:
-            self.events += [(target, self._cuts.stamp(part)) for part in in_messages(message)]
+            said = [(target, self._cuts.stamp(part)) for part in in_messages(message)]
+            self.events += said
+            self.said += len(said)
 
     def _tell(self, wants: bool, ended: list[int]) -> None:
         """Tells the enumerator what ended, and asks it for a split."""
@@ -279,7 +283,7 @@ class SourceTask(OperatorTask):
         split = self._turn(now)
         if split is None:
             return 0
-        take = lambda most: self._take_from(split, most, now / 1_000_000)  # noqa: E731 - one call of the user's
+        take = lambda most, later=0.0: self._take_from(split, most, now / 1_000_000 + later)  # noqa: E731 - the user's
         batch, lost = self.call_user(lambda: self.outside.read(take, limit), what="reading a split")
         if lost:
             self.ctx.metrics.inc("lost_bytes", lost)
@@ -375,6 +379,21 @@ class SourceTask(OperatorTask):
         for split in over:
             said = lambda split=split: tell(pickle.loads(split))  # noqa: E731 - one call of the user's
             self.call_user(lambda said=said: self.outside.tell(said), what="telling the enumerator what has ended")
+
+    def as_it_was(self, splits: list[tuple[int, int, bool]]) -> None:
+        """Of one that does again what it did behind a cut: its splits (number, when it is read again, whether it was not
+        opened yet) are as they were there, and nobody is told anything of it."""
+        by_index = {split.index: split for split in self.splits}
+        self.splits = [by_index[index] for index, _, _ in splits]
+        for split, (_, ready_at, _) in zip(self.splits, splits, strict=True):
+            split.ready_at = ready_at
+        self._unopened.clear()
+        for split, (_, _, unopened) in zip(self.splits, splits, strict=True):
+            if unopened:
+                self._unopened.append(split)
+            elif split.reader is None:
+                self._open(split)
+        self.events.clear()
 
     def close(self) -> None:
         opened: list[Reader | Enumerator] = [split.reader for split in self.splits if split.reader is not None]

@@ -126,7 +126,12 @@ class TimestampsTask(OperatorTask):
 
     def fire_processing(self, now: int, limit: int) -> int:
         """The silence of some splits has lasted long enough: the others may go on without them."""
-        self.silent.update(split for split in self.largest if self._silent_at(split) <= now)
+        facts = self.ctx.services.facts
+        for split in self.largest:
+            silent = self._silent_at(split) <= now
+            # Since when a split is silent is found out by looking at it, and not in steps only.
+            if silent if facts is None else facts.of(silent):
+                self.silent.add(split)
         self._update()
         return 1
 

@@ -1,0 +1,212 @@
+"""Keys in columns as slots: each distinct key has a number, found for a whole batch at once, and can be had back.
+
+Only for types of which two values are equal as keys exactly if they are equal as words, or as bytes. For others there is no
+such index (`key_slots` gives None).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.elements.convert import plain_values
+from tailrace.elements.slottables import Slots, Texts, TextTable, Words, WordTable
+
+_TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a key of this type is kept as bytes."""
+    return kind in _TEXTS
+
+
+def is_word(kind: pa.DataType) -> bool:
+    """Whether each value of this type is a word of 64 bits of its own, and may stand in the state as that."""
+    some = pa.types.is_integer(kind) or kind in (pa.bool_(), pa.float32(), pa.float64(), pa.date32())
+    return bool(some or (pa.types.is_timestamp(kind) and kind.unit == "us"))
+
+
+def words_of(column: pa.Array) -> Words:
+    """The values of a column as words; zero for a null. Floats by their bits."""
+    kind = column.type
+    found: Any
+    if column.null_count:
+        # Not `fill_null` of what has a type of time: it wants a scalar of that type.
+        column = pc.if_else(column.is_valid(), column, pa.scalar(0, _number(kind)).cast(kind))
+    if pa.types.is_floating(kind):
+        found = column.cast(pa.float64()).to_numpy(zero_copy_only=False).view(np.int64)
+    elif kind == pa.uint64():
+        found = column.to_numpy(zero_copy_only=False).view(np.int64)
+    else:
+        plain = column.cast(pa.int32()) if kind == pa.date32() else column
+        found = plain.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    words: Words = found
+    return words
+
+
+def column_of_words(words: Words, kind: pa.DataType, nulls: np.ndarray[Any, Any] | None = None) -> pa.Array:
+    """The column that words stand for; `nulls` says which are null. Raises `pa.ArrowInvalid` for a value that the type
+    cannot hold."""
+    if pa.types.is_floating(kind):
+        return pa.array(words.view(np.float64), pa.float64(), mask=nulls).cast(kind)
+    if kind == pa.uint64():
+        return pa.array(words.view(np.uint64), kind, mask=nulls)
+    found = pa.array(words, pa.int64(), mask=nulls)
+    return (found.cast(pa.int32()) if kind == pa.date32() else found).cast(kind)
+
+
+def _number(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    return pa.int32() if kind == pa.date32() else kind if not pa.types.is_boolean(kind) else pa.int8()
+
+
+def texts_of(column: pa.Array) -> Texts:
+    """The texts of a column, in bytes."""
+    wide = column.cast(pa.large_binary())
+    _, offsets, data = wide.buffers()
+    ends = np.frombuffer(offsets, np.int64, len(wide) + 1, 8 * wide.offset)
+    begin, end = int(ends[0]), int(ends[-1])
+    held = np.zeros(end - begin + 8, np.uint8)
+    if end > begin:
+        held[: end - begin] = np.frombuffer(data, np.uint8, end - begin, begin)
+    lengths = np.diff(ends)
+    if wide.null_count:
+        lengths[~wide.is_valid().to_numpy(zero_copy_only=False)] = -1
+    return Texts(held, ends[:-1] - begin, lengths)
+
+
+def text_column(table: TextTable, slots: Slots, kind: pa.DataType) -> pa.Array:
+    """The texts in some slots as a column."""
+    lengths = table.lengths[slots]
+    sizes = np.maximum(lengths, 0)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    # Each byte is as far from the beginning of its text as in the table.
+    places = np.arange(offsets[-1]) + np.repeat(table.starts[slots] - offsets[:-1], sizes)
+    valid = None
+    if (lengths < 0).any():
+        valid = pa.array(lengths >= 0).buffers()[1]
+    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(table.data[places])]
+    wide = pa.large_binary() if kind in (pa.binary(), pa.large_binary()) else pa.large_string()
+    return pa.Array.from_buffers(wide, len(slots), buffers).cast(kind)
+
+
+class KeySlots:
+    """The keys of one operator, by slot. Use `key_slots`, which knows what can be kept so."""
+
+    def __init__(self, kinds: Sequence[pa.DataType], nulls: bool, names: Sequence[str]) -> None:
+        self.kinds = list(kinds)
+        self._names = list(names)
+        """Of the columns, for errors."""
+        self.nulls = nulls
+        """Whether a key may be null, or have a part that is."""
+        self._texts = [TextTable() if is_text(kind) else None for kind in kinds]
+        [first, *more] = self._texts
+        self._only = first if not more else None
+        """The table of texts, where keys are nothing but one of them: its slots are theirs."""
+        self._words = None if self._only is not None else WordTable(len(kinds) + nulls)
+        self._dense = np.empty(0, np.int64)
+        """The slots of 0, 1, 2, …, where keys are nothing but integers: -1 for those that have none yet."""
+
+    @property
+    def count(self) -> int:
+        """How many keys have slots."""
+        return self._only.count if self._only is not None else self._table.count
+
+    @property
+    def _table(self) -> WordTable:
+        assert self._words is not None
+        return self._words
+
+    def takes(self, columns: Sequence[pa.Array]) -> bool:
+        """Whether keys in these columns can be looked up here."""
+        if [column.type for column in columns] != self.kinds:
+            return False
+        return self.nulls or self._only is not None or not _any_null(columns)
+
+    def slots(self, columns: Sequence[pa.Array]) -> Slots:
+        """The slots of keys; new ones get the next ones."""
+        if self._only is not None:
+            return self._only.slots(texts_of(columns[0]))
+        words = [
+            words_of(column) if texts is None else texts.slots(texts_of(column))
+            for column, texts in zip(columns, self._texts, strict=True)
+        ]
+        if self.nulls:
+            empty = np.zeros(len(columns[0]), np.int64)
+            for i, column in enumerate(columns):
+                if column.null_count:
+                    empty |= (~column.is_valid().to_numpy(zero_copy_only=False)).astype(np.int64) << i
+            words.append(empty)
+        return self._table.slots(words)
+
+    def of_records(self, columns: Sequence[pa.Array]) -> Slots | None:
+        """The slots of keys of which many are the same; new ones get the next ones. None where that is no faster than to
+        find out which are the same: for all but small integers."""
+        [first, *more] = columns
+        if (
+            more
+            or self.kinds != [first.type]
+            or first.null_count
+            or not pa.types.is_integer(first.type)
+            or not len(first)
+        ):
+            return None
+        words = words_of(first)
+        low, high = int(words.min()), int(words.max())
+        if low < 0 or high >= _DENSE:
+            return None
+        if high >= len(self._dense):
+            longer = np.full(max(high + 1, min(2 * len(self._dense), _DENSE)), -1, np.int64)
+            longer[: len(self._dense)] = self._dense
+            self._dense = longer
+        slots = self._dense.take(words)
+        missing = slots < 0
+        if missing.any():
+            asked = [words[missing]]
+            if self.nulls:
+                asked.append(np.zeros(len(asked[0]), np.int64))
+            found = self._table.slots(asked)
+            slots[missing] = self._dense[asked[0]] = found
+        return slots
+
+    def columns(self, slots: Slots) -> list[pa.Array]:
+        """The keys in some slots, by column."""
+        if self._only is not None:
+            return [text_column(self._only, slots, self.kinds[0])]
+        words = [one[slots] for one in self._table.words]
+        found = []
+        for i, (kind, texts) in enumerate(zip(self.kinds, self._texts, strict=True)):
+            nulls = (words[-1] >> i & 1).astype(bool) if self.nulls else None
+            found.append(
+                column_of_words(words[i], kind, nulls) if texts is None else text_column(texts, words[i], kind)
+            )
+        return found
+
+    def keys(self, slots: Slots) -> list[Any]:
+        """The keys in some slots as Python values, tuples for those of several columns. Raises `Misfit`."""
+        lists = list(map(plain_values, self.columns(slots), self._names))
+        return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
+
+
+def key_slots(columns: Sequence[pa.Array], names: Sequence[str], nulls: bool = False) -> KeySlots | None:
+    """An index for keys in columns like these. None where one of them is of a type that cannot be kept so. `nulls`: whether
+    there was a null before."""
+    kinds = [column.type for column in columns]
+    if len(kinds) > _MOST or not all(is_word(kind) or is_text(kind) for kind in kinds):
+        return None
+    return KeySlots(kinds, nulls or (_any_null(columns) and not (len(kinds) == 1 and is_text(kinds[0]))), names)
+
+
+_DENSE = 1 << 20
+"""Integers below this have their slots in a table, of eight bytes each."""
+_MOST = 60
+"""Columns of a key: each has a bit in the word of the nulls."""
+
+
+def _any_null(columns: Sequence[pa.Array]) -> bool:
+    return any(column.null_count for column in columns)

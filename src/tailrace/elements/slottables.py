@@ -1,0 +1,232 @@
+"""Dense numbers for distinct things, by arithmetic over arrays: each thing keeps the number (slot) that it got first.
+
+The tables are open-addressed: a bucket holds a slot, and a thing looks from the bucket of its hash on until it finds itself
+or an empty one. All that are looked up at once go through their rounds together. A hash only says where to look; what is
+found there is compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Words = np.ndarray[Any, np.dtype[np.int64]]
+Slots = np.ndarray[Any, np.dtype[np.int64]]
+_Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+
+_FIRST = 1_024
+_ROOM = 2
+"""Buckets for each slot at least."""
+_EMPTY = -1
+_A, _B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
+_MASKS = np.array([(1 << (8 * size)) - 1 for size in range(9)], np.uint64)
+"""Of the eight bytes from some place on, those that belong to a text of which so many are left."""
+
+
+def mixed(h: _Hashes, words: Words) -> _Hashes:
+    """The hashes with another word of each thing mixed in."""
+    found: _Hashes = (h ^ words.view(np.uint64)) * _A
+    found ^= found >> np.uint64(32)
+    found *= _B
+    found ^= found >> np.uint64(29)
+    return found
+
+
+class SlotTable:
+    """What tables of all kinds share: the buckets. Subclasses keep the things and compare them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._buckets = np.full(_ROOM * _FIRST, _EMPTY, np.int32)
+        self._hashes = np.zeros(_FIRST, np.uint64)
+        """Of the things in all slots."""
+
+    def _equal(self, asked: Any, which: Slots, slots: Slots) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether the things asked for at the places `which` are those in `slots`."""
+        raise NotImplementedError
+
+    def _add(self, asked: Any, which: Slots) -> None:
+        """Takes in new things, which get the next slots."""
+        raise NotImplementedError
+
+    def _found(self, asked: Any, hashes: _Hashes) -> Slots:
+        """The slots of the things asked for. New ones get slots; the same one may be asked for twice."""
+        self._make_room(len(hashes))
+        everything = np.arange(len(hashes))
+        slots = np.empty(len(hashes), np.int64)
+        self._look(asked, hashes, everything, slots, False)
+        wrong = ~self._equal(asked, everything, slots)
+        if wrong.any():  # another one has the same hash
+            self._look(asked, hashes, everything[wrong], slots, True)
+        return slots
+
+    def _look(self, asked: Any, hashes: _Hashes, left: Slots, slots: Slots, strictly: bool) -> None:
+        """Finds the slots of those that are left: of the first thing on the way that has the same hash; `strictly`: that is
+        the same."""
+        buckets, end = self._buckets, len(self._buckets) - 1
+        at, h = (hashes[left] & np.uint64(end)).astype(np.int64), hashes[left]
+        while len(left):
+            held: Any = buckets.take(at)
+            empty = held < 0
+            if empty.any():
+                self._claim(asked, hashes, left[empty], at[empty])
+                held = buckets.take(at)
+            same = self._hashes.take(held) == h
+            if strictly:
+                same &= self._equal(asked, left, held)
+            slots[left[same]] = held[same]
+            other = np.flatnonzero(~same)
+            left, h, at = left.take(other), h.take(other), at.take(other) + 1 & end
+
+    def _claim(self, asked: Any, hashes: _Hashes, which: Slots, at: Slots) -> None:
+        """Empty buckets get the slots of new things: of several that want the same one the last, and the others look on."""
+        self._buckets[at] = np.arange(len(which))
+        first = self._buckets[at] == np.arange(len(which))
+        winners = which[first]
+        stop = self.count + len(winners)
+        self._buckets[at[first]] = np.arange(self.count, stop)
+        self._hashes = grown(self._hashes, stop)
+        self._hashes[self.count : stop] = hashes[winners]
+        self._add(asked, winners)
+        self.count = stop
+
+    def _make_room(self, more: int) -> None:
+        """Buckets enough for so many more things; twice as many at once, or more."""
+        wanted = _ROOM * (self.count + more)
+        if wanted <= len(self._buckets):
+            return
+        size = len(self._buckets)
+        while size < wanted:
+            size *= 2
+        self._buckets = buckets = np.full(size, _EMPTY, np.int32)
+        at = (self._hashes[: self.count] & np.uint64(size - 1)).astype(np.int64)
+        left = np.arange(self.count)
+        while len(left):
+            free = buckets[at] < 0
+            buckets[at[free]] = left[free]
+            placed = buckets[at] == left
+            left, at = left[~placed], at[~placed] + 1 & size - 1
+
+
+class WordTable(SlotTable):
+    """Things of `width` words each."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.words: list[Words] = [np.empty(_FIRST, np.int64) for _ in range(width)]
+        """By word, those of all slots. What is in a slot never changes."""
+
+    def slots(self, asked: list[Words]) -> Slots:
+        """The slots of things, by word; new ones get the next ones."""
+        return self._found(asked, self.hashes(asked))
+
+    def hashes(self, asked: list[Words]) -> _Hashes:
+        """The hash of each thing."""
+        found = np.zeros(len(asked[0]), np.uint64)
+        for words in asked:
+            found = mixed(found, words)
+        return found
+
+    def _equal(self, asked: list[Words], which: Slots, slots: Slots) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        same: np.ndarray[Any, np.dtype[np.bool_]] = asked[0][which] == self.words[0][slots]
+        for mine, words in zip(self.words[1:], asked[1:], strict=True):
+            same &= words[which] == mine[slots]
+        return same
+
+    def _add(self, asked: list[Words], which: Slots) -> None:
+        stop = self.count + len(which)
+        for i, words in enumerate(asked):
+            self.words[i] = grown(self.words[i], stop)
+            self.words[i][self.count : stop] = words[which]
+
+
+class Texts:
+    """Texts of bytes, one behind the other. One of length -1 is no text: a null."""
+
+    def __init__(self, data: np.ndarray[Any, np.dtype[np.uint8]], starts: Slots, lengths: Slots) -> None:
+        """`data` goes on for eight bytes at least behind the last text."""
+        self.starts, self.lengths = starts, lengths
+        self._eights: Any = np.ndarray((max(len(data) - 7, 0),), "<u8", data, strides=(1,))
+        """The eight bytes from each place on, as a word."""
+
+    def word(self, n: int, which: Slots) -> Words:
+        """The n-th word of some texts; nothing but zeros where they are shorter."""
+        left = np.clip(self.lengths[which] - 8 * n, 0, 8)
+        at = np.where(left > 0, self.starts[which] + 8 * n, 0)
+        found: Words = (self._eights[at] & _MASKS[left]).view(np.int64)
+        return found
+
+
+class TextTable(SlotTable):
+    """Texts, or bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = np.zeros(8 * _FIRST, np.uint8)
+        """The bytes of all texts, in the order of their slots. What is there never changes."""
+        self.starts = np.zeros(_FIRST, np.int64)
+        """Where the text of each slot begins."""
+        self._end = 0
+        self.lengths = np.zeros(_FIRST, np.int64)
+
+    def slots(self, asked: Texts) -> Slots:
+        """The slots of texts; new ones get the next ones."""
+        return self._found(asked, self.hashes(asked))
+
+    def hashes(self, asked: Texts) -> _Hashes:
+        """The hash of each text."""
+        found = mixed(np.zeros(len(asked.lengths), np.uint64), asked.lengths)
+        which, n = np.flatnonzero(asked.lengths > 0), 0
+        while len(which):
+            found[which] = mixed(found[which], asked.word(n, which))
+            n += 1
+            which = which[asked.lengths[which] > 8 * n]
+        return found
+
+    def texts(self) -> Texts:
+        """The texts of all slots."""
+        return Texts(self.data, self.starts[: self.count], self.lengths[: self.count])
+
+    def _equal(self, asked: Texts, which: Slots, slots: Slots) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        mine = self.texts()
+        same: np.ndarray[Any, np.dtype[np.bool_]] = asked.lengths[which] == mine.lengths[slots]
+        at, n = np.flatnonzero(same & (asked.lengths[which] > 0)), 0
+        while len(at):
+            good = asked.word(n, which[at]) == mine.word(n, slots[at])
+            same[at[~good]] = False
+            n += 1
+            at = at[good]
+            at = at[asked.lengths[which[at]] > 8 * n]
+        return same
+
+    def _add(self, asked: Texts, which: Slots) -> None:
+        stop = self.count + len(which)
+        lengths = asked.lengths[which]
+        ends = self._end + np.cumsum(np.maximum(lengths, 0))
+        starts, n = ends - np.maximum(lengths, 0), 0
+        self.lengths, self.starts = grown(self.lengths, stop), grown(self.starts, stop)
+        self.lengths[self.count : stop], self.starts[self.count : stop] = lengths, starts
+        self._end = int(ends[-1]) if len(ends) else self._end
+        self.data = grown(self.data, self._end + 8)
+        at = np.flatnonzero(lengths > 0)
+        while len(at):
+            self._write(asked.word(n, which[at]), starts[at] + 8 * n, ends[at])
+            n += 1
+            at = at[lengths[at] > 8 * n]
+
+    def _write(self, words: Words, starts: Slots, ends: Slots) -> None:
+        """Up to eight bytes of each word at its place."""
+        octets = words.astype("<i8").view(np.uint8).reshape(-1, 8)
+        places = starts[:, None] + np.arange(8)
+        inside = places < ends[:, None]
+        self.data[places[inside]] = octets[inside]
+
+
+def grown(array: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+    """The array, or a longer one that begins with it; the rest are zeros."""
+    if size <= len(array):
+        return array
+    longer = np.zeros(max(size, 2 * len(array)), array.dtype)
+    longer[: len(array)] = array
+    return longer

@@ -1,0 +1,280 @@
+"""The accumulators of built-in aggregates in arrays, by slot: the same values as in rows, exactly.
+
+What an array cannot hold exactly raises `Unfit`, before anything is changed: the operator then goes on as without arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.api.aggregates import Count, Max, Mean, Min, Sum, held
+from tailrace.elements.columns.arrays import REFUSALS, column_of_values
+from tailrace.elements.columns.misfit import Misfit
+from tailrace.elements.convert import plain_values
+from tailrace.elements.keyslots import column_of_words, is_word, words_of
+from tailrace.elements.slottables import Slots, grown
+
+Array = np.ndarray[Any, Any]
+Answers = Sequence[pa.Array]
+"""What Arrow answered to the questions of one aggregate, by distinct key of a batch."""
+_WHOLE = 1 << 53
+"""Up to here each integer is a double."""
+
+
+class Unfit(Exception):
+    """Arrays cannot hold this."""
+
+
+class Accumulators:
+    """Those of one aggregate. `arrays` are indexed by slot; what is not written is the accumulator of no records."""
+
+    def __init__(self, *kinds: Any) -> None:
+        self.arrays: list[Array] = [np.zeros(0, kind) for kind in kinds]
+
+    def grow(self, slots: int) -> None:
+        """Makes room for so many slots."""
+        self.arrays = [grown(array, slots) for array in self.arrays]
+
+    def at(self, slots: Slots) -> list[Array]:
+        """A copy of what is in some slots."""
+        return [array[slots] for array in self.arrays]
+
+    def store(self, slots: Slots, made: list[Array]) -> None:
+        """Writes some slots, each of them once."""
+        for array, new in zip(self.arrays, made, strict=True):
+            array[slots] = new
+
+    def merged(self, slots: Slots, answers: Answers) -> list[Array]:
+        """What is in some slots, with the partial accumulators of a batch. Raises `Unfit`."""
+        raise NotImplementedError
+
+    def results(self, made: list[Array], kind: pa.DataType) -> pa.Array:
+        """The results of accumulators, in a column of this type. Raises `Unfit`."""
+        raise NotImplementedError
+
+    def values(self, made: list[Array]) -> list[Any]:
+        """Accumulators as the state holds them."""
+        raise NotImplementedError
+
+    def arrays_of(self, values: list[Any]) -> list[Array]:
+        """Accumulators of the state as arrays. Raises `Unfit`."""
+        raise NotImplementedError
+
+
+class Counts(Accumulators):
+    """Of `Count`."""
+
+    def __init__(self) -> None:
+        super().__init__(np.int64)
+
+    def merged(self, slots: Slots, answers: Answers) -> list[Array]:
+        return [self.arrays[0][slots] + _numbers(answers[0], np.int64)]
+
+    def results(self, made: list[Array], kind: pa.DataType) -> pa.Array:
+        return pa.array(made[0], kind)
+
+    def values(self, made: list[Array]) -> list[Any]:
+        return _listed(made[0])
+
+    def arrays_of(self, values: list[Any]) -> list[Array]:
+        return [_integers(values, np.int64)]
+
+
+class WholeSums(Accumulators):
+    """Of `Sum` over integers and truth values: in 64 bits, with a sign or without."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+    def merged(self, slots: Slots, answers: Answers) -> list[Array]:
+        before, more = self.arrays[0][slots], _numbers(answers[0], self.kind)
+        after = before + more  # in 64 bits, where it may wrap around
+        wrong = (before ^ after) & (more ^ after) < 0 if self.kind is np.int64 else after < before
+        if wrong.any():
+            raise Unfit
+        return [after]
+
+    def results(self, made: list[Array], kind: pa.DataType) -> pa.Array:
+        return pa.array(made[0], kind)
+
+    def values(self, made: list[Array]) -> list[Any]:
+        return _listed(made[0])
+
+    def arrays_of(self, values: list[Any]) -> list[Array]:
+        return [_integers(values, self.kind)]
+
+
+class FloatSums(Accumulators):
+    """Of `Sum` over floats. While there was none the sum is an integer, in rows too: the second array says which are not."""
+
+    def __init__(self) -> None:
+        super().__init__(np.float64, np.bool_)
+
+    def merged(self, slots: Slots, answers: Answers) -> list[Array]:
+        total, more = self.arrays[0][slots], _numbers(answers[0], np.float64)
+        with np.errstate(all="ignore"):  # as Python adds
+            after = total + more
+        if not answers[0].null_count:
+            return [after, np.ones(len(slots), np.bool_)]
+        valid = _valid(answers[0])
+        return [np.where(valid, after, total), self.arrays[1][slots] | valid]
+
+    def results(self, made: list[Array], kind: pa.DataType) -> pa.Array:
+        return pa.array(made[0], kind)
+
+    def values(self, made: list[Array]) -> list[Any]:
+        found: list[Any] = made[0].tolist()
+        for i in np.flatnonzero(~made[1]).tolist():
+            found[i] = int(found[i])
+        return found
+
+    def arrays_of(self, values: list[Any]) -> list[Array]:
+        real = np.array([type(value) is float for value in values], np.bool_)
+        if not all(type(v) is float or (type(v) is int and -_WHOLE <= v <= _WHOLE) for v in values):
+            raise Unfit
+        return [np.array(values, np.float64), real]
+
+
+class Means(Accumulators):
+    """Of `Mean`: how many, and their sum."""
+
+    def __init__(self, sums: WholeSums | FloatSums) -> None:
+        super().__init__(np.int64)
+        self.sums = sums
+        self.arrays += sums.arrays
+
+    def merged(self, slots: Slots, answers: Answers) -> list[Array]:
+        self.sums.arrays = self.arrays[1:]
+        count = self.arrays[0][slots] + _numbers(answers[0], np.int64)
+        return [count, *self.sums.merged(slots, answers[1:])]
+
+    def results(self, made: list[Array], kind: pa.DataType) -> pa.Array:
+        count, total = made[:2]
+        none = count == 0
+        with np.errstate(all="ignore"):
+            found = total / np.where(none, 1, count)
+        if total.dtype != np.float64:
+            # Python rounds the quotient of two integers once.
+            for i in np.flatnonzero((total > _WHOLE) | (total < -_WHOLE)).tolist():
+                found[i] = int(total[i]) / max(int(count[i]), 1)
+        return pa.array(found, pa.float64(), mask=none)
+
+    def values(self, made: list[Array]) -> list[Any]:
+        return list(zip(made[0].tolist(), self.sums.values(made[1:]), strict=True))
+
+    def arrays_of(self, values: list[Any]) -> list[Array]:
+        if not all(type(value) is tuple and len(value) == 2 for value in values):
+            raise Unfit
+        counts, totals = [value[0] for value in values], [value[1] for value in values]
+        return [_integers(counts, np.int64), *self.sums.arrays_of(totals)]
+
+
+class Extremes(Accumulators):
+    """Of `Min` and `Max`, over what is a word. The second array says where there was a value."""
+
+    def __init__(self, kind: pa.DataType, largest: bool) -> None:
+        self.kind, self.largest = kind, largest
+        self.number = np.float64 if pa.types.is_floating(kind) else np.uint64 if kind == pa.uint64() else np.int64
+        super().__init__(self.number, np.bool_)
+
+    def merged(self, slots: Slots, answers: Answers) -> list[Array]:
+        [answer] = answers
+        if answer.type != self.kind or not _in_calendar(answer):
+            raise Unfit
+        old, known = self.at(slots)
+        new, valid = words_of(answer).view(self.number), _valid(answer)
+        better = new > old if self.largest else new < old
+        # A NaN gives way, as in rows.
+        taken = valid & (~known | better | (old != old))
+        return [np.where(taken, new, old), known | valid]
+
+    def results(self, made: list[Array], kind: pa.DataType) -> pa.Array:
+        return self._column(made)
+
+    def _column(self, made: list[Array]) -> pa.Array:
+        return column_of_words(made[0].view(np.int64), self.kind, ~made[1])
+
+    def values(self, made: list[Array]) -> list[Any]:
+        found = plain_values(self._column(made))
+        return list(map(held, found)) if pa.types.is_timestamp(self.kind) else found
+
+    def arrays_of(self, values: list[Any]) -> list[Array]:
+        try:
+            column = column_of_values(values, pa.field("state", self.kind))
+        except (Misfit, *REFUSALS) as error:
+            raise Unfit from error
+        expected = {type(one) for one in plain_values(column)}
+        if not {type(one) for one in values} <= expected:  # a number of another type, which it equals
+            raise Unfit
+        return [words_of(column).view(self.number), _valid(column)]
+
+
+def accumulators_of(aggregate: Any, of: pa.DataType | None) -> Accumulators | None:
+    """Arrays for the accumulators of a built-in aggregate over a column of this type. None where there are none."""
+    kind = type(aggregate)
+    if kind is Count:
+        return Counts()
+    assert of is not None
+    if kind in (Min, Max):
+        return Extremes(of, kind is Max) if is_word(of) and not pa.types.is_boolean(of) else None
+    sums: WholeSums | FloatSums
+    if pa.types.is_integer(of) or pa.types.is_boolean(of):
+        sums = WholeSums(np.int64 if pa.types.is_signed_integer(of) else np.uint64)
+    elif of in (pa.float32(), pa.float64()):
+        sums = FloatSums()
+    else:
+        return None
+    return sums if kind is Sum else Means(sums) if kind is Mean else None
+
+
+def _numbers(answer: pa.Array, kind: Any) -> Array:
+    """Numbers in their 64 bits; zero for a null. A sum that was too large for Arrow's own comes as a decimal."""
+    if answer.null_count:
+        answer = pc.if_else(answer.is_valid(), answer, pa.scalar(0, answer.type))
+    if pa.types.is_decimal(answer.type):
+        try:
+            answer = answer.cast(pa.from_numpy_dtype(kind))
+        except pa.ArrowInvalid as error:
+            raise Unfit from error
+    found: Array = answer.to_numpy(zero_copy_only=False)
+    if found.dtype != kind:
+        raise Unfit
+    return found
+
+
+def _listed(array: Array) -> list[Any]:
+    found: list[Any] = array.tolist()
+    return found
+
+
+def _valid(column: pa.Array) -> Array:
+    found: Array = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _integers(values: list[Any], kind: Any) -> Array:
+    if set(map(type, values)) - {int}:
+        raise Unfit
+    try:
+        return np.array(values, kind)
+    except OverflowError as error:
+        raise Unfit from error
+
+
+_DAYS = (-719_162, 2_932_896)
+_MICROS = (-62_135_510_400_000_000, 253_402_214_399_999_999)
+
+
+def _in_calendar(column: pa.Array) -> bool:
+    """Whether Python has these days and times, with a day to spare for time zones."""
+    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        low, high = _DAYS if pa.types.is_date(column.type) else _MICROS
+        words = words_of(column)  # a null is 1970
+        return not len(words) or bool(low <= words.min() and words.max() <= high)
+    return True

@@ -1,0 +1,184 @@
+"""The state of built-in aggregates in columns: what is above the table of their entries (`state.tables.Front`).
+
+Each distinct key has a slot, and the accumulators are arrays by slot. A key that comes for the first time is looked up in
+the table below; what was written goes into the table at each cut, as the entries that the operator would have in rows.
+So checkpoints know nothing of this.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.elements.keyslots import KeySlots, key_slots
+from tailrace.elements.slottables import Slots, grown
+from tailrace.state.tables import FrozenColumns, Table
+from tailrace.task.operators.accumulators import Accumulators, Array, accumulators_of
+from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.process import settled_keys
+
+
+class ColumnState:
+    """The state in front of one table. `new_state` makes it, where it can be made.
+
+    Invariant B6: the state of a key is in its slot where it has one, else in the table. A slot that differs from what the
+    table says is `dirty`.
+    """
+
+    def __init__(self, table: Table, keys: KeySlots, kinds: list[Any], accumulators: list[Accumulators]) -> None:
+        self.table = table
+        self.keys = keys
+        self.kinds = kinds
+        """The types of what is aggregated."""
+        self.accumulators = accumulators
+        self.dirty = np.zeros(0, np.bool_)
+        self.unknown = np.zeros(0, np.bool_)
+        """The slots whose keys are nowhere below."""
+        self._filled = 0
+        """How many slots have what the table says of their keys."""
+        self.new = 0
+        """How many these are. All of them are dirty: a key gets its slot with its first batch."""
+        self._frozen: Frozen | None = None
+
+    def takes(self, batch: GroupedBatch) -> bool:
+        """Whether keys and values are of the types that this was made for."""
+        return self.keys.takes(batch.key_columns) and batch.input_types == self.kinds
+
+    def merge(self, batch: GroupedBatch, slots: Slots | None = None) -> list[pa.Array]:
+        """Adds a batch, whose keys have these slots; gives its results by aggregate. Raises `Unfit` before anything is
+        changed."""
+        if slots is None:
+            slots = self.keys.slots(batch.key_columns)
+        if self.keys.count > self._filled:
+            self._fill()
+        made, results = [], []
+        for one, answers, kind in zip(self.accumulators, batch.answers, batch.result_types, strict=True):
+            made.append(one.merged(slots, answers))
+            results.append(one.results(made[-1], kind))
+        if self._frozen is not None:
+            self._frozen.keep(slots)
+        for one, values in zip(self.accumulators, made, strict=True):
+            one.store(slots, values)
+        self.dirty[slots] = True
+        return results
+
+    def _fill(self) -> None:
+        """Gives new slots what the table has for their keys."""
+        count = self.keys.count
+        self.dirty, self.unknown = grown(self.dirty, count), grown(self.unknown, count)
+        for one in self.accumulators:
+            one.grow(count)
+        slots = np.arange(self._filled, count)
+        self.unknown[slots] = True
+        found = list(map(self.table.get, settled_keys(self.keys.keys(slots))))
+        if any(state is not None for state in found):
+            known = slots[[state is not None for state in found]]
+            self.unknown[known] = False
+            states = zip(*[state[1:] for state in found if state is not None], strict=True)
+            for one, values in zip(self.accumulators, states, strict=True):
+                one.store(known, one.arrays_of(list(values)))
+        self.new += int(self.unknown[slots].sum())
+        self._filled = count
+
+    # Above the table.
+
+    def cut(self) -> FrozenColumns | None:
+        """What was written since the last cut. Copies nothing: values that are written before they were taken are kept."""
+        if not self.dirty.any():
+            return None
+        self._frozen = made = Frozen(self.keys, self.accumulators, self.dirty, self.unknown, self.new)
+        self.dirty, self.unknown = np.zeros_like(self.dirty), np.zeros_like(self.unknown)
+        self.new = 0
+        return made
+
+    def take_back(self, columns: FrozenColumns, taken: int) -> None:
+        """What is left of such columns counts as written again."""
+        assert isinstance(columns, Frozen)
+        self._frozen = None
+        slots, unknown = columns.left(taken)
+        self.new += int(unknown.sum())
+        self.dirty[slots] = True
+        self.unknown[slots] |= unknown
+
+    def written(self) -> dict[Any, Any]:
+        """What was written since the last cut, as entries."""
+        taken = self.cut()
+        self._frozen = None
+        return {} if taken is None else taken.take(len(taken))
+
+
+class Frozen:
+    """What was written in a `ColumnState` between two cuts. Until an entry is taken it is in the arrays of the state; if it
+    is written there before that, what it was is kept.
+
+    Invariant B7: what is taken is what was in the slot at the cut.
+    """
+
+    def __init__(
+        self, keys: KeySlots, accumulators: list[Accumulators], written: Array, unknown: Array, new: int
+    ) -> None:
+        self._keys, self._accumulators = keys, accumulators
+        self._waiting, self._unknown = written, unknown
+        """By slot, whether it is among those and not taken yet; and whether its key was nowhere below at the cut."""
+        self._kept = np.zeros(len(written), np.bool_)
+        # Nothing is written here until it has to be kept, so that this takes no time, and mostly no memory.
+        self._old = [[np.empty(len(written), array.dtype) for array in one.arrays] for one in accumulators]
+        self._left = int(np.count_nonzero(written))
+        self._new = new
+        self._slots: Slots | None = None
+        self._last = np.empty(0, np.int64)
+        """Those that were taken last."""
+        self._at = 0
+
+    def __len__(self) -> int:
+        return self._left
+
+    def keep(self, slots: Slots) -> None:
+        """These are going to be written."""
+        if not self._left:
+            return
+        slots = slots[slots < len(self._waiting)]
+        slots = slots[self._waiting[slots] & ~self._kept[slots]]
+        for one, old in zip(self._accumulators, self._old, strict=True):
+            for array, before in zip(one.arrays, old, strict=True):
+                before[slots] = array[slots]
+        self._kept[slots] = True
+
+    def take(self, limit: int) -> dict[Any, Any]:
+        """The next entries: (key, accumulator, …), as in rows."""
+        if self._slots is None:
+            self._slots = np.flatnonzero(self._waiting)
+        self._last = slots = self._slots[self._at : self._at + limit]
+        self._at += len(slots)
+        self._left -= len(slots)
+        self._waiting[slots] = False
+        self._new -= int(self._unknown[slots].sum())
+        kept = self._kept[slots]
+        keys = settled_keys(self._keys.keys(slots))
+        values = []
+        for one, old in zip(self._accumulators, self._old, strict=True):
+            pairs = zip(one.arrays, old, strict=True)
+            values.append(one.values([np.where(kept, before[slots], array[slots]) for array, before in pairs]))
+        return dict(zip(keys, zip(keys, *values, strict=True), strict=True))
+
+    def new(self, taken: int) -> int:
+        """How many of those that are left, and of the `taken` last ones that were taken, have keys that are not below."""
+        return self._new + int(self._unknown[self._last[:taken]].sum())  # they are used up from their end
+
+    def left(self, taken: int) -> tuple[Slots, Array]:
+        """The slots of the same, and whether their keys are not below."""
+        slots = np.concatenate([self._last[:taken], np.flatnonzero(self._waiting)])
+        return slots, self._unknown[slots]
+
+
+def new_state(table: Table, batch: GroupedBatch, nulls: bool) -> ColumnState | None:
+    """State in columns for batches like this one; None where their types have none. `nulls`: whether keys are known to be
+    null now and then."""
+    keys = key_slots(batch.key_columns, batch.key_names, nulls)
+    made = [accumulators_of(one, of) for one, of in zip(batch.aggregates, batch.input_types, strict=True)]
+    accumulators = [one for one in made if one is not None]
+    if keys is None or len(accumulators) < len(made):
+        return None
+    return ColumnState(table, keys, batch.input_types, accumulators)
