@@ -15,6 +15,7 @@ from tailrace.api.config import (
     FixedDelay,
     NoRestart,
     Savepoint,
+    StandbyConfig,
 )
 from tailrace.api.connected import ConnectedStreams
 from tailrace.api.connectors import Enumerator, Reader, Sink, SinkContext, SinkWriter, Source
@@ -130,6 +131,7 @@ __all__ = [
     "SlotsError",
     "Source",
     "Spill",
+    "StandbyConfig",
     "StateAccessError",
     "StreamScope",
     "Sum",

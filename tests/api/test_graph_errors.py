@@ -570,7 +570,12 @@ SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
         tr.ConfigError,
         "checkpoint must be a tr.CheckpointConfig(dir=\"…\"), not '/tmp/here'",
     ),
-    ({"standby": object()}, tr.ConfigError, "standby: this version of tailrace has no standbys yet"),
+    ({"standby": object()}, tr.ConfigError, "standby must be a tr.StandbyConfig(replicas=0), not <object"),
+    (
+        {"standby": tr.StandbyConfig(replicas=0)},
+        tr.ConfigError,
+        "standby: a worker that takes a lost one's place restores",
+    ),
     (
         {"restart": 3},
         tr.ConfigError,

@@ -32,6 +32,7 @@ class Place:
     incarnation: int = 1
     run_id: str = "run"
     uid: str = "sink"
+    attempt: int = 0
 
 
 SCHEMA = pa.schema([("x", pa.int64()), ("name", pa.string())])

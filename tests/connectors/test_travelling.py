@@ -56,7 +56,7 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 def context(subtask: int = 0, incarnation: int = 1, run_id: str = "run") -> Any:
     return SimpleNamespace(
-        job="job", incarnation=incarnation, run_id=run_id, uid="sink", subtask=subtask, parallelism=2
+        attempt=0, job="job", incarnation=incarnation, run_id=run_id, uid="sink", subtask=subtask, parallelism=2
     )
 
 

@@ -44,6 +44,7 @@ class Job:
         spare_origin: bool = False,
         abandoned: Sequence[str] = (),
         nests: Sequence[NestSpec] = (),
+        standbys: bool = False,
         **settings: Any,
     ) -> None:
         self.machine = Coordinator(
@@ -58,6 +59,7 @@ class Job:
             start_from=StartFrom(start_from, folder, path, before, spare_origin),
             abandoned=abandoned,
             nests=nests,
+            standbys=standbys,
         )
         self.now = 100 * SECOND
         self.epochs = [0] * slots

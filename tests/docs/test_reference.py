@@ -24,7 +24,7 @@ from tailrace.coordinator.failures import REACTIONS
 from tailrace.coordinator.lifecycle import EDGES
 from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.stopping import Happening
-from tailrace.protocol import deployment, handshake, recovery, snapshot, termination
+from tailrace.protocol import deployment, handshake, recovery, replay, snapshot, termination
 from tailrace.protocol.deployment import AFTER, FailureKind
 from tailrace.protocol.message import Message
 from tailrace.protocol.wire import AnyMessage
@@ -111,7 +111,7 @@ HANDSHAKE = ROOT / "docs" / "protocols" / "handshake.md"
 
 PROTOCOLS = {
     module: DEPLOYMENT.with_name(f"{module.__name__.rpartition('.')[2]}.md")
-    for module in (deployment, snapshot, recovery, termination)
+    for module in (deployment, snapshot, recovery, replay, termination)
 }
 
 
@@ -308,7 +308,7 @@ def check_watch(watch: str, name: str) -> None:
 def test_the_settings_are_those_of_an_environment() -> None:
     said = {code(name)[0]: value for name, value, _ in table(GUIDE / "running.md", "setting", "default", "meaning")}
     parameters = inspect.signature(tr.Environment).parameters
-    assert set(said) == set(parameters) - {"spark", "standby"}  # standbys are for later
+    assert set(said) == set(parameters) - {"spark"}
     for name, value in said.items():
         if name != "parallelism":  # what the process says, else 2
             assert ast.literal_eval(value.strip("`")) == parameters[name].default, name

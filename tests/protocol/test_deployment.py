@@ -35,6 +35,7 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.message import Message
 from tailrace.protocol.recovery import Reset, WasReset
+from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Replayed, Resume, Severed
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, OperatorAck, SubtaskAck, Transaction, Trigger
 from tailrace.protocol.termination import (
     Advance,
@@ -88,6 +89,13 @@ SAID: list[Any] = [
     WasReset(2),
     Quiet(0, [1, 0], 3, 2),
     Moved(1, -5, 7),
+    Gained(3, [b"a step", b"a cut"], [(2, 4)]),
+    Severed(1, "reset"),
+    Lost(1, 5),
+    Known(1, Gained(3, [b"a step"]), [(0, 1, 2, 17)]),
+    Resume(Deploy(b"plan", [Peer(0, "h", 1, 1)], 2, 1, b"manifest"), 5, Gained(3, []), [(0, 1, 2, 17)], [(4, 2)]),
+    Replaced(Peer(1, "h", 2, 3), 5),
+    Replayed(12),
     WaveReport(1, 2, Facts(3, True, True, False, 5, 4, 1, 2, True, [ScopeFacts("0.1", 7, 8, 6, True)])),
     RoundReport(0, 1, 2, False),
     StartWave(0, 3, 9),

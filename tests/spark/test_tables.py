@@ -70,7 +70,7 @@ def test_what_is_published_is_seen_once_spark_is_told(spark: Any, table: str) ->
     assert spark.table(table).count() == 0
 
     class Place:
-        subtask, parallelism, job, incarnation, run_id, uid = 0, 1, "job", 1, "run", "sink"
+        subtask, parallelism, job, incarnation, attempt, run_id, uid = 0, 1, "job", 1, 0, "run", "sink"
 
     import pyarrow as pa
 

@@ -28,6 +28,7 @@ EVENTS: list[Any] = [
     events.PeersConnected(),
     events.PeersUnreachable("no route"),
     events.PeerLost(2, "closed"),
+    events.PeerBack(2),
     events.CoordinatorSaid(Deploy(b"plan", [Peer(0, "h", 1, 1)], 2, 1, b"manifest", "file:/a", True)),
     events.CoordinatorSaid(Publish([("sink", [b"one", Placed("f", 1, 2, 3)])], 4)),
     events.CoordinatorLost("closed"),

@@ -13,7 +13,8 @@ from tailrace.elements.frames import ChannelId, decode, encode_batch, encode_mar
 from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation, UserCodeError
-from tailrace.task.gate import JOINED, Gate, InputChannel
+from tailrace.task.gate import JOINED, Gate
+from tailrace.task.inputs import InputChannel
 
 A, B, C = (ChannelId(0, source, 0) for source in range(3))
 

@@ -158,7 +158,7 @@ def test_every_reason_to_do_nothing_has_its_place_in_the_order() -> None:
     """A task takes the lines that are for its kind, and the last one applies to all: it never has no answer."""
     assert {turn.reason for turn in ORDER if turn.act is None or turn.reason is Reason.QUIET} == set(Reason)
     task = One(passed_on).task
-    assert [turn[:3] for turn in ORDER if turn.whose(task)] == task._order
+    assert [(*turn[:3], number) for number, turn in enumerate(ORDER) if turn.whose(task)] == task._order
     assert len(task._order) == 9, "what loops, sources and timers of the clock do is not asked of a task without them"
     assert ORDER[-1].guard(task, 0) and ORDER[-1].whose(task)
 
@@ -592,7 +592,7 @@ def test_a_sink_prepares_at_each_cut_and_for_the_last_time_at_the_end() -> None:
     one.task.confirm(4)
     one.task.trigger(CutRequest(5))
     assert prepared() == []
-    assert one.task.prepared() == [], "that is for jobs without checkpoints"
+    assert one.task.work.prepared() == [], "that is for jobs without checkpoints"
 
 
 @pytest.mark.parametrize("seed", range(20))

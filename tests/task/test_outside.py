@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tailrace.elements.batches import Rows
 from tailrace.errors import InternalError
-from tailrace.task.outside import Gave, Outside, Raised, Recorder, Replayed, Taken
+from tailrace.task.outside import Gave, Outside, Raised, Recorder, Replayed, Take, Taken
 
 
 def again(recorder: Recorder) -> Replayed:
@@ -19,11 +18,11 @@ def again(recorder: Recorder) -> Replayed:
     return replayed
 
 
-def of(*records: Any, lost: int = 0) -> Callable[[int], Taken]:
+def of(*records: Any, lost: int = 0) -> Take:
     """A reader that has these records."""
     left = list(records)
 
-    def take(limit: int) -> Taken:
+    def take(limit: int, later: float = 0.0) -> Taken:
         found, left[:] = left[:limit], left[limit:]
         return Rows(found), lost
 
@@ -95,7 +94,7 @@ def test_the_end_of_a_split_is_its_end_again_and_the_reader_is_not_asked() -> No
 def test_a_reader_may_give_its_records_in_other_portions_and_pauses() -> None:
     portions: list[list[int]] = [[], [1], [], [], [2, 3]]
 
-    def take(limit: int) -> Taken:
+    def take(limit: int, later: float = 0.0) -> Taken:
         return Rows(portions.pop(0), split=6), 0
 
     replayed = Replayed()

@@ -19,7 +19,8 @@ from tailrace.state.manifest import Manifest
 from tailrace.storage.reading import load_index
 from tailrace.task.actions import ReadPlaced, ToCoordinator
 from tailrace.task.events import PlacedUnreadable
-from tailrace.task.gate import Gate, InputChannel
+from tailrace.task.gate import Gate
+from tailrace.task.inputs import InputChannel
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.parked import Parked
 from tailrace.task.worker import Worker

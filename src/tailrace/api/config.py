@@ -171,6 +171,37 @@ class FailureRate:
         span(self.delay, "FailureRate: delay")
 
 
+INFLIGHT = ("local", "checkpoint")
+
+
+@dataclass(frozen=True)
+class StandbyConfig:
+    """A worker that is lost is replaced while the others go on: the new one restores the newest checkpoint, and does again
+    what the lost one did behind it. Needs checkpoints.
+
+    `replicas` is how many others hold the state of each worker, so that it need not be read when one is lost. This version
+    has none: with 0 the worker that takes a lost one's place is started then, and reads it. `inflight` says where records
+    are kept that went to a worker since the newest checkpoint: "local", with their senders.
+
+    Raises `ConfigError` for a setting that is wrong or not in this version.
+    """
+
+    replicas: int = 1
+    inflight: str = "local"
+
+    def __post_init__(self) -> None:
+        _whole(self.replicas, "StandbyConfig: replicas")
+        if self.inflight not in INFLIGHT:
+            raise ConfigError(f"StandbyConfig: inflight must be 'local' or 'checkpoint', not {self.inflight!r}")
+        if self.inflight != "local":
+            raise ConfigError("StandbyConfig: this version keeps records with their senders only: inflight='local'")
+        if self.replicas:
+            raise ConfigError(
+                "StandbyConfig: this version holds the state of no worker ready in another; with replicas=0 a lost worker "
+                "is replaced by one that is started then, and the others go on"
+            )
+
+
 Restart = NoRestart | FixedDelay | ExponentialDelay | FailureRate
 RESTARTS = (NoRestart, FixedDelay, ExponentialDelay, FailureRate)
 DEFAULT_RESTART = FailureRate(failures=3, interval=300.0, delay=0.1)
@@ -224,8 +255,8 @@ def checked_settings(checkpoint: Any, restart: Any, standby: Any) -> tuple[Check
     those of a part that this version does not have."""
     if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
         raise ConfigError(f'checkpoint must be a tr.CheckpointConfig(dir="…"), not {checkpoint!r}')
-    if standby is not None:
-        raise ConfigError("standby: this version of tailrace has no standbys yet; leave it None")
+    if standby is not None and not isinstance(standby, StandbyConfig):
+        raise ConfigError(f"standby must be a tr.StandbyConfig(replicas=0), not {standby!r}")
     if restart is not None and not isinstance(restart, RESTARTS):
         names = ", ".join(f"tr.{one.__name__}" for one in RESTARTS)
         raise ConfigError(f"restart must be one of {names}, not {restart!r}")

@@ -31,8 +31,9 @@ class Environment:
     key groups. `memory` bounds what each worker holds in its channels (bytes or a text such as "512m"). With
     `copy_records` each consumer of a record gets its own copy. `checkpoint` is a `tr.CheckpointConfig`; without one no
     checkpoints are taken, and a restart begins anew. `restart` is a `tr.FixedDelay`, `tr.ExponentialDelay`,
-    `tr.FailureRate` or `tr.NoRestart`. `state_backend` is "memory", or "disk" for keyed state that is larger than memory
-    (needs `tailrace[disk]`). `debug` checks invariants and that no operator changes
+    `tr.FailureRate` or `tr.NoRestart`. With `standby`, a `tr.StandbyConfig`, a lost worker is replaced while the others go
+    on, where that can be; it needs checkpoints. `state_backend` is "memory", or "disk" for keyed state that is larger than
+    memory (needs `tailrace[disk]`). `debug` checks invariants and that no operator changes
     a record it was handed; it is slow. `work_dir` is a folder or URL that driver and executors reach, through which
     DataFrames and results travel; none is needed. `slot_timeout` is how many seconds the job waits for Spark
     to give it its task slots, and `task_cpus` which share of a core each of them takes, on a cluster; None is Spark's own
@@ -64,6 +65,12 @@ class Environment:
             self.checkpoint = launcher_checkpoint()
             if self.checkpoint is not None and restart is None:
                 self.restart = DEFAULT_RESTART
+        self.standby = standby
+        if standby is not None and self.checkpoint is None:
+            raise ConfigError(
+                "standby: a worker that takes a lost one's place restores a checkpoint: give the Environment "
+                'checkpoint=tr.CheckpointConfig(dir="…")'
+            )
         if state_backend not in ("memory", "disk"):
             raise ConfigError(f"state_backend must be 'memory' or 'disk', not {state_backend!r}")
         self.state_backend = state_backend

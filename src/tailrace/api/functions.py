@@ -72,7 +72,7 @@ class Context(Protocol):
 
     @property
     def random(self) -> Random:
-        """A seeded `random.Random` of this subtask."""
+        """A seeded `random.Random` of this subtask. It is seeded anew at each checkpoint."""
         ...
 
     def call(self, function: Callable[..., T], *args: Any) -> T:

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-from tailrace.api.config import Checkpoint, CheckpointConfig, Restart
+from tailrace.api.config import Checkpoint, CheckpointConfig, Restart, StandbyConfig
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.graph.plan import Plan
 
@@ -53,6 +53,7 @@ class Settings(Protocol):
     debug: bool
     checkpoint: CheckpointConfig | None
     restart: Restart
+    standby: StandbyConfig | None
     state_backend: str
     work_dir: str | None
     slot_timeout: float

@@ -14,6 +14,9 @@ from tailrace.connectors import folders, hidden
 from tailrace.connectors.agreement import Agreement
 from tailrace.connectors.hidden import Folder, Hidden, Origin
 
+_OF_AN_ATTEMPT = 1_000_000
+"""So many numbers are there for the files of one attempt."""
+
 
 class FileWriter(SinkWriter):
     """A file under cover per transaction, made with its first record."""
@@ -24,7 +27,8 @@ class FileWriter(SinkWriter):
         self.folder = folders.folder_at(place) if isinstance(place, str) else place
         self.hidden: Hidden | None = None
         self._ctx = ctx
-        self._count = 0
+        # Files of a worker that was lost, and whose place this one takes in the same incarnation, have other numbers.
+        self._count = ctx.attempt * _OF_AN_ATTEMPT
 
     def _begin(self) -> Any:
         """The file of the running transaction: takes bytes."""

@@ -155,8 +155,36 @@ class Restarting:
     cause: Cause
 
 
+@dataclass(frozen=True)
+class Replacing:
+    """An action: tell the watchers that a worker was lost, and that it is being replaced while the others go on."""
+
+    slot: int
+    cause: Cause
+
+
+@dataclass(frozen=True)
+class NotReplaced:
+    """An action: tell the watchers why a worker that was lost cannot be replaced alone: all start again."""
+
+    slot: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """An action: tell the watchers that a worker has taken the place of a lost one, so many microseconds after that was
+    noticed."""
+
+    slot: int
+    took: int
+
+
 StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | CopySavepoint
 """What is wanted of the storage of checkpoints."""
 Ended = CheckpointEnded | SavepointEnded | StopEnded
 """What becomes of something that somebody waits for."""
-Action = Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Restarting | StoreAction
+Replacement = Replacing | NotReplaced | Replayed
+Action = (
+    Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Restarting | Replacement | StoreAction
+)

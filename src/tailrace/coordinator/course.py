@@ -11,8 +11,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from tailrace.coordinator.actions import (
     Action,
+    NotReplaced,
+    Replacing,
+    Replayed,
     Restarting,
     SavepointEnded,
     Send,
@@ -27,14 +32,19 @@ from tailrace.coordinator.failures import Cause, Reaction, reaction
 from tailrace.coordinator.leaving import Leaving
 from tailrace.coordinator.lifecycle import ENDS, JobStatus, moved
 from tailrace.coordinator.loops import Nests
+from tailrace.coordinator.output import PUBLISHER
 from tailrace.coordinator.restarts import Strategy
-from tailrace.coordinator.roster import Roster
+from tailrace.coordinator.roster import Roster, Slot
 from tailrace.coordinator.savepoints import Request
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.coordinator.stopping import Aim, Stage, Stopping
+from tailrace.coordinator.takeovers import Takeovers
 from tailrace.elements.cuts import CutKind
 from tailrace.errors import InternalError
-from tailrace.protocol.deployment import EndSources, Leave, Published, Start
+from tailrace.protocol.deployment import EndSources, FailureKind, Leave, Published, Start
+from tailrace.protocol.replay import Lost, Replaced, Resume
+from tailrace.protocol.wire import AnyMessage
+from tailrace.state.manifest import encode_manifest
 
 
 class Course:
@@ -54,6 +64,7 @@ class Course:
         restarts: Strategy,
         leaving: Leaving,
         stopping: Stopping,
+        takeovers: Takeovers,
     ) -> None:
         self.status = JobStatus.CREATED
         self.cause: Cause | None = None
@@ -71,6 +82,7 @@ class Course:
         self._restarts = restarts
         self._leaving = leaving
         self._stopping = stopping
+        self._takeovers = takeovers
 
     @property
     def ending(self) -> bool:
@@ -102,6 +114,7 @@ class Course:
             return
         attempts.deployed = True
         claims.deployed()
+        self._takeovers.anew()
         origin, peers = self._durability.output.origin, self._roster.peers()
         for slot in self._roster.slots:
             self.do([Tell(origin.deploy(self.plan, peers, claims.incarnation, slot.attempt), slot.index)], now)
@@ -139,8 +152,9 @@ class Course:
     # Failures and restarts.
 
     def fail(self, now: int, cause: Cause) -> None:
-        """Something failed: the job starts again where its strategy allows it, or ends."""
-        if self.ending:
+        """Something failed: a worker that was lost is replaced, where the others can go on; else the job starts again where
+        its strategy allows it, or ends."""
+        if self.ending or self._replaces(cause, now):
             return
         what, cause = reaction(cause, self._durability.checkpoints is None and self.status is JobStatus.FINISHING)
         delay = 0 if what is Reaction.MOVE else None
@@ -152,9 +166,94 @@ class Course:
         else:
             self.restart(now, cause, delay)
 
+    # Workers that are replaced.
+
+    def _replaces(self, cause: Cause, now: int) -> bool:
+        """Whether what has failed is no more than that a worker was lost, and it is being replaced."""
+        if cause.kind is not FailureKind.WORKER or cause.slot is None or not self._takeovers.enabled:
+            return False
+        refused = self._takeovers.refused(cause.slot) or self._cannot_replace(cause.slot)
+        if refused is not None:
+            self.story.append(f"{now} worker {cause.slot} is not replaced: {refused}")
+            self.actions.append(NotReplaced(cause.slot, refused))
+            return False
+        what = f"worker {cause.slot} is being replaced"
+        self.story.append(f"{now} {what}: {cause.message}")
+        self.actions.append(Replacing(cause.slot, cause))
+        self.do(self._durability.suspend(what, now), now)
+        self._takeovers.begin(cause.slot, now)
+        self.do(self._roster.replace(cause.slot), now)
+        self.ask_survivors(now)
+        return True
+
+    def _cannot_replace(self, slot: int) -> str | None:
+        """Why the others could not go on without this worker for a while; None where they can."""
+        if not self.running:
+            return f"the job is {self.status}"
+        if self._durability.checkpoints is None:
+            return "the job takes no checkpoints"
+        newest = self._durability.newest
+        if newest is not None and newest[1].in_flight:
+            return "the newest checkpoint holds records in flight"
+        others = [one for one in self._roster.slots if one.index != slot]
+        return None if all(one.connected and one.deployed for one in others) else "another worker is not there"
+
+    def ask_survivors(self, now: int) -> None:
+        """Once it is known what is restored, survivors say what they know of the lost one."""
+        active = self._takeovers.active
+        if active is None or active.checkpoint is not None or self._durability.committing:
+            return
+        newest = self._durability.newest
+        if newest is not None and newest[1].in_flight:
+            self.restart(now, Cause("the newest checkpoint holds records in flight", FailureKind.WORKER), 0)
+            return
+        active.checkpoint = 0 if newest is None else newest[0]
+        lost = Lost(active.slot, active.checkpoint)
+        self.do([Tell(lost, slot) for slot in sorted(active.survivors)], now)
+        self.maybe_resume(now)
+
+    def maybe_resume(self, now: int) -> None:
+        """The replacement is told what to do, when it is there, and all is known."""
+        takeovers, active = self._takeovers, self._takeovers.active
+        slot = None if active is None else self._roster.slots[active.slot]
+        if active is None or slot is None or not takeovers.ready or slot.hello is None or active.checkpoint is None:
+            return
+        active.resumed = slot.deployed = True
+        claims, origin, newest = self._durability.claims, self._durability.output.origin, self._durability.newest
+        deploy = origin.deploy(self.plan, self._roster.peers(), claims.incarnation, slot.attempt + takeovers.count + 1)
+        if newest is not None:
+            manifest = encode_manifest(msgspec.structs.replace(newest[1], prepared=[]))
+            deploy = msgspec.structs.replace(deploy, manifest=manifest, folder="", own=True)
+        history, came, events = takeovers.history(), takeovers.came(), takeovers.events()
+        peer = next(one for one in deploy.peers if one.slot == active.slot)
+        replaced = Replaced(peer, active.checkpoint)
+        self.do([Tell(replaced, one) for one in sorted(active.survivors)], now)
+        self.do([Tell(Resume(deploy, active.checkpoint, history, came, events), active.slot)], now)
+
+    def replayed(self, slot: int, heard: int, now: int) -> None:
+        """The replacement is where the lost one was."""
+        active = self._takeovers.active
+        if active is None or active.slot != slot:
+            return
+        said = self._takeovers.over(heard)
+        if said is None:
+            self.restart(now, Cause(f"it is not known any more what worker {slot} was told", FailureKind.WORKER), 0)
+            return
+        self._nests.replaced(slot)
+        self.actions.append(Replayed(slot, now - active.began_at))
+        for message in said:
+            self._send(self._roster.slots[slot], message)
+        if slot == PUBLISHER:
+            self.do(self._durability.output.publisher_replaced(), now)
+        self._durability.resume()
+        if self._roster.finished:
+            self.all_finished(now)
+        self._begin_stop(now)
+
     def restart(self, now: int, cause: Cause, delay: int) -> None:
         """Everybody drops what they run and waits for the plan; lost workers are started anew."""
         self._attempts.anew(cause, now, delay)
+        self._takeovers.anew()
         self.story.append(f"{now} restart {self._attempts.restarts}: {cause.message}")
         if self.status is not JobStatus.RESTARTING:
             self.move(JobStatus.RESTARTING)
@@ -184,7 +283,7 @@ class Course:
 
     def _begin_stop(self, now: int) -> None:
         aim, durability = self._stopping.aim, self._durability
-        if aim is None or self._stopping.stage is not Stage.WANTED:
+        if aim is None or self._stopping.stage is not Stage.WANTED or self._takeovers.active is not None:
             return
         self.move(JobStatus.STOPPING)
         takes_one = durability.checkpoints is not None and (durability.keeps or aim.savepoint is not None)
@@ -246,7 +345,7 @@ class Course:
 
     def all_finished(self, now: int) -> None:
         """Every subtask has ended."""
-        if self._stopping.stage is Stage.SUSPENDING:
+        if self._stopping.stage is Stage.SUSPENDING or self._takeovers.active is not None:
             return  # the checkpoint of the stop has all of that, or the job goes on without it
         if self._durability.checkpoints is None:
             self.move(JobStatus.FINISHING)
@@ -321,6 +420,10 @@ class Course:
     def _tell(self, told: Tell, now: int) -> None:
         to = "all" if told.slot is None else told.slot
         self.story.append(f"{now} {type(told.message).__name__} to {to}")
-        for slot in self._roster.connected:
-            if told.slot in (None, slot.index):
-                self.actions.append(Send(slot.index, slot.epoch, told.message))
+        for slot in self._roster.slots:
+            if told.slot in (None, slot.index) and not self._takeovers.holds_back(slot.index, told.message):
+                self._send(slot, told.message)
+
+    def _send(self, slot: Slot, message: AnyMessage) -> None:
+        if slot.connected:
+            self.actions.append(Send(slot.index, slot.epoch, message))

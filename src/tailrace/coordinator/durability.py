@@ -49,6 +49,10 @@ class Durability:
         self.checkpoints = checkpoints
         self.output = Output(run_id, origin, abandoned)
         self.savepoints = Savepoints()
+        self.newest: tuple[int, Manifest] | None = None
+        """The newest checkpoint that was complete in this attempt."""
+        self.suspended = False
+        """Whether none is taken for now: a worker is being replaced."""
         self._held_since: int | None = None
         """Since when the commit of the last checkpoint waits for a mark."""
 
@@ -67,7 +71,8 @@ class Durability:
 
     def attempt_over(self, reason: str, now: int, spare: bool = False) -> Decisions:
         """Nothing of this attempt is committed any more. `spare`: the savepoint of a stop may yet come."""
-        self._held_since = None
+        self._held_since = self.newest = None
+        self.suspended = False
         self.output.attempt_over()
         if self.checkpoints is None:
             return []
@@ -184,7 +189,9 @@ class Durability:
     @property
     def due_at(self) -> int | None:
         """When the next checkpoint is to be triggered, as far as the clock decides."""
-        return None if self.checkpoints is None else self.checkpoints.due_at(bool(self.savepoints.requested))
+        if self.checkpoints is None or self.suspended:
+            return None
+        return self.checkpoints.due_at(bool(self.savepoints.requested))
 
     @property
     def late_at(self) -> int | None:
@@ -194,7 +201,7 @@ class Durability:
     def trigger_due(self, now: int, final: bool) -> Decisions:
         """Time has gone by, or somebody has asked: a checkpoint may have to be triggered. `final`: all inputs have ended."""
         wanted = bool(self.savepoints.requested)
-        if self.checkpoints is None or not self.checkpoints.trigger_due(now, wanted):
+        if self.checkpoints is None or self.suspended or not self.checkpoints.trigger_due(now, wanted):
             return []
         return self.trigger(now, self._final if final else CutKind.SAVEPOINT if wanted else CutKind.CHECKPOINT)
 
@@ -246,6 +253,22 @@ class Durability:
             decided.append(StopFailed(reason))
         return [*decided, *self.trigger(now, self._final)] if again else decided
 
+    def suspend(self, reason: str, now: int) -> Decisions:
+        """A worker is being replaced: checkpoints under way are given up, but for one whose manifest is on its way, and none
+        is taken until `resume`."""
+        self.suspended = True
+        pending = [] if self.checkpoints is None else list(self.checkpoints.pending)
+        return [one for number in pending for one in self.abort(number, reason, now, running=False, failure=False)]
+
+    def resume(self) -> None:
+        """Checkpoints are taken again."""
+        self.suspended = False
+
+    @property
+    def committing(self) -> bool:
+        """Whether a manifest is on its way."""
+        return self.checkpoints is not None and self.checkpoints.committing is not None
+
     def late(self, now: int) -> list[tuple[int, str]]:
         """Checkpoints that took too long, and what is said of them."""
         if self.checkpoints is None:
@@ -280,6 +303,7 @@ class Durability:
             reason = f"the newer checkpoint {number} is complete"
             decided += self.abort(older, reason, now, running, failure=False)
         complete = checkpoints.committed(number, manifest, path, url, now)
+        self.newest = number, manifest
         decided += [complete.ended, Tell(Complete(number))]
         decided += self.output.committed(number, manifest, path, complete.fresh)
         self.savepoints.complete(number, manifest, complete.stats)

@@ -25,6 +25,8 @@ class Limits:
     """The same for a job that has finished: users' `close` may take its time."""
     store: int = 120_000_000
     """For the storage of checkpoints to answer a claim or a commit, or a mark that the last commit waits for."""
+    severed: int = 2_000_000
+    """For the loss of a worker to be noticed, of whose link another worker has said that it closed."""
     gone: int = 9_000_000
     """For cancelled Spark tasks to be gone, before the job ends without them."""
 

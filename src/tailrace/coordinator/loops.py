@@ -168,6 +168,8 @@ class _Nest:
         self.idle: set[str] = set()
         """Scopes that were last said to be idle."""
         self.rounds = _Rounds()
+        self.replaced: set[int] = set()
+        """Slots whose worker was replaced: it may say again what the lost one had said."""
 
     # Events.
 
@@ -234,6 +236,8 @@ class _Nest:
 
     def _report(self, slot: int, report: WaveReport, now: int) -> Sent:
         reports = self.reports
+        if slot in self.replaced and (reports is None or slot in reports or report.wave != self.wave):
+            return []
         if reports is None or report.wave != self.wave or slot in reports:
             raise ProtocolViolation(
                 f"worker {slot} reports wave {report.wave} of nest {self.number}, which awaits none of it"
@@ -382,6 +386,11 @@ class Nests:
         if not 0 <= number < len(self._nests) or not 0 <= slot < self.specs[number].slots:
             raise ProtocolViolation(f"worker {slot} has no part in loop nest {number}")
         return self._nests[number].message(slot, message, now)
+
+    def replaced(self, slot: int) -> None:
+        """The worker of a slot was replaced, and has done what the lost one did."""
+        for nest in self._nests:
+            nest.replaced.add(slot)
 
     def tick(self, now: int) -> Sent:
         """The clock moved."""

@@ -27,6 +27,7 @@ from tailrace.coordinator.restarts import Never, Strategy
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.coordinator.savepoints import Request
 from tailrace.coordinator.stopping import Aim, Stopping
+from tailrace.coordinator.takeovers import Takeovers
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.deployment import (
     Deployed,
@@ -40,6 +41,7 @@ from tailrace.protocol.deployment import (
     Welcome,
 )
 from tailrace.protocol.recovery import WasReset
+from tailrace.protocol.replay import Gained, Known, Replayed, Severed
 from tailrace.protocol.snapshot import Ack, Declined
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.manifest import Manifest
@@ -68,8 +70,10 @@ class Coordinator:
         nests: Sequence[NestSpec] = (),
         pace: Pace | None = None,
         no_savepoints: str = "",
+        standbys: bool = False,
     ) -> None:
-        """`no_savepoints`: why the job takes none; empty where it does."""
+        """`no_savepoints`: why the job takes none; empty where it does. `standbys`: whether a lost worker is replaced while
+        the others go on."""
         self.job = job
         self.run_id = run_id
         self.limits = limits if limits is not None else Limits()
@@ -85,8 +89,17 @@ class Coordinator:
         self._no_savepoints = no_savepoints
         self._leaving = Leaving(self.limits)
         self.stopping = Stopping()
+        self.takeovers = Takeovers(standbys, slots)
         self.course = Course(
-            plan, self.roster, self.attempts, self.durability, self.nests, self.restarts, self._leaving, self.stopping
+            plan,
+            self.roster,
+            self.attempts,
+            self.durability,
+            self.nests,
+            self.restarts,
+            self._leaving,
+            self.stopping,
+            self.takeovers,
         )
 
     @property
@@ -145,7 +158,10 @@ class Coordinator:
         if replaced is not None:
             self.actions.append(CloseLink(hello.slot, replaced))
         self.course.do([Tell(Welcome(epoch), hello.slot)], now)
-        if self.attempts.deployed:
+        active = self.takeovers.active
+        if active is not None and active.slot == hello.slot and not active.resumed:
+            self.course.maybe_resume(now)
+        elif self.attempts.deployed:
             # Spark has started the worker again by itself; the one before is gone, with all that it held.
             self.course.fail(now, Cause(f"Spark replaced the process of worker {hello.slot}", FailureKind.WORKER))
         self.course.maybe_deploy(now)
@@ -186,7 +202,10 @@ class Coordinator:
             case Published():
                 self.course.was_published(message, now)
             case OperatorEvent():
+                self.takeovers.sent_event(index, message.vertex)
                 self._relay(message, index, now)
+            case Gained() | Known() | Severed() | Replayed():
+                self._of_replacing(index, message, now)
             case Ack() if self.course.ending:
                 self.actions.append(Delete([message.file]))  # sent before the worker heard of the end
             case Ack():
@@ -264,7 +283,9 @@ class Coordinator:
     def committed(self, checkpoint: int, path: str, url: str, now: int) -> None:
         """The manifest of a checkpoint exists; `path` is its name relative to the checkpoint folder of the job."""
         decided, last = self.durability.committed(checkpoint, path, url, now, self.course.flowing)
+        self.takeovers.completed(checkpoint)
         self.course.do(decided, now)
+        self.course.ask_survivors(now)
         if last is not None and self.course.flowing:
             self.course.last_complete(last, now)
 
@@ -388,6 +409,11 @@ class Coordinator:
             yield durability.claims.due_at, durability.claim_due
             yield self.attempts.resume_at, self._resume
         if self.course.flowing:
+            yield self.takeovers.severed_at(limits.severed), self._links_broken
+        active = self.takeovers.active
+        if self.course.flowing and active is not None:
+            yield active.began_at + limits.filled_within(again=True), self._never_replaced
+        if self.course.flowing:
             yield self.nests.next_tick(), lambda now: each(self.nests.tick(now))
         if self.course.flowing:
             yield durability.late_at, self._checkpoints_late
@@ -409,6 +435,34 @@ class Coordinator:
 
     def _trigger_due(self, now: int) -> Decisions:
         return self.durability.trigger_due(now, final=self.roster.finished)
+
+    # Workers that are replaced.
+
+    def _of_replacing(self, index: int, message: Gained | Known | Severed | Replayed, now: int) -> None:
+        match message:
+            case Gained():
+                self.takeovers.gained(index, message)
+            case Known():
+                self.takeovers.know(index, message)
+                self.course.maybe_resume(now)
+            case Severed():
+                self.takeovers.severed(index, message.peer, self.roster.slots[message.peer].epoch, now)
+            case Replayed():
+                self.course.replayed(index, message.heard, now)
+
+    def _links_broken(self, now: int) -> Decisions:
+        """Links between workers have been closed for a while. Where both live, all start again."""
+        found: Decisions = []
+        for slot, peer, epoch in self.takeovers.broken(now, self.limits.severed):
+            if self.roster.holds(peer, epoch):
+                what = f"worker {slot} has lost the connection to worker {peer}, which lives"
+                found.append(Cause(what, FailureKind.PEER, slot=None))
+        return found[:1]
+
+    def _never_replaced(self, now: int) -> Decisions:
+        active = self.takeovers.active
+        assert active is not None
+        return [Cause(f"nobody has taken the place of worker {active.slot}", FailureKind.WORKER)]
 
     # Loops, and what operators say to each other.
 

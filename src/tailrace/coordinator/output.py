@@ -113,6 +113,10 @@ class Output:
         folder = "" if number else self.origin.files_in  # the restored checkpoint has number 0 here
         return [Tell(told, PUBLISHER) for told in self._publications.tell(number, prepared, recover, folder)]
 
+    def publisher_replaced(self) -> Decisions:
+        """The worker that publishes was lost, and another one has taken its place."""
+        return [Tell(told, PUBLISHER) for told in self._publications.again()]
+
     def published(self, said: Published) -> Decisions | None:
         """The worker has made all of a number visible; None where nobody waits for that."""
         if not self._publications.answered(said.number):

@@ -22,8 +22,8 @@ class Publications:
     """
 
     def __init__(self) -> None:
-        self.open: set[int] = set()
-        """Numbers of `Publish` that were told and not answered."""
+        self.open: dict[int, list[Publish]] = {}
+        """What was told by its number, and not answered."""
         self.restored_marked = False
         """Whether the restored checkpoint is marked as published, and every other manifest that may have the same output."""
         self._marked = (0, False)
@@ -36,19 +36,23 @@ class Publications:
         self, number: int, prepared: Sequence[Prepared], recover: Sequence[str], folder: str = ""
     ) -> list[Publish]:
         """The messages that have all of this published, and then removed what these runs have left."""
-        self.open.add(number)
         parts = _in_parts(prepared) or [[]]
         last = len(parts) - 1
-        return [
+        told = self.open[number] = [
             Publish(_by_sink(part), number, list(recover) if i == last else [], i < last, folder)
             for i, part in enumerate(parts)
         ]
+        return told
+
+    def again(self) -> list[Publish | Settled]:
+        """Another worker publishes from now on: what is to be told to it. It may publish what the one before had published,
+        and not said."""
+        told: list[Publish | Settled] = [one for number in sorted(self.open) for one in self.open[number]]
+        return [*told, Settled(*self._settled)] if self._settled != (0, False) else told
 
     def answered(self, number: int) -> bool:
         """All of a number is visible. False where nobody waits for it."""
-        known = number in self.open
-        self.open.discard(number)
-        return known
+        return self.open.pop(number, None) is not None
 
     def visible_through(self, newest: int) -> int:
         """Up to which checkpoint everything is visible, where `newest` is the newest complete one; below 0 while what the

@@ -141,6 +141,13 @@ class Roster:
         self.lose(index)
         return [*slot.relaunch()] if known else [Cause(what, FailureKind.WORKER, slot=index)]
 
+    def replace(self, index: int) -> Decisions:
+        """The worker of a slot is gone, and another one is to take its place, while the others go on."""
+        slot = self.slots[index]
+        slot.deployed = slot.finished = False
+        slot.reports = []
+        return [*slot.relaunch()]
+
     def job_ended(self, index: int, error: str | None, *, wanted: bool, over: bool, unfit: bool) -> Decisions:
         """A Spark job of a slot has ended, and our job goes on; `wanted`: so was its worker to. `over`: Spark itself has
         ended, and there will be no other job for the slot. `unfit`: its executor lacks what a worker needs. So will the

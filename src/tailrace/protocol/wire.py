@@ -25,6 +25,7 @@ from tailrace.protocol.deployment import (
     Welcome,
 )
 from tailrace.protocol.recovery import Reset, WasReset
+from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Replayed, Resume, Severed
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
 from tailrace.protocol.termination import (
     Advance,
@@ -68,6 +69,13 @@ AnyMessage = (
     | Moved
     | WaveReport
     | RoundReport
+    | Gained
+    | Severed
+    | Lost
+    | Known
+    | Resume
+    | Replaced
+    | Replayed
     | StartWave
     | Release
     | Advance

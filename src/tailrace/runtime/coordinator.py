@@ -21,6 +21,9 @@ from tailrace.coordinator.actions import (
     Ended,
     Kill,
     Launch,
+    NotReplaced,
+    Replacing,
+    Replayed,
     Restarting,
     SavepointEnded,
     Send,
@@ -334,6 +337,8 @@ class JobRunner(threading.Thread):
                 self._announcer.announce()
             case Restarting():
                 self._restarting(action)
+            case Replacing() | NotReplaced() | Replayed():
+                self._replacement(action)
             case _:  # a `StoreAction`: mypy names one that is not
                 assert self.store is not None
                 self.store.act(action)
@@ -382,6 +387,9 @@ class JobRunner(threading.Thread):
     def _restarting(self, action: Restarting) -> None:
         warn_of_restart(self.job_name, action)
 
+    def _replacement(self, action: Replacing | NotReplaced | Replayed) -> None:
+        tell_of_replacement(self.job_name, action)
+
     def _send(self, action: Send) -> None:
         try:
             self._workers.send(action.slot, action.epoch, action.message)
@@ -398,3 +406,16 @@ def warn_of_restart(job: str, action: Restarting) -> None:
     cause = action.cause
     where = f" in operator {cause.operator!r}" if cause.operator is not None else ""
     _log.warning("job %r restarts (restart %d)%s: %s", job, action.attempt, where, cause.message)
+
+
+def tell_of_replacement(job: str, action: Replacing | NotReplaced | Replayed) -> None:
+    """The user is to see that a worker was lost, and what has become of its part of the job."""
+    match action:
+        case Replacing():
+            what = "worker %d is being replaced, and the others go on: %s"
+            _log.warning("job %r: " + what, job, action.slot, action.cause.message)
+        case NotReplaced():
+            _log.warning("job %r: worker %d cannot be replaced alone: %s", job, action.slot, action.reason)
+        case Replayed():
+            what = "worker %d is back, %.1f s after its loss was noticed"
+            _log.warning("job %r: " + what, job, action.slot, action.took / 1e6)

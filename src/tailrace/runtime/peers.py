@@ -13,7 +13,8 @@ from tailrace.runtime.dialing import reach
 from tailrace.runtime.link import CONTROL, FRAME, Link, LinkError
 from tailrace.runtime.links import Links
 from tailrace.runtime.listener import DialFailed
-from tailrace.task.events import FrameArrived, PeersConnected, PeersUnreachable
+from tailrace.task.actions import ConnectPeers
+from tailrace.task.events import FrameArrived, PeerBack, PeersConnected, PeersUnreachable
 from tailrace.task.meeting import Answer, Meeting
 from tailrace.task.worker import Worker
 
@@ -38,10 +39,11 @@ class Peers:
         """Connections that knew the token and were of no peer of this job."""
         return self._meeting.refused
 
-    def connect(self, peers: tuple[Peer, ...]) -> None:
+    def connect(self, wanted: ConnectPeers) -> None:
         """An attempt needs these."""
         machine, meeting = self._machine, self._meeting
-        for peer in meeting.begin(peers, machine.epoch, machine.incarnation):
+        epoch, incarnation = machine.epoch, machine.incarnation
+        for peer in meeting.begin(wanted.peers, epoch, incarnation, wanted.late, wanted.changing):
             try:
                 link = self._dial(peer)
             except DialFailed as error:
@@ -57,6 +59,21 @@ class Peers:
             if link in self._links:  # else it was refused, or hung up
                 self._greeted(hello, link)
         self._maybe_connected()
+
+    def replace(self, peer: Peer) -> None:
+        """Another worker has taken the place of a peer that was lost."""
+        old = self.by_slot.pop(peer.slot, None)
+        if old is not None:
+            self._links.forget(old)
+        self._meeting.replaced(peer)
+        early, self._early = self._early, []
+        for hello, link in early:
+            if link in self._links:
+                self._greeted(hello, link)
+
+    def _maybe_back(self, slot: int) -> None:
+        if self._meeting.back(slot):
+            self._machine.handle(PeerBack(slot))
 
     def close(self) -> None:
         """The attempt is over, and with it its links."""
@@ -113,6 +130,7 @@ class Peers:
             case Answer.IN:
                 link.peer = f"worker {hello.slot}"
                 self._adopt(hello.slot, link)
+                self._maybe_back(hello.slot)
                 self._maybe_connected()
 
     def _refuse(self, link: Link) -> None:

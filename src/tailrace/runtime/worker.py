@@ -40,7 +40,16 @@ from tailrace.state.memory import MemoryBackend
 from tailrace.storage.scratch import Scratch, remove_abandoned
 from tailrace.storage.spill import SpillFiles
 from tailrace.storage.store import Store
-from tailrace.task.actions import Action, ClosePeers, ConnectPeers, Exit, ReadPlaced, ReadState, ToCoordinator
+from tailrace.task.actions import (
+    Action,
+    ClosePeers,
+    ConnectPeers,
+    Exit,
+    ReadPlaced,
+    ReadState,
+    ReplacePeer,
+    ToCoordinator,
+)
 from tailrace.task.checkpoints import DropState, WriteState
 from tailrace.task.events import CoordinatorLost, CoordinatorSaid, DriverFailed, MessageTooLarge, PeerLost, ReportDue
 from tailrace.task.faults import internal
@@ -185,7 +194,9 @@ class WorkerProcess:
             case ToCoordinator():
                 self._say(action.message)
             case ConnectPeers():
-                self._peers.connect(action.peers)
+                self._peers.connect(action)
+            case ReplacePeer():
+                self._peers.replace(action.peer)
             case ClosePeers():
                 self._peers.close()
                 self._stepper.anew()

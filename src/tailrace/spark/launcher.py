@@ -132,6 +132,7 @@ def submit(
         checkpointing=config is not None,
         overtaking=config is not None and config.overtakes,
         ahead=config is not None and config.writes_ahead,
+        standbys=env.standby is not None,
         allow_dropped_state=allow_dropped_state,
         state_backend=env.state_backend,
         checkpoint_dir=None if config is None else absolute(config.dir),
@@ -188,6 +189,7 @@ def submit(
             abandoned=abandoned,
             nests=nests_of(plan),
             no_savepoints=no_savepoints(plan),
+            standbys=env.standby is not None,
         )
         runner: JobRunner | Follower
         if follower is not None:

@@ -36,6 +36,8 @@ SMALL = 20_000
 """Entries up to which each checkpoint writes all of an operator's state."""
 _PORTION = 32
 """Entries between two looks at the limit."""
+_UNPACKED = 1_024
+"""So many entries of what was frozen in columns become objects at once."""
 
 
 class LayeredBackend:
@@ -242,9 +244,9 @@ class LayeredBackend:
         self._overlapping = len(self.generations) > 1
         self._touched = set()
         frozen = [table.frozen for table in tables if table.frozen is not None]
-        changed = sum(len(one.entries) + len(one.deleted) for one in frozen)
+        changed = sum(map(len, frozen))
         changed += sum(len(keys) for sets in self._older for keys in sets)
-        entries = sum(table.base.count for table in tables) + sum(len(one.entries) for one in frozen)
+        entries = sum(table.base.count for table in tables) + sum(len(one) - len(one.deleted) for one in frozen)
         self._everything = whole_cut or entries <= self._few
         if self._everything:
             return
@@ -287,7 +289,10 @@ class LayeredBackend:
                     self._blocks.delete(table, group, key)
             base.commit()
             yield count
-        while entries:
+        while frozen:
+            if not entries:
+                frozen.unpack(_UNPACKED)
+                continue
             count = min(len(entries), _PORTION)
             for _ in range(count):
                 key, value = entries.popitem()

@@ -6,6 +6,8 @@ a database on disk). A newer layer is higher and hides those below.
 
 Invariant B1: an entry of the state is found in the first of top, `deleted`, frozen, frozen's `deleted`, base that knows
 its key. While nothing was ever frozen or restored, top is everything.
+Invariant B5: what an operator keeps of the table in columns (`front`) hides everything below it. A frozen layer has columns
+only while that is there, and each of their keys is in it: nobody looks below for one of them.
 Invariant B2: an object that can be changed in place is handed out from `top` only. One that is found below is moved up
 first, and counts as written; if the checkpoint that is being encoded still needs it, it is encoded before that.
 """
@@ -31,17 +33,66 @@ Entry = tuple[Any, Any, bytes | None]
 """A key with its value as an object, or as bytes where those are not None."""
 
 
+class FrozenColumns(Protocol):
+    """Entries of a frozen layer that are still in columns."""
+
+    def take(self, limit: int) -> dict[Any, Any]:
+        """The next entries; nothing when there are no more."""
+        ...
+
+    def __len__(self) -> int:
+        """How many are left."""
+        ...
+
+    def new(self, taken: int) -> int:
+        """How many of those that are left, and of the `taken` last ones that were taken, have keys that are not below."""
+        ...
+
+
+class Front(Protocol):
+    """What an operator keeps of a table in columns, above `top`."""
+
+    @property
+    def new(self) -> int:
+        """How many of its keys are nowhere below."""
+        ...
+
+    def cut(self) -> FrozenColumns | None:
+        """What was written since the last cut, as it is now."""
+        ...
+
+    def take_back(self, columns: FrozenColumns, taken: int) -> None:
+        """What is left of such columns, and the `taken` last ones that were taken, counts as written again."""
+        ...
+
+    def written(self) -> dict[Any, Any]:
+        """What was written since the last cut, as entries; it does not count as written any more."""
+        ...
+
+
 class Layer:
     """What was written and deleted between two freezes."""
 
-    __slots__ = ("deleted", "entries")
+    __slots__ = ("columns", "deleted", "entries")
 
-    def __init__(self, entries: dict[Any, Any], deleted: set[Any]) -> None:
+    def __init__(self, entries: dict[Any, Any], deleted: set[Any], columns: FrozenColumns | None = None) -> None:
         self.entries = entries
         self.deleted = deleted
+        self.columns = columns
+        """Entries that are still in columns. They come into `entries` a portion at a time; there are no others then."""
 
     def __bool__(self) -> bool:
-        return bool(self.entries or self.deleted)
+        return bool(self.entries or self.deleted or self.columns)
+
+    def __len__(self) -> int:
+        return len(self.entries) + len(self.deleted) + (0 if self.columns is None else len(self.columns))
+
+    def unpack(self, limit: int) -> None:
+        """Makes entries of the next columns."""
+        if self.columns is not None:
+            self.entries.update(self.columns.take(limit))
+            if not self.columns and not self.entries:
+                self.columns = None
 
     def cover(self, newer: Layer) -> None:
         """Merges a newer layer on top into this one."""
@@ -200,8 +251,8 @@ class Table:
     """
 
     __slots__ = (
-        "base", "codec", "deleted", "frozen", "group_by", "hurry", "index", "info", "kind", "layered", "name", "replaced",
-        "spilled", "top", "type", "users",
+        "base", "codec", "deleted", "front", "frozen", "group_by", "hurry", "index", "info", "kind", "layered", "name",
+        "replaced", "spilled", "top", "type", "users",
     )  # fmt: skip
 
     def __init__(
@@ -228,6 +279,8 @@ class Table:
         self.hurry: Callable[[Table, Any, Any], None] | None = None
         """While a checkpoint is encoded: encodes an object that is about to be handed out."""
         self.users: list[ReadsTop] = []
+        self.front: Front | None = None
+        """While there is one, only it writes, and `get` finds what is below it."""
 
     # What handles and operators use.
 
@@ -293,6 +346,7 @@ class Table:
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All entries, to look at; nothing may be written meanwhile, and no value be changed in place."""
+        self.settle()
         top, deleted, frozen = self.top, self.deleted, self.frozen
         yield from top.items()
         if not self.layered:
@@ -315,12 +369,16 @@ class Table:
         return key in self.top or key in self.deleted or key in frozen.entries or key in frozen.deleted
 
     def __len__(self) -> int:
+        if self.front is not None:
+            return self._behind_front() + self.front.new
         if not self.layered:
             return len(self.top)
         return self.base.count + self._more(self.top, self.deleted, self.frozen)
 
     def about(self) -> int:
         """The number of entries, without looking at each."""
+        if self.front is not None and (self.frozen is None or self.frozen.columns is not None):
+            return len(self)
         layers = [self.top] if self.frozen is None else [self.top, self.frozen.entries]
         if not self.layered or sum(map(len, layers)) <= _SAMPLE:
             return len(self)
@@ -328,7 +386,22 @@ class Table:
         for layer in layers:
             newest = dict.fromkeys(islice(reversed(layer), _SAMPLE))
             about += self._more(newest, set(), None) * len(layer) // max(len(newest), 1)
-        return max(about, 0)
+        return max(about, 0) + (0 if self.front is None else self.front.new)
+
+    def _behind_front(self) -> int:
+        """How many entries there are, but for those that are nowhere but in columns of the front."""
+        frozen = self.frozen
+        if frozen is not None and frozen.columns is not None:
+            return self.base.count + frozen.columns.new(len(frozen.entries))
+        return self.base.count + self._more(self.top, self.deleted, frozen)
+
+    def settle(self) -> None:
+        """Makes entries of all that is in columns: the front has written nothing since then."""
+        if self.frozen is not None and self.frozen.columns is not None:
+            self.frozen.unpack(len(self.frozen.columns))
+            self.frozen.columns = None
+        if self.front is not None:
+            self.top.update(self.front.written())
 
     def _more(self, top: dict[Any, Any], deleted: set[Any], frozen: Layer | None) -> int:
         """How many entries more there are with these layers than in the base."""
@@ -350,6 +423,8 @@ class Table:
     def freeze(self, small: int = 0) -> set[Any]:
         """Freezes the entries written since the last freeze; says which of their keys went into the base before. Up to
         `small` entries a table counts as small."""
+        if self.front is not None and self._freeze_front(self.front):
+            return set()
         written = Layer(self.top, self.deleted)
         spilled, self.spilled = self.spilled, set()
         if written:
@@ -361,10 +436,26 @@ class Table:
             self._renew(self._copied(written.entries, small))
         return spilled
 
+    def _freeze_front(self, front: Front) -> bool:
+        """Freezes what is in columns, as columns. False where there are entries of other kinds as well: it is among those
+        now."""
+        frozen = self.frozen
+        if frozen is not None and frozen.columns is not None:
+            front.take_back(frozen.columns, len(frozen.entries))  # an aborted checkpoint has left it
+            self.frozen = frozen = None
+        if frozen or self.top or self.deleted:
+            self.settle()
+            return False
+        columns = front.cut()
+        if columns is not None:
+            self.layered = True
+            self.frozen = Layer({}, set(), columns)
+        return True
+
     def _copied(self, entries: dict[Any, Any], small: int) -> dict[Any, Any]:
         """The next top. A small table is written as a whole by every checkpoint, so what was frozen may stay on top as
         well, as if it had been written again: reads find it there at once. Not objects that can be changed in place."""
-        if len(entries) > small or self.base.count > small:
+        if len(entries) > small or self.base.count > small or self.front is not None:
             return {}
         kinds = set(map(type, entries.values()))
         return dict(entries) if kinds <= (REPLACED if self.replaced else ATOMS) else {}

@@ -23,6 +23,18 @@ class ConnectPeers:
     """An action: connect to these workers. `PeersConnected` or `PeersUnreachable` answers it."""
 
     peers: tuple[Peer, ...]
+    late: bool = False
+    """Whether they run, and are all to be called: the worker takes the place of one that was lost."""
+    changing: bool = False
+    """Whether lost ones are replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacePeer:
+    """An action: this worker has taken the place of the one of its slot. The link to that one is closed, if there still is
+    one. `PeerBack`, when this one has called."""
+
+    peer: Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +74,15 @@ class Exit:
     reason: str
 
 
-Action = ToCoordinator | ConnectPeers | ClosePeers | ReadState | ReadPlaced | WriteState | DropState | Exit | ToPeer
+Action = (
+    ToCoordinator
+    | ConnectPeers
+    | ReplacePeer
+    | ClosePeers
+    | ReadState
+    | ReadPlaced
+    | WriteState
+    | DropState
+    | Exit
+    | ToPeer
+)

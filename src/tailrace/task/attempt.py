@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import (
     Deploy,
+    EndSources,
     OperatorEvent,
     Peer,
     Progress,
@@ -15,19 +16,21 @@ from tailrace.protocol.deployment import (
     Settled,
     SubtasksFinished,
 )
+from tailrace.protocol.replay import Resume
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
 from tailrace.task.actions import Action, ConnectPeers, ReadPlaced, ReadState, ToCoordinator
 from tailrace.task.checkpoints import WorkerCheckpoints
 from tailrace.task.functions import with_own_functions
-from tailrace.task.gate import InputChannel
 from tailrace.task.idle import Idle
+from tailrace.task.inputs import InputChannel
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.looping import Command
 from tailrace.task.machine import Task
 from tailrace.task.parked import Parked
 from tailrace.task.publishing import Awaited, Publisher, in_parts
+from tailrace.task.replacing import Resumed, peer_replaced
 from tailrace.task.restore import Restorer
 from tailrace.task.services import Services
 from tailrace.task.slice import Slice
@@ -42,8 +45,16 @@ class Attempt:
     actions. It knows nothing of the worker's phases and catches nothing: what it raises is for the worker to tell."""
 
     def __init__(
-        self, spec: JobSpec, slot: int, epoch: int, deploy: Deploy, services: Services, numbers: Iterator[int]
+        self,
+        spec: JobSpec,
+        slot: int,
+        epoch: int,
+        deploy: Deploy,
+        services: Services,
+        numbers: Iterator[int],
+        resume: Resume | None = None,
     ) -> None:
+        """`resume`: where it takes the place of one that was lost."""
         plan = with_own_functions(spec.plan, keep_first=True)
         self.slice = Slice(plan, slot, deploy.attempt, services, spec.memory)
         self.checkpoints: WorkerCheckpoints | None = None
@@ -52,9 +63,14 @@ class Attempt:
             self.checkpoints = WorkerCheckpoints(slot, epoch, services, self.slice.tasks)
         self.closed = False
         """Whether the user's functions were closed."""
+        self.origin = deploy.manifest, deploy.folder
+        """What it was restored from, if anything: the manifest, and the folder in which the files are."""
         self._slot = slot
         self._peers: list[Peer] = deploy.peers
         self._publisher = Publisher(slot, spec.plan, services)
+        self._resume = resume
+        self.resumed: Resumed | None = None
+        """While it does again what a lost one had done."""
         self._restorer: Restorer | None = None
         """While the storage reads what is to be restored."""
         self._numbers = numbers
@@ -69,6 +85,11 @@ class Attempt:
         self._turns = Turns(self.slice.tasks)
         self._to_cut: set[int] = set()
         """Checkpoints that were triggered, and of which this worker has neither a durable file nor heard any more."""
+
+    @property
+    def opened(self) -> bool:
+        """Whether all of it is restored, and the user's functions are open."""
+        return self._restorer is None
 
     # The beginning.
 
@@ -100,7 +121,29 @@ class Attempt:
     def _open(self) -> list[Action]:
         self.slice.open()
         wanted = self.slice.peers()
-        return [ConnectPeers(tuple(peer for peer in self._peers if peer.slot in wanted)), *self.wanted()]
+        late = self._resume is not None
+        changing = self.slice.history is not None
+        connect = ConnectPeers(tuple(peer for peer in self._peers if peer.slot in wanted), late, changing)
+        if self._resume is not None:
+            self.resumed = Resumed(self.slice, self._resume)
+            return [connect]
+        return [connect, *self.wanted()]
+
+    # Workers that are replaced.
+
+    def go_on(self) -> list[Action] | None:
+        """One that takes the place of another does again what it can. What is wanted when it is where that one was, and goes
+        on from there; None: not yet."""
+        assert self.resumed is not None
+        wanted = self.resumed.go_on()
+        if wanted is not None:
+            self.resumed = None
+            self.slice.actions.clear()
+        return wanted
+
+    def peer_replaced(self, slot: int) -> list[Action]:
+        """The worker of a slot that was lost has been replaced, and can be reached."""
+        return [peer_replaced(self.slice, slot), *self.wanted()]
 
     # Steps.
 
@@ -210,16 +253,19 @@ class Attempt:
 
     def command(self, message: Command) -> list[Action]:
         """The coordinator says something to a loop nest."""
+        self.slice.hear(message)
         self.slice.nests.command(message)
         return self.wanted()
 
     def end_sources(self) -> None:
         """Sources read nothing more."""
+        self.slice.hear(EndSources())
         for task in self.slice.tasks:
             task.end_source()
 
     def operator_event(self, message: OperatorEvent) -> list[Action]:
         """A subtask in another worker says something to one that is here."""
+        self.slice.hear(message)
         self.slice.operator_event(message.vertex, message.source, message.payload)
         return self.wanted()
 
@@ -229,6 +275,7 @@ class Attempt:
         """The coordinator begins a checkpoint, or says what has become of one."""
         if self.checkpoints is None:
             return []
+        self.slice.hear(message)
         if isinstance(message, Trigger):
             self._to_cut.add(message.cut.number)
             self.slice.trigger(message.cut)
@@ -327,7 +374,7 @@ class Attempt:
 
     def finished(self) -> list[Action]:
         """All tasks have ended, and there are no checkpoints: what the sinks have prepared is told in parts."""
-        *parts, last = in_parts([one for task in self.slice.tasks for one in task.prepared()])
+        *parts, last = in_parts([one for task in self.slice.tasks for one in task.work.prepared()])
         told = [SubtasksFinished(part, more=True) for part in parts]
         return [*self.at_rest(), *map(ToCoordinator, told), ToCoordinator(SubtasksFinished(last))]
 

@@ -207,6 +207,17 @@ class Chain:
         for output in self.outputs[i]:
             outbox.watermark(output, time)
 
+    def cut_again(self, checkpoint: int) -> None:
+        """A cut that was made before, in another process: what follows from it for the operators."""
+        for operator in self.operators:
+            operator.cut_again(checkpoint)
+
+    def begin_epoch(self, checkpoint: int) -> None:
+        """What follows is behind the cut of a checkpoint."""
+        for operator in self.operators:
+            for ctx in operator.contexts():
+                ctx.begin_epoch(checkpoint)
+
     def idle(self, outbox: Outbox) -> None:
         """The input is idle: so is every output that does not generate watermarks of its own."""
         self.still_idle(outbox)

@@ -34,7 +34,7 @@ class OperatorContext:
     """One object per operator and subtask, set anew for each record."""
 
     __slots__ = (
-        "_random", "attempt", "current_key", "current_time", "event_timers", "job", "metrics", "name", "no_key",
+        "_epoch", "_random", "attempt", "current_key", "current_time", "event_timers", "job", "metrics", "name", "no_key",
         "parallelism", "processing_timers", "round", "services", "side", "stamping", "subtask", "time_domain", "uid",
         "watermark_time",
     )  # fmt: skip
@@ -62,6 +62,7 @@ class OperatorContext:
         self.stamping = False
         """Whether the function has given a record a timestamp of its own since its last output was sent on."""
         self._random: Random | None = None
+        self._epoch = 0
 
     @property
     def incarnation(self) -> int:
@@ -136,8 +137,19 @@ class OperatorContext:
     @property
     def random(self) -> Random:
         if self._random is None:
-            self._random = self.services.random(self.uid, self.subtask, self.services.incarnation)
+            self._random = self.services.random(*self._place)
         return self._random
+
+    @property
+    def _place(self) -> tuple[object, ...]:
+        return self.uid, self.subtask, self.services.incarnation, self._epoch
+
+    def begin_epoch(self, checkpoint: int) -> None:
+        """What follows is behind the cut of this checkpoint. Random numbers begin anew there, also of a generator that the
+        user has kept: who goes on from it gets the same ones."""
+        self._epoch = checkpoint
+        if self._random is not None:
+            self._random.seed(self.services.seed_of(*self._place))
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         return self.services.outside.ask(lambda: function(*args))

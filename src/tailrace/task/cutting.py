@@ -110,6 +110,13 @@ class TaskCuts:
         """The next cut that is due is made."""
         return self._made(now, ())
 
+    def do_again(self, request: CutRequest, now: int) -> None:
+        """A cut that was made before, in another process, is made, whatever was read by then."""
+        self._requests[request.number] = request
+        if request.number not in self.due:
+            self._follow(self.aligner.do_again(request.number))
+        self.make(now)
+
     # Unaligned cuts.
 
     def _hear_of(self, cut: CutRequest) -> None:

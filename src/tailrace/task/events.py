@@ -85,6 +85,12 @@ class PeerLost(_Event, frozen=True):
     reason: str
 
 
+class PeerBack(_Event, frozen=True):
+    """Answers `ReplacePeer`: the link to the worker that has taken a lost one's place is up."""
+
+    peer: int
+
+
 # The coordinator.
 
 
@@ -176,6 +182,7 @@ Event = (
     | PeersConnected
     | PeersUnreachable
     | PeerLost
+    | PeerBack
     | CoordinatorSaid
     | CoordinatorLost
     | MessageTooLarge

@@ -14,6 +14,7 @@ from tailrace.elements.batches import Batch, Rows, concat
 from tailrace.elements.markers import WaveMark
 from tailrace.errors import InternalError
 from tailrace.task.combining import Combined, Combiner
+from tailrace.task.history import Facts
 from tailrace.task.logs import LogFrame, Recording, joinable_as_one
 from tailrace.task.spilling import Item, Shelf, Spill
 
@@ -69,6 +70,8 @@ class FeedbackQueue:
         """In rounds: the round that what comes now waits for."""
         self.logs = Recording(who, self._shelf)
         """What belongs to each checkpoint that is under way."""
+        self.facts: Facts | None = None
+        """Where what is taken when is kept (`task.history`)."""
         self._ended = False
         self._stopped_after: int | None = None
         """The newest cut by the time rounds were stopped: what is dropped belongs only to checkpoints from before."""
@@ -94,20 +97,20 @@ class FeedbackQueue:
         """A marker of a wave: behind the records that came before it, but past those that wait for the next round."""
         self._not_ended(f"{marker}")
         if not self.in_rounds:
-            self._seal()
+            self.seal()
         self._ready.append(marker)
 
     def barrier(self, checkpoint: int) -> None:
         """The marker of a checkpoint has come back: its log is complete. Markers of older ones cannot come any more."""
         if self._ended:
             return
-        if self.logs.awaits(checkpoint):
-            self._seal()
+        if self.facts is not None or self.logs.awaits(checkpoint):
+            self.seal()
         self.logs.completed(checkpoint)
 
     def end(self) -> None:
         """Nothing comes any more: every log is complete, and one that is cut later is from its beginning."""
-        self._seal()
+        self.seal()
         self._ended = True
         self.logs.end()
 
@@ -125,6 +128,35 @@ class FeedbackQueue:
 
     def take(self, limit: int) -> Batch | WaveMark | None:
         """The next marker, or the next records, at most `limit`; None where nothing is ready."""
+        facts = self.facts
+        if facts is None:
+            return self._take(limit)
+        if facts.again:
+            return self._take_again(facts.of(0), facts.of(0))
+        taken = self._take(limit)
+        facts.of(taken.wave if isinstance(taken, WaveMark) else 0)
+        facts.of(len(taken) if isinstance(taken, Batch) else 0)
+        return taken
+
+    def _take_again(self, wave: int, count: int) -> Batch | WaveMark | None:
+        """What was taken when this step was done first. The marker of a wave may have been there before the cut."""
+        if wave:
+            found = next((one for one in self._ready if isinstance(one, WaveMark) and one.wave == wave), None)
+            if found is not None:
+                self._ready.remove(found)
+            return WaveMark(wave)
+        parts = list[Batch]()
+        while count:
+            part = self._take(count)
+            if not isinstance(part, Batch):
+                raise InternalError(
+                    f"Y1: {count} records are to be taken again that have not come back to {self.who!r}"
+                )
+            parts.append(part)
+            count -= len(part)
+        return None if not parts else parts[0] if len(parts) == 1 else concat(parts)
+
+    def _take(self, limit: int) -> Batch | WaveMark | None:
         if not self._ready:
             return self._take_combined(limit)
         if isinstance(self._ready[0], WaveMark):
@@ -142,6 +174,8 @@ class FeedbackQueue:
     def cut(self, checkpoint: int) -> None:
         """The head has cut: the log of the checkpoint begins with what is unread. What can still be merged follows when it
         is read or sealed, which is at the barrier at the latest."""
+        if self.facts is not None:
+            self.seal()  # who goes on from this cut finds what waits as it was, and merges no more with it
         log = self.logs.begin(checkpoint)
         start = self._start
         for entry in self._ready:
@@ -154,12 +188,12 @@ class FeedbackQueue:
     def round_ended(self, number: int) -> None:
         """The tail has all that round `number` brought. What comes from now on is of a later one: another worker may be
         told of it before this head is."""
-        self._seal()
+        self.seal()
         self._round = max(self._round, number + 2)
 
     def open_round(self, number: int | None = None) -> int:
         """What waits for rounds up to `number` (None: for any) becomes ready; says how many records that are."""
-        self._seal()
+        self.seal()
         opened = 0
         while self._later and (number is None or self._later[0][1] <= number):
             item = self._later.popleft()[0]
@@ -174,7 +208,7 @@ class FeedbackQueue:
         cuts before, because a restore goes back to before rounds were stopped."""
         if not self.in_rounds:
             raise InternalError(f"feedback of {self.who!r} is dropped, but its loop has no rounds")
-        self._seal()
+        self.seal()
         self._stopped_after = self.logs.newest_cut
         self.dropped += self.waiting
         self.waiting = 0
@@ -257,7 +291,7 @@ class FeedbackQueue:
             self.merged += merged
         grown = max(0, combined.size - size)
         if combined.size > self._memory_bytes // 2:
-            self._seal()
+            self.seal()
         self._shelf.relieve(grown)
 
     def _count(self, by: int) -> None:
@@ -266,7 +300,7 @@ class FeedbackQueue:
         else:
             self.records += by
 
-    def _seal(self) -> None:
+    def seal(self) -> None:
         """What could still be merged becomes items, in memory as it is, and goes into every open log. At a barrier this
         keeps apart what belongs to the log and what does not; spilling it is left to later steps."""
         if self._combined:

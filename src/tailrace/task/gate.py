@@ -3,112 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
 from tailrace.elements.batches import Batch, concat, joinable
-from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame
+from tailrace.elements.frames import ChannelId, Element, Frame
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
-from tailrace.protocol.flow import Consumer
+from tailrace.task.history import Facts
+from tailrace.task.inputs import InputChannel, Taken, count_of
 from tailrace.task.parked import Parked
 
 AT_ONCE = 256 << 10
 """Where there is no channel of today that would say how much one may hold."""
+A_MARKER, A_BARRIER = -1, -2
+"""As a number of records that were read: none, but a marker, or a barrier."""
 JOINED = 1024
 """Batches of fewer records that wait on one channel are read together, up to so many records."""
-
-
-class InputChannel:
-    """One channel into the task.
-
-    Invariant G1: records are read in the order of their sequence numbers without a gap: `expected` is the sequence
-    number of the next record that may arrive.
-    """
-
-    __slots__ = (
-        "blocked", "charge", "ended", "expected", "flow", "id", "idle", "port", "queue", "reading", "returning", "taken",
-        "watermark", "worked_off",
-    )  # fmt: skip
-
-    def __init__(self, ident: ChannelId, port: int, window: int, closed: bool = False) -> None:
-        self.id = ident
-        self.port = port
-        self.flow = Consumer(window, closed)
-        self.queue: deque[tuple[Element | Parked, int]] = deque()
-        self.expected = 0
-        self.watermark = MIN_TIME
-        self.idle = False
-        self.ended = False
-        self.blocked = False
-        """Whether it waits for other channels to reach a cut that it has reached."""
-        self.reading: Batch | None = None
-        """The batch at the head while only a part of it was taken; `taken` records of it were."""
-        self.taken = 0
-        self.charge = 0
-        self.worked_off = 0
-        """Frames that were read to their end, and markers that are counted among them."""
-        self.returning: Returning | None = None
-        """Where it is none of today's channels, but what a checkpoint held of an old one: of which."""
-
-    @property
-    def position(self) -> int:
-        """The number of the first record that is unread."""
-        reading = 0 if self.reading is None else len(self.reading) - self.taken
-        return self.expected - reading - sum(count_of(element) for element, _ in self.queue)
-
-    @property
-    def drained(self) -> bool:
-        """Whether nothing is unread."""
-        return not self.queue and self.reading is None
-
-    @property
-    def ready(self) -> bool:
-        """Whether something is unread, and is here."""
-        if self.reading is not None or not self.queue:
-            return self.reading is not None
-        element = self.queue[0][0]
-        return not isinstance(element, Parked) or element.element is not None
-
-    def to_load(self, most: int) -> list[Parked]:
-        """What is to be read next of what is parked: about `most` bytes, once what is here is less than half of that."""
-        here, wanted = 0, list[Parked]()
-        for element, _ in self.queue:
-            if not isinstance(element, Parked) or element.element is not None:
-                here += element.size if isinstance(element, Frame | Parked) else 0
-                if wanted or 2 * here >= most:
-                    break
-            elif element.asked or most <= 0:
-                break
-            else:
-                element.asked = True
-                wanted.append(element)
-                most -= element.size
-        return wanted
-
-
-@dataclass(frozen=True, slots=True)
-class Returning:
-    """Whose records a channel brings back that were in flight at the cut."""
-
-    name: ChannelName
-    """What the channel was called, with the subtask that reads it now."""
-    operator: int = 0
-    """The position, in its chain, of the operator that receives them: 0 for the root."""
-    timely: bool = True
-    """Whether it brings event time as well. Else that stands still while there are such channels."""
-
-
-@dataclass(slots=True)
-class Taken:
-    """What the task reads next: some records, or a marker, of one channel."""
-
-    channel: InputChannel
-    batch: Batch | None = None
-    marker: Marker | None = None
-    grant: int | None = None
-    """The channel's new grant, when it is worth saying."""
 
 
 class Gate:
@@ -120,8 +31,12 @@ class Gate:
     of what was in flight to a job that went on from an earlier cut, before all of what that one had found in flight.
     """
 
-    def __init__(self, channels: list[InputChannel]) -> None:
+    def __init__(self, channels: list[InputChannel], facts: Facts | None = None) -> None:
+        """`facts`: where what is read when is kept (`task.history`)."""
         self.channels = {channel.id: channel for channel in channels}
+        self.facts = facts
+        for number, channel in enumerate(channels):
+            channel.number = number
         self.watermark = MIN_TIME
         """The minimum over channels that are neither idle nor ended; never decreases."""
         self.idle_at_end = False
@@ -137,6 +52,9 @@ class Gate:
 
     @property
     def has_input(self) -> bool:
+        facts = self.facts
+        if facts is not None and facts.given is not None:
+            return bool(facts.given)
         return bool(self._turn)
 
     @property
@@ -167,9 +85,27 @@ class Gate:
         if charge:
             channel.flow.arrive(charge)
         channel.expected += count_of(element)
+        if self.facts is not None:
+            channel.count(element)
         if not channel.queue and channel.reading is None and not channel.blocked and not self.front:
             self._turn.append(channel)
         channel.queue.append((element, charge))
+
+    def complete(self, checkpoint: int) -> None:
+        """Nobody restores an older checkpoint any more."""
+        for channel in self.channels.values():
+            channel.barriers = {number: came for number, came in channel.barriers.items() if number >= checkpoint}
+
+    def begin_at(self, checkpoint: int) -> None:
+        """What comes is behind the barriers of this checkpoint."""
+        for channel in self.channels.values():
+            channel.barriers[checkpoint] = 0
+
+    def sender_replaced(self, ident: ChannelId) -> None:
+        """Another worker sends on a channel from now on, and begins with a whole window. What is unread counts for none of
+        it."""
+        flow = self.channels[ident].flow
+        flow.granted, flow.arrived, flow.consumed = flow.window, 0, flow.consumed - flow.arrived
 
     def returned(self, front: list[list[InputChannel]]) -> None:
         """Before anything has arrived: what was in flight at the restored cut comes first."""
@@ -218,6 +154,17 @@ class Gate:
     def take(self, limit: int) -> Taken:
         """The next channel's marker, or at most `limit` of its records, of one batch or of several small ones. Channels take
         turns."""
+        facts = self.facts
+        if facts is None:
+            return self._take(limit)
+        if facts.again:
+            return self._take_again(facts.of(0), facts.of(0))
+        taken = self._take(limit)
+        facts.of(taken.channel.number)
+        facts.of(_counted(taken))
+        return taken
+
+    def _take(self, limit: int) -> Taken:
         channel = self._turn[0]
         if channel.reading is None:
             element, channel.charge = _there(channel.queue.popleft())
@@ -248,6 +195,8 @@ class Gate:
 
     def take_barrier(self) -> Taken:
         """A barrier that is next on its channel, whosever turn it is. Only where there is one."""
+        if self.facts is not None and self.facts.again:
+            return self._take_again(self.facts.of(0), self.facts.of(0))
         channel = self._with_barrier()
         assert channel is not None
         marker, channel.charge = channel.queue.popleft()
@@ -256,7 +205,70 @@ class Gate:
         self._turn.remove(channel)
         if channel.queue:
             self._turn.append(channel)
+        if self.facts is not None:
+            self.facts.of(channel.number)
+            self.facts.of(A_BARRIER)
         return Taken(channel, marker=marker)
+
+    def holds(self, facts: Sequence[int]) -> bool:
+        """Whether all has come that a step read, which is to be done again: (number of a channel, how many records of it, or
+        `A_MARKER`), and again."""
+        channels, begun = list(self.channels.values()), dict[int, Iterator[int]]()
+        for number, count in zip(facts[::2], facts[1::2], strict=True):
+            if count == A_BARRIER:
+                continue
+            unread = begun.setdefault(number, _unread(channels[number]))
+            here = 0
+            while here < max(count, 1):
+                found = next(unread, None)
+                if found is None:
+                    return False
+                here += found if count != A_MARKER else 1
+        return True
+
+    def _take_again(self, number: int, count: int) -> Taken:
+        """What was read in this step when it was done first: so many records of this channel, or its marker. A barrier need
+        not come again, where its checkpoint was given up."""
+        channel = list(self.channels.values())[number]
+        if channel in self._turn:
+            self._turn.remove(channel)
+        taken = Taken(channel)
+        if count == A_BARRIER:
+            if channel.queue and isinstance(channel.queue[0][0], Barrier):
+                channel.queue.popleft()
+        elif count == A_MARKER:
+            element, channel.charge = channel.queue.popleft()
+            assert isinstance(element, Marker)
+            channel.worked_off += isinstance(element, COUNTED)
+            taken.marker = element
+        else:
+            self._exactly(taken, count)
+        if channel.ready and not channel.blocked and not self.front:
+            self._turn.append(channel)
+        return taken
+
+    def _exactly(self, taken: Taken, count: int) -> None:
+        """So many records of a channel, of as many batches as that takes."""
+        channel, parts = taken.channel, list[Batch]()
+        while count:
+            if channel.reading is None:
+                element, channel.charge = channel.queue.popleft()
+                assert not isinstance(element, Marker | Parked)
+                channel.reading, channel.taken = decoded(channel.id, element), 0
+                if channel.idle:
+                    self._wake(channel)
+            batch, start = channel.reading, channel.taken
+            stop = min(len(batch), start + count)
+            count -= stop - start
+            parts.append(batch if (start, stop) == (0, len(batch)) else batch.slice(start, stop))
+            channel.taken = stop
+            if stop == len(batch):
+                channel.reading = None
+                channel.worked_off += 1
+                if channel.charge:
+                    grant = channel.flow.consume(channel.charge)
+                    taken.grant = taken.grant if grant is None else grant
+        taken.batch = parts[0] if len(parts) == 1 else concat(parts)
 
     def _with_barrier(self) -> InputChannel | None:
         heads = ((channel, channel.queue[0][0]) for channel in self._turn if channel.reading is None)
@@ -385,8 +397,17 @@ def _there(entry: tuple[Element | Parked, int]) -> tuple[Element, int]:
     return element.element, charge
 
 
-def count_of(element: Element | Parked) -> int:
-    """How many records an element holds."""
-    if isinstance(element, Frame | Parked):
-        return element.count
-    return 0 if isinstance(element, Marker) else len(element)
+def _unread(channel: InputChannel) -> Iterator[int]:
+    """What is unread on a channel, one by one: how many records each holds."""
+    if channel.reading is not None:
+        yield len(channel.reading) - channel.taken
+    for element, _ in channel.queue:
+        if not isinstance(element, Barrier):
+            yield count_of(element)
+
+
+def _counted(taken: Taken) -> int:
+    """What was read, as a fact."""
+    if taken.batch is not None:
+        return len(taken.batch)
+    return A_BARRIER if isinstance(taken.marker, Barrier) else A_MARKER

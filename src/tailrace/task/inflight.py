@@ -23,7 +23,8 @@ from tailrace.graph.operators import MARKERS, Broadcast
 from tailrace.graph.plan import Plan, PlanEdge, Vertex
 from tailrace.state.format import ChannelLog, LogKind
 from tailrace.task.copying import copied
-from tailrace.task.gate import Gate, InputChannel, count_of
+from tailrace.task.gate import Gate
+from tailrace.task.inputs import InputChannel, count_of
 from tailrace.task.logs import Log, Recording
 from tailrace.task.outbox import Outbox, Payload
 from tailrace.task.parked import Parked

@@ -10,7 +10,7 @@ a cut froze is no part of `step`: the worker does it in portions of its own (`en
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any
 
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId, Element
@@ -19,11 +19,12 @@ from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan, Vertex
 from tailrace.task.cutting import DueCut
-from tailrace.task.gate import InputChannel
 from tailrace.task.idle import UNTIL_A_TIMER, UNTIL_TOLD, Idle, Reason
 from tailrace.task.inflight import Logged
+from tailrace.task.inputs import InputChannel
 from tailrace.task.looping import Command
 from tailrace.task.operators.sink import SinkTask
+from tailrace.task.order import NOTHING, Line, Turn, lines
 from tailrace.task.outbox import MAX_AGE
 from tailrace.task.services import Services
 from tailrace.task.snapshot import TaskSnapshot
@@ -55,6 +56,10 @@ class Task:
         self._worked = True
         """Whether it has done a step of work since its last cut, or need not: where nothing but the coordinator's word asks
         for the next one, that one waits for it. Else cuts that come faster than they are encoded would be all it does."""
+        self.did = NOTHING
+        """What the last step did: which line of `ORDER`."""
+        self.just_cut: CutRequest | None = None
+        """The cut that the last step made."""
         self.held_by: int | None = None
         """Invariant S3: the checkpoint of a stop, from this task's cut for it until it is aborted: the task does nothing, so
         nothing that follows from what is behind the cut is done anywhere."""
@@ -205,7 +210,7 @@ class Task:
             cuts.stamp(now)
         if self._in_line:
             self._overtake_at_last(now)
-        made = cuts.made
+        made, self.just_cut = cuts.made, None
         idle = self._first_of_order(now, budget)
         if idle is None:
             self._worked = self._worked or cuts.made == made
@@ -239,12 +244,35 @@ class Task:
         return now < self._sleeps_until
 
     def _first_of_order(self, now: int, budget: int) -> Idle | None:
-        for guard, act, reason in self._order:
+        for guard, act, reason, number in self._order:
             if guard(self, now):
                 if act is not None:
+                    self.did = number
                     return act(self, now, budget)
+                self.did = NOTHING
                 return Idle(reason, self.chain.next_processing() if reason in UNTIL_A_TIMER else None)
         raise InternalError(f"{self.id}: nothing in the order applies", self._story)
+
+    def do_again(self, line: int, now: int, budget: int) -> None:
+        """A step that was done before, in another process (`task.history`): the same piece of work, whatever the order says
+        now."""
+        self.work.begin(now)
+        self.wake()
+        act = None if line == NOTHING else ORDER[line].act
+        idle = None if act is None else act(self, now, budget)
+        if act is None or idle is not None:
+            self.outbox.flush_if_old()
+
+    def cut_again(self, request: CutRequest, now: int) -> None:
+        """A cut that was made before, in another process, for a checkpoint that will not be complete: no snapshot."""
+        self.work.begin(now)
+        self.wake()
+        self.cuts.do_again(request, now)
+        self.chain.cut_again(request.number)
+        if not self.work.said_end:
+            self.outbox.barrier(request)
+        self.chain.begin_epoch(request.number)
+        self.abort(request.number)
 
     def encode(self, now: int, limit: int) -> None:
         """Encodes about `limit` more entries of the snapshot that there is."""
@@ -256,7 +284,7 @@ class Task:
     def _cut(self, now: int) -> None:
         """The cut: state is frozen, and the barrier goes behind what was emitted; past it, where it may overtake."""
         due = self.cuts.make(now) if self._due else self.cuts.overtake(now)
-        cut = due.request
+        cut = self.just_cut = due.request
         self._story.append(f"cut {cut.number}")
         self._worked = False
         loop = (0, -1) if self.loop is None else (self.loop.rest.done, self.loop.rounds.done)
@@ -269,13 +297,14 @@ class Task:
         if not self.work.said_end:
             self.outbox.barrier(cut)
             self.snapshot.recordings += self._outputs_overtaken(due)
+        self.chain.begin_epoch(cut.number)
 
     def _hold(self, checkpoint: int | None) -> None:
         self.held_by = checkpoint
         self._order = self._lines()
 
-    def _lines(self) -> list[Line]:
-        return [turn[:3] for turn in ORDER if turn.whose(self)]
+    def _lines(self) -> list[Line[Task]]:
+        return lines(ORDER, self)
 
     # Unaligned cuts.
 
@@ -349,11 +378,6 @@ class Task:
 
     # What others may ask.
 
-    def prepared(self) -> list[tuple[str, bytes]]:
-        """Without checkpoints: what the task's sinks want published once the job has succeeded: (uid, prepared)."""
-        sinks = [op for op in self.chain.operators if isinstance(op, SinkTask)]
-        return [(sink.ctx.uid, one) for sink in sinks for one in sink.final_prepared]
-
     def records_out(self) -> int:
         """Records that left the task: over its edges, or into its sinks."""
         return self.outbox.records + self.records_sunk()
@@ -368,7 +392,7 @@ class Task:
 
     def check_asleep(self, now: int) -> None:
         """Raises `InternalError`, with the task's story, where the task sleeps and would have something to do."""
-        act = next(act for guard, act, _ in self._order if guard(self, now))
+        act = next(act for guard, act, _, _ in self._order if guard(self, now))
         if act is not None or self._due:
             raise InternalError(
                 f"C3: {self.id} sleeps until {self._sleeps_until}, and has something to do", self._story
@@ -393,45 +417,12 @@ class Task:
             raise InternalError(f"{self.id}: {error.args[0]}", self._story) from error
 
 
-Line = tuple[Callable[[Task, int], object], Callable[[Task, int, int], Idle | None] | None, Reason]
-"""What a task looks at in each step of a line of the order."""
-
-
-class Turn(NamedTuple):
-    """A line of the order: where nothing before it applies and `guard` says so, this is what the task does."""
-
-    guard: Callable[[Task, int], object]
-    """Asked with the clock. It may be asked again without having been followed."""
-    act: Callable[[Task, int, int], Idle | None] | None
-    """One bounded piece of work, given the clock and the budget, or why it could not be done. None: nothing can be done."""
-    reason: Reason = Reason.NO_INPUT
-    """Why not, where nothing can be done."""
-    whose: Callable[[Task], object] = lambda task: True
-    """Whether the line is for such a task at all: asked when the task is made, and when a stop holds it or lets it go."""
-
-
 def _works(act: Callable[[Work, int, int], Idle | None]) -> Callable[[Task, int, int], Idle | None]:
     return lambda task, now, budget: act(task.work, now, budget)
 
 
-def _in_loop(task: Task) -> object:
-    return task.loop
-
-
-def _overtakes(task: Task) -> object:
-    return task.inflight
-
-
-def _is_head(task: Task) -> object:
-    return task.head
-
-
 def _is_held(task: Task) -> object:
     return task.held_by is not None
-
-
-def _is_source(task: Task) -> object:
-    return task.chain.source
 
 
 def _reads_beside_channels(task: Task) -> object:
@@ -456,33 +447,54 @@ def _timer_due(task: Task, now: int) -> object:
     return due is not None and due <= now
 
 
+def _barrier_between(task: Task, now: int) -> object:
+    return task.work.between_portions and task.gate.barrier_is_next
+
+
 def _feeds_back(task: Task, now: int) -> object:
     head = task.head
     return head is not None and head.takes_feedback(task.gate.has_input, task.cuts.aligner.awaited)
 
 
-ORDER: tuple[Turn, ...] = (
+ORDER: tuple[Turn[Any], ...] = (
     Turn(lambda t, now: t._due and t._cut_is_next and t.snapshot is not None, None, Reason.ENCODING),
     Turn(lambda t, now: t._due and t._cut_is_next, Task._next_cut),
-    Turn(lambda t, now: t._is_struck(now), Task._next_cut, whose=_overtakes),
+    Turn(lambda t, now: t._is_struck(now), Task._next_cut, whose=lambda t: t.inflight),
     Turn(lambda t, now: t.finished, None, Reason.FINISHED),
     Turn(lambda t, now: True, None, Reason.HELD, whose=_is_held),
-    Turn(_commanded, _works(Work.obey), whose=_in_loop),
+    Turn(_commanded, _works(Work.obey), whose=lambda t: t.loop),
     Turn(lambda t, now: t.outbox.blocked, None, Reason.NO_CREDIT),
-    Turn(lambda t, now: t.work.between_portions and t.gate.barrier_is_next, _works(Work.take_barrier), whose=_fires),
+    Turn(_barrier_between, _works(Work.take_barrier), whose=_fires, reads=True),
     Turn(lambda t, now: t.work.advancing, _works(lambda work, now, budget: work.advance(budget))),
-    Turn(lambda t, now: t.loop is not None and t.loop.ending is not None, _works(Work.end_round), whose=_in_loop),
+    Turn(
+        lambda t, now: t.loop is not None and t.loop.ending is not None, _works(Work.end_round), whose=lambda t: t.loop
+    ),
     Turn(_timer_due, _works(Work.fire), whose=_has_timers),
-    Turn(lambda t, now: t.loop is not None and t.loop.rest_due, _works(Work.rest), whose=_in_loop),
-    Turn(lambda t, now: t.gate.front and t.gate.has_input, _works(Work.take), whose=_reads_beside_channels),
+    Turn(lambda t, now: t.loop.rest_due, _works(Work.rest), whose=lambda t: t.loop),
+    Turn(lambda t, now: t.gate.front and t.gate.has_input, _works(Work.take), whose=_reads_beside_channels, reads=True),
     Turn(lambda t, now: t.gate.front, None, Reason.NO_INPUT, whose=_reads_beside_channels),
-    Turn(lambda t, now: t.chain.source is not None and not t.chain.source.ended, _works(Work.read), whose=_is_source),
-    Turn(_feeds_back, _works(Work.take_feedback), whose=_is_head),
-    Turn(lambda t, now: t.gate.has_input, _works(Work.take)),
-    Turn(lambda t, now: t.loop is not None and t.loop.round_due, _works(Work.say_round_end), whose=_in_loop),
-    Turn(lambda t, now: t.gate.ended and t.head is not None and not t.head.over, None, Reason.LOOPING, whose=_is_head),
+    Turn(
+        lambda t, now: t.chain.source is not None and not t.chain.source.ended,
+        _works(Work.read),
+        whose=lambda t: t.chain.source,
+    ),
+    Turn(_feeds_back, _works(Work.take_feedback), whose=lambda t: t.head),
+    Turn(lambda t, now: t.gate.has_input, _works(Work.take), reads=True),
+    Turn(lambda t, now: t.loop.round_due, _works(Work.say_round_end), whose=lambda t: t.loop),
+    Turn(
+        lambda t, now: t.gate.ended and t.head is not None and not t.head.over,
+        None,
+        Reason.LOOPING,
+        whose=lambda t: t.head,
+    ),
     Turn(lambda t, now: t.gate.ended, _works(Work.end), Reason.QUIET),
     Turn(lambda t, now: t.cuts.aligner.blocked, None, Reason.ALIGNING),
     Turn(lambda t, now: True, None, Reason.NO_INPUT),
 )
-"""What a task does, and what it waits for: the first line that applies."""
+"""What a task does, and what it waits for: the first line that applies. (Of `Any`: a line is asked only of a task that it is
+for, one with a source, say.)"""
+
+CUTS = frozenset(number for number, turn in enumerate(ORDER) if turn.act is Task._next_cut)
+"""The lines of the order in which a task does nothing but cut."""
+READS = frozenset(number for number, turn in enumerate(ORDER) if turn.reads)
+"""Those in which it reads what is on its channels."""

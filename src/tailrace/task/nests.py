@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tailrace.elements.frames import ChannelId
@@ -62,8 +63,9 @@ class WorkerNests:
     def __bool__(self) -> bool:
         return bool(self._here)
 
-    def command(self, message: Command) -> None:
-        """The coordinator has something to say to a nest. Raises `ProtocolViolation` for one that is not here."""
+    def command(self, message: Command, but: Collection[int] = ()) -> None:
+        """The coordinator has something to say to a nest, though not to these of its vertices. Raises `ProtocolViolation`
+        for a nest that is not here."""
         here = self._here.get(message.nest)
         if here is None:
             raise ProtocolViolation(
@@ -74,8 +76,17 @@ class WorkerNests:
         elif isinstance(message, Release | Advance | CallFinish):
             here.actions += 1
         for task in self._tasks:
-            if task.loop is not None and task.loop.nest == message.nest:
+            if task.loop is not None and task.loop.nest == message.nest and task.vertex.id not in but:
                 task.command(message)
+
+    def followed(self) -> dict[int, int]:
+        """How many commands each nest has followed of those that it counts."""
+        return {number: here.actions for number, here in self._here.items()}
+
+    def go_on_from(self, followed: dict[int, int]) -> None:
+        """Each nest has followed so many."""
+        for number, here in self._here.items():
+            here.actions = followed.get(number, 0)
 
     # What this worker has to say.
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from tailrace.elements.batches import Batch, Rows, concat, joinable
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
+from tailrace.elements.frames import ChannelId, decode, encode_batch, encode_marker, encoded_size
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, shortened
@@ -26,6 +26,8 @@ FRAME_BYTES = 256 << 10
 MAX_AGE = 5_000
 """Microseconds that anything may wait to be sent while its worker is busy."""
 _SAMPLE_EVERY = 32
+END = -1
+"""As a checkpoint of what is kept: it is no barrier, but the end of its channel."""
 
 Payload = bytes | Batch | Marker
 """What goes on a channel: bytes to another worker, a batch or a marker as it is to a task of this one."""
@@ -33,6 +35,10 @@ Payload = bytes | Batch | Marker
 
 Queued = tuple[int, Payload, int]
 """What waits on a channel: (seq, payload, charge). A marker is encoded when it goes."""
+
+
+Kept = tuple[int, int, bytes]
+"""What has gone to another worker: (the checkpoint of a barrier, `END` of the end, else 0; seq; the frame)."""
 
 
 class OutputChannel:
@@ -43,7 +49,7 @@ class OutputChannel:
     """
 
     __slots__ = (
-        "awake_due", "buffer", "buffered", "flow", "id", "idle_due", "idle_said", "local", "queue", "record_bytes",
+        "awake_due", "buffer", "buffered", "flow", "id", "idle_due", "idle_said", "kept", "local", "queue", "record_bytes",
         "sealed", "sent", "seq", "watermark_due", "watermark_sent",
     )  # fmt: skip
 
@@ -67,6 +73,9 @@ class OutputChannel:
         self.idle_due = False
         self.idle_said = False
         """Whether no records and no watermark were sent since the channel was said to be idle; other markers leave it so."""
+        self.kept: deque[Kept] | None = None
+        """To another worker that may be replaced alone: what went behind the barrier of the oldest checkpoint that it may be
+        restored from, barriers too."""
 
     @property
     def position(self) -> int:
@@ -323,13 +332,50 @@ class Outbox:
             queue.popleft()
             channel.flow.send(charge)
             channel.sent += charge > 0
+            barrier = 0
             if isinstance(payload, Marker):
                 if isinstance(payload, Barrier):
                     self.barriers_sent.append((channel.id, payload.checkpoint))
+                barrier = payload.checkpoint if isinstance(payload, Barrier) else END * isinstance(payload, EndOfInput)
                 if not channel.local:
                     payload = encode_marker(channel.id, self.incarnation, self.attempt, seq, payload)
+            if channel.kept is not None and isinstance(payload, bytes):
+                channel.kept.append((barrier, seq, payload))
             self.sends.append((channel.id, seq, payload, charge))
         self.blocked -= 1
+
+    def keep(self) -> None:
+        """What goes to other workers is kept, for those that take the place of one of them."""
+        for channel in self.channels.values():
+            if not channel.local:
+                channel.kept = deque()
+
+    def receiver_replaced(self, ident: ChannelId, came: int = 0) -> None:
+        """Another worker reads a channel from now on, and has nothing of what is kept but the first `came` elements.
+        Checkpoints that are under way were given up: their barriers do not go once more."""
+        channel = self.channels[ident]
+        assert channel.kept is not None
+        kept = [one for one in channel.kept if one[0] in (0, END)]
+        again = [_queued(seq, data) for _, seq, data in kept[came:]]
+        channel.kept = deque(kept[:came])
+        channel.sent -= sum(charge > 0 for _, _, charge in again)
+        waits = [one for one in channel.queue if not isinstance(one[1], Barrier)]
+        self.blocked += bool(again or waits) - bool(channel.queue)
+        channel.queue = deque([*again, *waits])
+        channel.flow = Producer(channel.flow.window)
+        self._drain(channel)
+
+    def complete(self, checkpoint: int) -> None:
+        """Nobody restores an older checkpoint any more: what went before its barrier is not wanted again."""
+        for channel in self.channels.values():
+            kept = channel.kept
+            if kept is None:
+                continue
+            if any(barrier == checkpoint for barrier, _, _ in kept):
+                while kept.popleft()[0] != checkpoint:
+                    pass
+            elif kept and kept[-1][0] == END:
+                kept.clear()  # it was read to its end before the cut
 
     def queued_bytes(self) -> int:
         """What was sealed and waits for credit."""
@@ -346,3 +392,9 @@ class Outbox:
                 raise InternalError(f"O3: channel {channel.id} has something to send, and nobody would look")
             if channel.queue and channel.queue[0][2] and channel.flow.may_send(channel.queue[0][2]):
                 raise InternalError(f"O1: channel {channel.id} waits though it may send {shortened(channel.queue[0])}")
+
+
+def _queued(seq: int, data: bytes) -> Queued:
+    """What has gone, to go once more."""
+    frame = decode(data)
+    return (seq, data, len(data)) if frame.count else (seq, frame.marker(), 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -23,8 +23,15 @@ Taken = tuple[Batch | None, int]
 """What a reader gave, None at the end of its split; and how many bytes it has lost."""
 
 _ENDED = -1
-_PATIENCE = 3
-"""How often in a row a reader may say in a replay that it has nothing."""
+_LATER = (0.0, 1.0, 60.0, 3_600.0, 1e9)
+"""A reader that says in a replay that it has nothing is asked again as if it were so many seconds later: it may keep a pace,
+which begins anew where it is opened."""
+
+
+class Take(Protocol):
+    """Takes at most `limit` records of a reader, `later` seconds later than it is."""
+
+    def __call__(self, limit: int, later: float = 0.0) -> Taken: ...
 
 
 class Gave(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -63,9 +70,13 @@ class Outside:
         """Does something to the world. All that it answers is whether it raises."""
         call()
 
-    def read(self, take: Callable[[int], Taken], limit: int) -> Taken:
+    def read(self, take: Take, limit: int) -> Taken:
         """Takes at most `limit` records of a reader."""
         return take(limit)
+
+    def taken(self) -> list[Answer]:
+        """The answers since this was asked last, where they are kept."""
+        return []
 
 
 class Recorder(Outside):
@@ -73,22 +84,30 @@ class Recorder(Outside):
 
     def __init__(self) -> None:
         self._answers: list[Answer] = []
+        self.again: Replayed | None = None
+        """While something is done again: what the world had answered is answered once more, and not kept."""
 
     def taken(self) -> list[Answer]:
-        """The answers since this was asked last."""
         answers, self._answers = self._answers, []
         return answers
 
     def ask(self, call: Callable[[], T]) -> T:
+        if self.again is not None:
+            return self.again.ask(call)
         found = self._heard(call)
         self._answers.append(Told(pickle.dumps(found, 5)))
         return found
 
     def tell(self, call: Callable[[], object]) -> None:
+        if self.again is not None:
+            self.again.tell(call)
+            return
         self._heard(call)
         self._answers.append(_NOTHING)
 
-    def read(self, take: Callable[[int], Taken], limit: int) -> Taken:
+    def read(self, take: Take, limit: int) -> Taken:
+        if self.again is not None:
+            return self.again.read(take, limit)
         batch, lost = self._heard(lambda: take(limit))
         self._answers.append(Gave(_ENDED if batch is None else len(batch), lost))
         return batch, lost
@@ -127,7 +146,7 @@ class Replayed(Outside):
     def tell(self, call: Callable[[], object]) -> None:
         self._next()
 
-    def read(self, take: Callable[[int], Taken], limit: int) -> Taken:
+    def read(self, take: Take, limit: int) -> Taken:
         answer = self._next()
         if not isinstance(answer, Gave):
             raise InternalError("K3: a source is read, and the log has another answer", ())
@@ -145,14 +164,14 @@ class Replayed(Outside):
         return answer
 
 
-def _exactly(count: int, take: Callable[[int], Taken]) -> Batch:
+def _exactly(count: int, take: Take) -> Batch:
     """So many records of a reader, in as many reads as that takes: it gave them at once the first time, and may give fewer
     now, or say a few times that it has nothing at the moment."""
     parts: list[Batch] = []
     missing, empty = count, 0
     while missing:
-        batch, _ = take(missing)
-        if batch is None or (not len(batch) and empty == _PATIENCE):
+        batch, _ = take(missing, _LATER[empty])
+        if batch is None or (not len(batch) and empty == len(_LATER) - 1):
             raise InternalError(f"K3: a source gave {count - missing} records where it had given {count} before", ())
         empty = 0 if len(batch) else empty + 1
         missing -= len(batch)

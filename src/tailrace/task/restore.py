@@ -13,7 +13,7 @@ from tailrace.state.backend import MetaPart
 from tailrace.state.format import LogKind
 from tailrace.state.manifest import Manifest
 from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, Part
-from tailrace.task.gate import InputChannel
+from tailrace.task.inputs import InputChannel
 from tailrace.task.logs import restored_frame
 from tailrace.task.machine import Task
 from tailrace.task.operators.base import OperatorTask

@@ -28,7 +28,7 @@ from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partition
 from tailrace.graph.plan import Plan
 from tailrace.state.format import LogKind
 from tailrace.state.parts import LogOf
-from tailrace.task.gate import InputChannel, Returning, count_of
+from tailrace.task.inputs import InputChannel, Returning, count_of
 from tailrace.task.logs import LogFrame, positions_of, restored_frame
 from tailrace.task.machine import Task
 from tailrace.task.parked import Parked

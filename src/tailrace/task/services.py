@@ -13,6 +13,7 @@ from tailrace.graph.scope import StreamScope
 from tailrace.state.backend import Backend
 from tailrace.task.combining import Combiner
 from tailrace.task.feedback import FeedbackQueue
+from tailrace.task.history import Facts
 from tailrace.task.keys import FieldReader
 from tailrace.task.outside import Outside
 from tailrace.task.spilling import MemorySpill, Spill
@@ -57,6 +58,8 @@ class Services:
     """Between the tail and the head of each loop in this worker. They go with the attempt: nothing outlives it."""
     written: WrittenRecords = field(default_factory=WrittenRecords)
     """Which records in flight in its channels are in files of checkpoints."""
+    facts: Facts | None = None
+    """Where what its tasks do is kept for who may have to do it again."""
     outside: Outside = field(default_factory=Outside)
     """What user code asks of the world goes through it."""
     tuning: Tuning = field(default_factory=Tuning)
@@ -76,13 +79,18 @@ class Services:
             if loop.combine_merge is not None:
                 merging = Combiner(FieldReader(loop.combine_key, loop.name, subtask).values, loop.combine_merge)
             found = FeedbackQueue(loop.name, subtask, spill, loop.spill_bytes, merging, loop.rounds is not None)
+            found.facts = self.facts
             self.feedback[loop.scope] = found
         return found
 
     def random(self, *place: object) -> Random:
         """A random generator for one place (operator, subtask): the same seed and place give the same numbers."""
+        return self.random_factory(self.seed_of(*place))
+
+    def seed_of(self, *place: object) -> int:
+        """The seed of that generator."""
         text = "|".join(map(str, (self.seed, *place)))
-        return self.random_factory(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
 @dataclass

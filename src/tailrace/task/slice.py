@@ -9,17 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import GRANT, ROWS, ChannelId, Frame, encode_grant
+from tailrace.elements.frames import GRANT, HISTORY, ROWS, ChannelId, Frame, encode_grant
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import SubtaskReport
+from tailrace.protocol.replay import Copy, decode_gained
+from tailrace.protocol.wire import AnyMessage
+from tailrace.task.history import Cut, Did, Flushed, History
 from tailrace.task.idle import Idle
-from tailrace.task.machine import Task
+from tailrace.task.machine import CUTS, Task
 from tailrace.task.nests import WorkerNests
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
+from tailrace.task.order import NOTHING
 from tailrace.task.services import Services
+from tailrace.task.volatile import taken
 
 MAX_WINDOW = 1 << 20
 MIN_WINDOW = 32 << 10
@@ -45,6 +50,7 @@ class Slice:
     def __init__(self, plan: Plan, slot: int, attempt: int, services: Services, memory: int) -> None:
         self.plan = plan
         self.slot = slot
+        self.attempt = attempt
         self.incarnation = services.incarnation
         self.services = services
         # Both ends of a channel must agree on its window: it is the smallest that any slot could afford.
@@ -64,6 +70,17 @@ class Slice:
         }
         """The head that each tail feeds, by the tail's vertex: through a queue that both hold."""
         services.stirred.update((vertex, None) for vertex in self.by_vertex)
+        self.history = None if services.facts is None else History()
+        """What the tasks do, where another worker may have to do it again."""
+        if self.history is not None:
+            for task in self.tasks:
+                task.outbox.keep()
+        self.again = False
+        """Whether it does again what was done before: whatever it sends to others is kept, and goes later."""
+        self.gone: set[int] = set()
+        """Workers that are lost: nothing that still comes from them counts."""
+        self.copies: dict[int, Copy] = {}
+        """What is known of the histories of other workers, by their slots."""
         self.actions: list[ToPeer] = []
         self.stale_frames = 0
         """Frames of an older incarnation, dropped at the door."""
@@ -102,12 +119,18 @@ class Slice:
                 raise ProtocolViolation(f"a frame of incarnation {frame.incarnation}, this is {self.incarnation}")
             self.stale_frames += 1
             return
+        if peer in self.gone:
+            self.stale_frames += 1
+            return
         channel = frame.channel
+        if frame.kind == HISTORY:
+            self.copies.setdefault(peer, Copy()).gain(decode_gained(frame.history()))
+            return
         if frame.kind == GRANT:
             if channel.target != peer:
                 raise ProtocolViolation(f"worker {peer} granted for channel {channel}, which it does not read")
             self._sender(channel).granted(channel, frame.number)
-            self._carry_out_all()
+            self.route_all()
             return
         if channel.source != peer:
             raise ProtocolViolation(f"worker {peer} sent on channel {channel}, which it does not write")
@@ -128,6 +151,13 @@ class Slice:
         """A checkpoint is complete."""
         for task in self.tasks:
             task.confirm(checkpoint)
+            if self.history is not None:
+                task.outbox.complete(checkpoint)
+                task.gate.complete(checkpoint)
+        if self.history is not None:
+            self.history.complete(checkpoint)
+            for copy in self.copies.values():
+                copy.complete(checkpoint)
 
     def operator_event(self, vertex: int, source: int, payload: bytes) -> None:
         """Subtask `source` of a vertex has something to say to the one that is here. Raises `ProtocolViolation`."""
@@ -140,10 +170,14 @@ class Slice:
 
     def step(self, task: Task, now: int, budget: int) -> Idle | None:
         """One step of one task, and what follows from it among the tasks of this slice."""
+        if self.history is not None:
+            self.services.outside.taken()  # what was answered outside of steps is in no history
         idle = task.step(now, budget)
+        if self.history is not None:
+            self._remember(self.history, task, now, budget, idle)
         if idle is None and task.vertex.id in self._fed:
             self._fed[task.vertex.id].wake()
-        if self._carry_out(task):
+        if self.route(task):
             idle = None  # it said that it is idle, and another one that was asked before it has that to read
         if self.services.debug:
             task.check()
@@ -155,21 +189,42 @@ class Slice:
         for task in self.tasks:
             if task.outbox.oldest is not None and task.flush():
                 flushed = True
-                self._carry_out(task)
+                self.route(task)
+        if flushed and self.history is not None:
+            self.history.add(Flushed())
         return flushed
 
-    def _carry_out_all(self) -> None:
-        for task in self.tasks:
-            self._carry_out(task)
+    # What was done, for who may have to do it again.
 
-    def _carry_out(self, task: Task) -> bool:
+    def hear(self, message: AnyMessage) -> None:
+        """The coordinator says something that concerns tasks."""
+        if self.history is not None:
+            self.history.hear(message)
+
+    def _remember(self, history: History, task: Task, now: int, budget: int, idle: Idle | None) -> None:
+        """What a task did in its last step."""
+        services, vertex, cut = self.services, task.vertex.id, task.just_cut
+        assert services.facts is not None
+        facts, answers = services.facts.taken(), services.outside.taken()
+        sealed = task.did == NOTHING and idle is None and cut is None
+        if sealed or (task.did != NOTHING and task.did not in CUTS):
+            history.add(Did(vertex, task.did, now, budget, facts, [] if cut is not None else answers))
+        if cut is not None:
+            history.add(Cut(vertex, cut, now, taken(task), history.heard, answers, self.nests.followed()))
+
+    def route_all(self) -> None:
+        for task in self.tasks:
+            self.route(task)
+
+    def route(self, task: Task) -> bool:
         """Routes what a task sent and granted. True where another task of this slice has got something."""
         given = False
         if task.outbox.sends:
             sends, task.outbox.sends = task.outbox.sends, []
             for channel, seq, payload, charge in sends:
                 if isinstance(payload, bytes):
-                    self.actions.append(ToPeer(channel.target, payload))
+                    if not self.again:
+                        self.actions.append(ToPeer(channel.target, payload))
                 else:
                     self._receiver(channel).arrive(channel, seq, payload, charge)
                     given = True
@@ -179,7 +234,7 @@ class Slice:
                 if channel.source == self.slot:
                     sender = self._sender(channel)
                     sender.granted(channel, total)
-                    self._carry_out(sender)
+                    self.route(sender)
                     given = True
                 else:
                     self.actions.append(ToPeer(channel.source, encode_grant(channel, self.incarnation, 0, total)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tailrace.elements.frames import ChannelId
 from tailrace.graph.plan import Plan, Vertex
 from tailrace.task.chain import Chain
-from tailrace.task.gate import Gate, InputChannel
+from tailrace.task.gate import Gate
+from tailrace.task.inputs import InputChannel
 from tailrace.task.looping import TaskLoop
 from tailrace.task.outbox import Outbox, Output, OutputChannel
 from tailrace.task.partition import make_partitioner
@@ -37,7 +38,7 @@ def make_gate(plan: Plan, vertex: Vertex, subtask: int, services: Services, wind
         for edge in plan.edges_into(vertex.id)
         for source in plan.sources(edge, subtask)
     ]
-    return Gate(channels)
+    return Gate(channels, services.facts)
 
 
 def make_outbox(

@@ -16,12 +16,13 @@ from tailrace.graph.plan import Plan, Vertex
 from tailrace.task.chain import build_chain, check_unchanged
 from tailrace.task.copying import fingerprint
 from tailrace.task.cutting import TaskCuts
-from tailrace.task.gate import InputChannel, Taken
 from tailrace.task.idle import Idle, Reason
 from tailrace.task.inflight import InFlight
+from tailrace.task.inputs import InputChannel, Taken
 from tailrace.task.looping import FEEDBACK_CHANNEL, MARKERS
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.loops import FEEDBACK_PORT
+from tailrace.task.operators.sink import SinkTask
 from tailrace.task.services import Services
 from tailrace.task.wiring import make_gate, make_loop, make_outbox
 
@@ -181,10 +182,11 @@ class Work:
         they go around, and then nothing else would ever be read."""
         for _ in range(BARRIERS):
             taken = self.gate.take(budget)
-            if not isinstance(taken.marker, Barrier):
-                return taken
-            self._mark(taken.channel, taken.marker, budget)
-            if self.cuts.due or not self.gate.has_input:
+            if taken.marker is not None or taken.batch is not None:  # else it is one that need not come again
+                if not isinstance(taken.marker, Barrier):
+                    return taken
+                self._mark(taken.channel, taken.marker, budget)
+            if not self.gate.has_input or (self.cuts.due and not self._again):
                 break
         return None
 
@@ -192,8 +194,8 @@ class Work:
         """Reads a barrier that is next on its channel while timers are firing: so many may be due that it would wait long.
         What comes before it has had its effect, but for those, and they are in the cut."""
         taken = self.gate.take_barrier()
-        assert taken.marker is not None
-        self._mark(taken.channel, taken.marker, budget)
+        if taken.marker is not None:
+            self._mark(taken.channel, taken.marker, budget)
 
     def _receiver(self, channel: InputChannel) -> OperatorTask:
         """The operator that takes what comes on a channel: the root, or the one that received it before it was chained."""
@@ -246,9 +248,19 @@ class Work:
             self._process(element, FEEDBACK_PORT, self.chain.root)
             if self._timely:
                 self.advance(budget)
-        if not self.head.queue.ready:
+        if not self._fact(self.head.queue.ready):
             self._still_idle()
         self.outbox.flush_if_old()
+
+    @property
+    def _again(self) -> bool:
+        """Whether the step is one that was done before, in another process."""
+        return self.services.facts is not None and self.services.facts.again
+
+    def _fact(self, found: bool) -> bool:
+        """What does not follow from what came before the step."""
+        facts = self.services.facts
+        return found if facts is None else bool(facts.of(found))
 
     @property
     def _timely(self) -> bool:
@@ -322,3 +334,8 @@ class Work:
         self.finished = not self.outbox.blocked
         self.outbox.flush_if_old()
         return None
+
+    def prepared(self) -> list[tuple[str, bytes]]:
+        """Without checkpoints: what the task's sinks want published once the job has succeeded: (uid, prepared)."""
+        sinks = [op for op in self.chain.operators if isinstance(op, SinkTask)]
+        return [(sink.ctx.uid, one) for sink in sinks for one in sink.final_prepared]

@@ -28,6 +28,7 @@ from tailrace.protocol.deployment import (
     next_phase,
 )
 from tailrace.protocol.recovery import Reset, WasReset
+from tailrace.protocol.replay import Lost, Replaced, Resume, Severed
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.protocol.termination import (
     Advance,
@@ -40,8 +41,7 @@ from tailrace.protocol.termination import (
 )
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.backend import Backend
-from tailrace.state.manifest import decode_manifest
-from tailrace.task.actions import Action, ClosePeers, Exit, ToCoordinator
+from tailrace.task.actions import Action, ClosePeers, Exit, ReplacePeer, ToCoordinator
 from tailrace.task.attempt import Attempt
 from tailrace.task.events import (
     CoordinatorLost,
@@ -53,6 +53,7 @@ from tailrace.task.events import (
     FrameArrived,
     FreezeTook,
     MessageTooLarge,
+    PeerBack,
     PeerLost,
     PeersConnected,
     PeersUnreachable,
@@ -72,7 +73,9 @@ from tailrace.task.jobspec import JobSpec
 from tailrace.task.looping import Command
 from tailrace.task.machine import Task
 from tailrace.task.outside import Outside
+from tailrace.task.replacing import known, told
 from tailrace.task.services import RandomFactory, Services
+from tailrace.task.serving import services_of
 from tailrace.task.slice import Slice
 from tailrace.task.spilling import Spill
 from tailrace.task.tuning import Tuning
@@ -156,8 +159,10 @@ class Worker:
             case DriverFailed():
                 self._failed(event.fault)
             case PeersConnected():
-                if not self.failed and self.phase is Phase.DEPLOYED:
-                    self._say(Deployed())
+                self._connected()
+            case PeerBack():
+                if (attempt := self._attempt) is not None and not self.failed:
+                    self._guarded(lambda: attempt.peer_replaced(event.peer))
             case PeersUnreachable():
                 self._failed(failed(FailureKind.PEER, event.reason))
             case PeerLost():
@@ -190,6 +195,14 @@ class Worker:
             if attempt is not None:
                 self._guarded(lambda: attempt.checkpoint(message))
             return
+        if isinstance(message, Lost | Replaced):
+            if attempt is not None:
+                self._of_another(attempt, message)
+            return
+        if isinstance(message, Resume):
+            self.phase = next_phase(self.phase, message.deploy)
+            self._guarded(lambda: self._deploy(message.deploy, message))
+            return
         self.phase = next_phase(self.phase, message)
         if isinstance(message, Welcome):
             self.epoch = message.epoch
@@ -213,6 +226,13 @@ class Worker:
         elif isinstance(message, EndSources):
             attempt.end_sources()
 
+    def _of_another(self, attempt: Attempt, message: Lost | Replaced) -> None:
+        """Another worker is lost, or one has taken its place."""
+        if isinstance(message, Lost):
+            self._say(known(attempt.slice, message))
+        elif message.peer.slot in attempt.slice.peers():
+            self._want([ReplacePeer(message.peer)])
+
     def _command(self, attempt: Attempt, message: Command) -> list[Action]:
         wanted = attempt.command(message)
         # Where the tasks here have finished, others of the nest have not, and nobody flushes here any more.
@@ -227,11 +247,37 @@ class Worker:
             attempt.slice.receive(decode_frame(data), peer)
         except ProtocolViolation as error:
             self._failed(failed(FailureKind.PEER, f"worker {peer} broke the protocol: {error}", peer))
-        self._want(attempt.sends())
+        if attempt.resumed is not None:
+            attempt.resumed.heard(peer)
+            self._guarded(lambda: self._go_on(attempt))
+        else:
+            self._want(attempt.sends())
+
+    def _connected(self) -> None:
+        """All links to other workers are up."""
+        attempt = self._attempt
+        if attempt is None or self.failed or self.phase is not Phase.DEPLOYED:
+            return
+        if attempt.resumed is None:
+            self._say(Deployed())
+        else:
+            self._guarded(lambda: self._go_on(attempt))
+
+    def _go_on(self, attempt: Attempt) -> list[Action]:
+        """Where it takes the place of another worker: it does again what it can, and runs when that is all."""
+        wanted = attempt.go_on()
+        if wanted is None:
+            return [*attempt.sends()]
+        self.phase = Phase.RUNNING
+        return wanted
 
     def _peer_lost(self, peer: int, reason: str) -> None:
-        """Once everything is finished that is how it should be."""
-        if self.phase in (Phase.RUNNING, Phase.DEPLOYED) and not self.failed:
+        """Once everything is finished that is how it should be. Where lost workers are replaced, the coordinator says what
+        becomes of it."""
+        if self.spec is not None and self.spec.standbys and self.phase in (Phase.RUNNING, Phase.FINISHED):
+            if not self.failed:
+                self._say(Severed(peer, reason))
+        elif self.phase in (Phase.RUNNING, Phase.DEPLOYED) and not self.failed:
             self._failed(failed(FailureKind.PEER, f"lost the connection to worker {peer}: {reason}", peer))
 
     def _restore(self, event: StatePartRead | StateRead | StateUnreadable) -> None:
@@ -286,6 +332,11 @@ class Worker:
         if self.failed or attempt is None:
             return False
         return self.phase is Phase.RUNNING or (self.phase is Phase.FINISHED and attempt.checkpoints is not None)
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """What runs here, None while nothing does."""
+        return self._attempt
 
     @property
     def slice(self) -> Slice | None:
@@ -371,34 +422,17 @@ class Worker:
 
     # From one attempt to the next.
 
-    def _deploy(self, message: Deploy) -> list[Action]:
+    def _deploy(self, message: Deploy, resume: Resume | None = None) -> list[Action]:
         spec = self.spec = self._load(message.plan)
-        services = self._services(spec, message.incarnation)
-        if message.manifest:
-            services.in_flight = frozenset(decode_manifest(message.manifest, "the manifest to restore").in_flight)
-        self._attempt = Attempt(spec, self.slot, self.epoch, message, services, self._numbers)
+        services = self.services_of(spec, message)
+        self._attempt = Attempt(spec, self.slot, self.epoch, message, services, self._numbers, resume)
         return self._attempt.begin(message)
 
-    def _services(self, spec: JobSpec, incarnation: int) -> Services:
+    def services_of(self, spec: JobSpec, deploy: Deploy) -> Services:
+        """What the tasks of a deployment get from this worker."""
         make = self._backend_factory
-        return Services(
-            random_factory=self._random_factory,
-            job=spec.job,
-            incarnation=incarnation,
-            run_id=spec.run_id,
-            seed=spec.seed,
-            max_parallelism=spec.plan.graph.max_parallelism,
-            copy_records=spec.copy_records,
-            debug=spec.debug,
-            allow_dropped_state=spec.allow_dropped_state,
-            checkpointing=spec.checkpointing,
-            overtaking=spec.overtaking,
-            ahead=spec.ahead,
-            make_spill=self._make_spill,
-            outside=self._outside,
-            tuning=self._tuning,
-            make_backend=None if make is None else lambda uid, subtask: make(spec, uid, subtask),
-        )
+        backend = None if make is None else lambda uid, subtask: make(spec, uid, subtask)
+        return services_of(spec, deploy, self._random_factory, backend, self._make_spill, self._outside, self._tuning)
 
     def _reset(self, number: int) -> None:
         """The job starts anew in this process: nothing of what ran here stays."""
@@ -459,7 +493,8 @@ class Worker:
     # Actions.
 
     def _say(self, message: AnyMessage) -> None:
-        self.actions.append(ToCoordinator(message))
+        self._want([ToCoordinator(message)])
 
     def _want(self, actions: Iterable[Action]) -> None:
-        self.actions.extend(actions)
+        slice = self.slice
+        self.actions.extend(actions if slice is None or slice.history is None else told(slice, actions))

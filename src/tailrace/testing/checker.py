@@ -74,7 +74,8 @@ class Ledger(Sink):
     def writer(self, ctx: SinkContext) -> SinkWriter:
         self._incarnation = ctx.incarnation
         self.book.incarnation = max(self.book.incarnation, ctx.incarnation)
-        return _Writer(self.book, f"{ctx.uid}|{ctx.run_id}|{ctx.incarnation}|{ctx.subtask}")
+        place = f"{ctx.uid}|{ctx.run_id}|{ctx.incarnation}|{ctx.subtask}"
+        return _Writer(self.book, place, ctx.attempt * 1_000)
 
     def publish(self, prepared: Sequence[bytes]) -> None:
         book = self.book
@@ -146,10 +147,10 @@ class _Entry(Finished):
 
 
 class _Writer(SinkWriter):
-    def __init__(self, book: Book, place: str) -> None:
+    def __init__(self, book: Book, place: str, first: int) -> None:
         self.book = book
         self.place = place
-        self.count = 0
+        self.count = first
         self.records: list[Any] = []
 
     def write(self, batch: Any) -> None:

@@ -14,6 +14,9 @@ from tailrace.coordinator.actions import (
     CloseLink,
     Kill,
     Launch,
+    NotReplaced,
+    Replacing,
+    Replayed,
     Restarting,
     SavepointEnded,
     Send,
@@ -56,6 +59,7 @@ class Job:
     origin: From | None
     allow_dropped_state: bool | tuple[str, ...]
     pace: Pace | None = None
+    standbys: bool = False
 
 
 class Drivers:
@@ -102,6 +106,7 @@ class Drivers:
                 abandoned=list(abandoned),
                 nests=nests_of(job.plan),
                 pace=job.pace,
+                standbys=job.standbys,
             )
 
         return self._driver(run_id, fresh, store, origin)
@@ -224,6 +229,13 @@ class Drivers:
                     self.causes.append(action.cause)
                 self._cluster.count("restarted")
                 self._cluster.note(f"restart {action.attempt}: {action.cause.message}")
+            case Replacing():
+                self._cluster.count("lost a worker that is replaced")
+            case NotReplaced():
+                self._cluster.count("lost a worker that is not replaced")
+                self._cluster.note(f"worker {action.slot} is not replaced: {action.reason}")
+            case Replayed():
+                self._cluster.count("replaced a worker")
             case WasPublished():
                 pass  # nobody on a simulated driver keeps what it has read of a table
             case _:  # a `StoreAction`: mypy names one that is not

@@ -127,6 +127,7 @@ def prepared_simulation(
         checkpointing=options["checkpoints"] is not None,
         overtaking=options["checkpoints"] is not None and options["checkpoints"].overtakes_after >= 0,
         ahead=options["checkpoints"] is not None and options["checkpoints"].ahead,
+        standbys=options.pop("standbys", False),
         allow_dropped_state=options.get("allow_dropped_state", False),
     )
     load: Callable[[], JobSpec] = (

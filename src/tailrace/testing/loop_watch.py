@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tailrace.coordinator.actions import Send
-from tailrace.elements.frames import GRANT
+from tailrace.elements.frames import GRANT, HISTORY
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.elements.markers import Marker, Watermark
 from tailrace.elements.timestamps import MIN_TIME
@@ -38,6 +38,9 @@ COUNTED: dict[type[Any], str] = {
     StopRounds: "stopped rounds",
 }
 """What the coordinator says to a loop, and how it is counted."""
+
+NO_ELEMENTS = (GRANT, HISTORY)
+"""Kinds of frames that are nothing on a channel."""
 
 
 class LoopFiles(WatchedFiles):
@@ -100,7 +103,9 @@ class LoopWatch(Observer):
         if isinstance(message, Trigger | EndLoop) and action.slot == 0:
             self._check_queues()
         if isinstance(message, Advance | CallFinish | EndLoop) and action.slot == 0:
-            self._at_rest(driver.coordinator.incarnation, message)
+            # A worker that takes the place of a lost one has still to do what that one did, with records that go once more.
+            if driver.coordinator.takeovers.active is None:
+                self._at_rest(driver.coordinator.incarnation, message)
 
     def handled(self, process: Process, event: Event) -> None:
         """Counts what queues of feedback bring back from checkpoints, and what they spill."""
@@ -157,16 +162,24 @@ def left_in(world: Simulation, incarnation: int, nest: Nest) -> Iterator[str]:
             reached[task.vertex.id, task.id.subtask] = task.chain.arrived[0]
             if task.vertex.id in nest.vertices and not task.finished:
                 yield from (f"{what} in {task.id}" for what in _left_in_task(task, inside))
-    for link in world.links.values():
+    for (_, target), link in world.links.items():
         for _, item in link.queue:
-            if isinstance(item, FrameItem):
+            if isinstance(item, FrameItem) and _counts(world, target, item):
                 frame = decode_frame(item.data)
-                if frame.incarnation == incarnation and frame.kind != GRANT and frame.channel.edge in inside:
+                if frame.incarnation == incarnation and frame.kind not in NO_ELEMENTS and frame.channel.edge in inside:
                     if frame.count:
                         yield f"{frame.count} records under way on {frame.channel}"
                     elif isinstance(marker := frame.marker(), Watermark):
                         if marker.time > reached.get((inside[frame.channel.edge], frame.channel.target), MIN_TIME):
                             yield f"event time under way on {frame.channel}"
+
+
+def _counts(world: Simulation, target: int, item: FrameItem) -> bool:
+    """Whether a frame is between two workers that still have a link: one of them may have been replaced, and live on."""
+    process, sender = world.processes.get(target), world.processes.get(item.party)
+    if process is None or process.peers.get(item.slot) != item.party:
+        return False
+    return sender is None or sender.peers.get(process.slot) == target
 
 
 def _left_in_task(task: Any, inside: Mapping[int, int]) -> Iterator[str]:

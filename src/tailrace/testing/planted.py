@@ -40,6 +40,7 @@ from tailrace.testing.planted_loop_times import LOOP_TIME_BUGS
 from tailrace.testing.planted_loops import LOOP_BUGS
 from tailrace.testing.planted_output import OUTPUT_BUGS
 from tailrace.testing.planted_overtaking import OVERTAKING_BUGS
+from tailrace.testing.planted_replacing import REPLACING_BUGS
 from tailrace.testing.planted_replay import REPLAY_BUGS
 from tailrace.testing.planted_stops import STOP_BUGS
 from tailrace.testing.planting import Bug, Patches, method
@@ -478,6 +479,7 @@ BUGS: dict[str, Bug] = {
         *FLOW_BUGS,
         *OVERTAKING_BUGS,
         *REPLAY_BUGS,
+        *REPLACING_BUGS,
         *STOP_BUGS,
     )
 }

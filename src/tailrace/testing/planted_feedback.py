@@ -73,7 +73,7 @@ def _one_marker_for_all_logs() -> Patches:
     def make(barrier: Any) -> Any:
         def for_all(self: FeedbackQueue, checkpoint: int) -> None:
             barrier(self, checkpoint)
-            self._seal()
+            self.seal()
             for log in self.logs.open:
                 log.complete = True
             self.logs.open.clear()
@@ -85,7 +85,7 @@ def _one_marker_for_all_logs() -> Patches:
 
 def _cut_without(self: FeedbackQueue, cut: Any, checkpoint: int, left_out: Any) -> None:
     """A cut as if these items were not in the queue."""
-    self._seal()
+    self.seal()
     ready, self._ready = self._ready, deque(item for item in self._ready if item not in left_out)
     try:
         cut(self, checkpoint)
@@ -127,7 +127,7 @@ def _barrier_before_the_newest() -> Patches:
     def make(barrier: Any) -> Any:
         def overtaking(self: FeedbackQueue, checkpoint: int) -> None:
             log = next((log for log in self.logs.open if log.checkpoint == checkpoint), None)
-            self._seal()
+            self.seal()
             if log is not None and log.entries and self._ready:
                 item, start, _ = log.entries[-1]
                 if item is self._ready[-1]:

@@ -92,7 +92,7 @@ def _narrow(made: Scenario) -> Scenario:
 
 def _marker_before_the_records() -> Patches:
     def marker(self: FeedbackQueue, marker: WaveMark) -> None:
-        self._seal()
+        self.seal()
         self._ready.appendleft(marker)
 
     return [method(FeedbackQueue, "marker", lambda _: marker)]

@@ -11,8 +11,9 @@ from tailrace.graph.operators import Hash
 from tailrace.state.parts import LogOf
 from tailrace.task import returning
 from tailrace.task.cutting import TaskCuts
-from tailrace.task.gate import Gate, InputChannel
+from tailrace.task.gate import Gate
 from tailrace.task.inflight import InFlight
+from tailrace.task.inputs import InputChannel
 from tailrace.task.logs import LogFrame
 from tailrace.task.outbox import Outbox
 from tailrace.task.returning import Piece, Returned

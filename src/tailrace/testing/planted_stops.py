@@ -17,6 +17,7 @@ from tailrace.storage.slots import holds_manifest
 from tailrace.storage.store import Store
 from tailrace.task import machine
 from tailrace.task.idle import Reason
+from tailrace.task.order import Turn
 from tailrace.testing.planting import STOPS, Bug, Patches, method
 from tailrace.testing.scenarios import MS
 
@@ -24,7 +25,7 @@ from tailrace.testing.scenarios import MS
 def _a_source_reads_on() -> Patches:
     """A source is not held by the cut of a stop."""
 
-    def whose(turn: machine.Turn) -> Any:
+    def whose(turn: Turn[machine.Task]) -> Any:
         return (
             (lambda task: turn.whose(task) and task.chain.source is None) if turn.reason is Reason.HELD else turn.whose
         )
@@ -37,7 +38,7 @@ def _a_timer_fires_early() -> Patches:
     """Timers of the clock go on behind the cut of a stop."""
     held = [turn for turn in machine.ORDER if turn.reason is Reason.HELD]
     timers = [turn for turn in machine.ORDER if turn.guard is machine._timer_due]
-    order: list[machine.Turn] = []
+    order: list[Turn[machine.Task]] = []
     for turn in machine.ORDER:
         order += [*timers, turn] if turn in held else [] if turn in timers else [turn]
     return [mock.patch.object(machine, "ORDER", tuple(order))]

@@ -29,6 +29,7 @@ from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.programs import LOOPS, PROGRAMS, Program
 from tailrace.testing.recording import Recordings
 from tailrace.testing.restorable import Restorable
+from tailrace.testing.shadows import Shadows
 from tailrace.testing.simulator import Simulation, Stalled
 from tailrace.testing.starts import SINK, TURNS, Again, Moments, start_again
 from tailrace.testing.world import Conditions
@@ -75,6 +76,8 @@ class Scenario:
     """What goes first in every loop; None: what the program says."""
     eager: bool = False
     """Whether waves begin at any time, not only where the counts of the workers fit: they alone must find the end."""
+    replaces: bool = False
+    """Whether lost workers are replaced while the others go on."""
     faults: tuple[Fault, ...] = ()
     started_again: bool = False
     """Whether it is started again from some of its moments; every fourth seed is, whatever this says."""
@@ -279,8 +282,11 @@ class Verdict:
 LIMITS = Limits(slots=60_000_000, lease=80 * MS, leave=20 * MS, finish=20 * MS, gone=200 * MS)
 
 
-def run_scenario(what: Scenario, *, keep_trace: bool = False, recordings: Recordings | None = None) -> Verdict:
-    """Runs a scenario to its end, and looks at everything that it did. In `recordings` its workers are kept."""
+def run_scenario(
+    what: Scenario, *, keep_trace: bool = False, recordings: Recordings | None = None, shadows: Shadows | None = None
+) -> Verdict:
+    """Runs a scenario to its end, and looks at everything that it did. In `recordings` its workers are kept; `shadows` look
+    at what they have done."""
     verdict = Verdict(what)
     program = PROGRAMS[what.program]
     name = f"seed {what.seed}"
@@ -289,13 +295,18 @@ def run_scenario(what: Scenario, *, keep_trace: bool = False, recordings: Record
     if what.checkpoints is None:
         book.committed = None
     try:
-        world = build(what, program, Ledger(name), files, keep_trace, recordings=recordings, patience=what.patience)
+        options: dict[str, Any] = {"recordings": recordings, "patience": what.patience}
+        if shadows is not None:
+            options["standbys"] = True
+        world = build(what, program, Ledger(name), files, keep_trace, **options)
+        if shadows is not None:
+            shadows.over(world)
         watch = LoopWatch(world, files)
         restorable = Restorable(files, book)
         moments = Moments(files, book, random.Random(f"tailrace moments {what.seed}"))
         with restorable.watching(), moments.watching():
             _run(world, verdict)
-        verdict.wrong += watch.wrong + restorable.told()
+        verdict.wrong += watch.wrong + restorable.told() + ([] if shadows is None else shadows.wrong)
         _judge(world, program, book, files, verdict)
         if not verdict.wrong:
             _run_again(what, program, moments, verdict)
@@ -355,7 +366,8 @@ def tuned(what: Scenario) -> dict[str, Any]:
     """What is constant in production, as a scenario wants it: options of a simulation."""
     eager = Pace(pause=200, longest=2 * MS, eager=True)
     tuning = Tuning(window=what.window, chunk=what.chunk, inline=what.chunk)
-    return {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small}
+    found = {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small}
+    return found | ({"standbys": True, "replaces": True} if what.replaces else {})
 
 
 def _run(world: Simulation, verdict: Verdict) -> None:

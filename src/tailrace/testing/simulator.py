@@ -79,7 +79,9 @@ class Simulation:
         disk: str | None = None,
         recordings: Recordings | None = None,
         patience: int | None = None,
+        replaces: bool = False,
     ) -> None:
+        """`replaces`: whether lost workers are replaced while the others go on; the job is to be one with `standbys`."""
         self.plan = plan
         self.seed = seed
         self.name = name
@@ -93,7 +95,7 @@ class Simulation:
         self.storage = Storage(cluster, name, self.files)
         kept = None if checkpoints is None else self.storage
         self._workers = Workers(cluster, kept, name, load, Setting(tuning, small, disk), recordings)
-        job = Job(plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, pace)
+        job = Job(plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, pace, replaces)
         self._drivers = Drivers(cluster, self.storage, self._workers, job)
         self._strikes = Strikes(cluster, self.storage, self._workers, self._drivers, faults)
         self._drivers.begin(origin)

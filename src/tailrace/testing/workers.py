@@ -8,9 +8,27 @@ from typing import Any, assert_never
 
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Hello, PeerHello, SubtaskReport
-from tailrace.task.actions import Action, ClosePeers, ConnectPeers, Exit, ReadPlaced, ReadState, ToCoordinator
+from tailrace.task.actions import (
+    Action,
+    ClosePeers,
+    ConnectPeers,
+    Exit,
+    ReadPlaced,
+    ReadState,
+    ReplacePeer,
+    ToCoordinator,
+)
 from tailrace.task.checkpoints import DropState, WriteState
-from tailrace.task.events import CoordinatorSaid, Encode, Flush, FrameArrived, PeersConnected, PeersUnreachable, Step
+from tailrace.task.events import (
+    CoordinatorSaid,
+    Encode,
+    Flush,
+    FrameArrived,
+    PeerBack,
+    PeersConnected,
+    PeersUnreachable,
+    Step,
+)
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.meeting import Answer, Meeting
 from tailrace.task.slice import ToPeer
@@ -64,7 +82,8 @@ class Workers:
         """Something arrives."""
         process.asleep_until = 0
         if isinstance(item, FrameItem):
-            process.handle(FrameArrived(item.data, item.slot))
+            if process.peers.get(item.slot) == item.party:  # else their link is closed
+                process.handle(FrameArrived(item.data, item.slot))
         elif isinstance(item, Event | StoreWork):
             item.act()
         else:
@@ -113,11 +132,13 @@ class Workers:
             case ToPeer():
                 peer = process.peers.get(action.slot)
                 if peer is not None:
-                    self._cluster.send(process.party, peer, FrameItem(process.slot, action.data))
+                    self._cluster.send(process.party, peer, FrameItem(process.slot, action.data, process.party))
             case ToCoordinator():
                 self._cluster.send(process.party, process.driver.party, (process.slot, process.epoch, action.message))
             case ConnectPeers():
                 self._connect(process, action)
+            case ReplacePeer():
+                self._replace(process, action)
             case ClosePeers():
                 self._close_peers(process)
             case WriteState():
@@ -147,7 +168,7 @@ class Workers:
 
     def _call(self, process: Process, action: ConnectPeers) -> None:
         machine, meeting = process.machine, process.meeting
-        for peer in meeting.begin(action.peers, machine.epoch, machine.incarnation):
+        for peer in meeting.begin(action.peers, machine.epoch, machine.incarnation, action.late, action.changing):
             party = peer.port  # a simulated worker listens at its party
             if party not in self._cluster.processes:
                 process.handle(PeersUnreachable(f"worker {peer.slot} is gone"))
@@ -159,6 +180,18 @@ class Workers:
         for hello, caller in early:
             self._called(process, hello, caller)
         self._maybe_connected(process)
+
+    def _replace(self, process: Process, action: ReplacePeer) -> None:
+        """Another worker has taken the place of a peer."""
+        process.peers.pop(action.peer.slot, None)
+        process.meeting.replaced(action.peer)
+        early, process.early = process.early, []
+        for hello, caller in early:
+            self._called(process, hello, caller)
+
+    def _maybe_back(self, process: Process, slot: int) -> None:
+        if process.meeting.back(slot):
+            process.handle(PeerBack(slot))
 
     def _greet(self, caller: int, party: int, hello: PeerHello) -> None:
         def act() -> None:
@@ -179,6 +212,7 @@ class Workers:
                 self._cluster.lose_peer(other, process.slot, process.party, "refused")
             case Answer.IN:
                 process.peers[hello.slot] = caller
+                self._maybe_back(process, hello.slot)
                 self._maybe_connected(process)
 
     def _maybe_connected(self, process: Process) -> None:

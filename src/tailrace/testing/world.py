@@ -135,6 +135,8 @@ class FrameItem:
 
     slot: int
     data: bytes
+    party: int
+    """Who has sent it."""
 
 
 @dataclass(frozen=True, slots=True)

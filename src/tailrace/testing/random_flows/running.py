@@ -35,6 +35,7 @@ from tailrace.testing.scenarios import (
     strategy,
     tuned,
 )
+from tailrace.testing.shadows import Shadows
 from tailrace.testing.simulator import Simulation, Stalled
 from tailrace.testing.starts import SINK, Again, Moments, start_again
 from tailrace.testing.waiting import waits
@@ -87,8 +88,11 @@ def story(run: Run) -> str:
     return "\n".join([*lines, *(f"{fault}" for fault in run.world.faults)])
 
 
-def carry_out(run: Run, *, keep_trace: bool = False, recordings: Recordings | None = None) -> Outcome:
-    """Runs everything, and looks at all that it did. In `recordings` its workers are kept."""
+def carry_out(
+    run: Run, *, keep_trace: bool = False, recordings: Recordings | None = None, shadows: Shadows | None = None
+) -> Outcome:
+    """Runs everything, and looks at all that it did. In `recordings` its workers are kept; `shadows` look at what they have
+    done."""
     outcome = Outcome(run)
     name = f"random {run.seed}"
     book = BOOKS[name] = Book()
@@ -99,7 +103,7 @@ def carry_out(run: Run, *, keep_trace: bool = False, recordings: Recordings | No
     try:
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory()) if run.disk else None
-            _Phases(run, outcome, name, book, files, folder, keep_trace, recordings).go()
+            _Phases(run, outcome, name, book, files, folder, keep_trace, recordings, shadows).go()
     finally:
         del BOOKS[name]
     return outcome
@@ -117,6 +121,7 @@ class _Phases:
     folder: str | None
     keep_trace: bool
     recordings: Recordings | None
+    shadows: Shadows | None
 
     def __post_init__(self) -> None:
         self.expected = expected(self.run.flow)
@@ -144,7 +149,11 @@ class _Phases:
             self.starts += 1
             limit = LEAST + EACH * self.run.flow.size
             options: dict[str, Any] = {"patience": limit, "recordings": self.recordings}
+            if self.shadows is not None:
+                options["standbys"] = True
             world = self.world(number, phase, self.name, self.files, self.run.world.faults, **options)
+            if self.shadows is not None:
+                self.shadows.over(world)
             watch = LoopWatch(world, self.files)
             if self.now is not None:
                 world.now = self.now
@@ -158,7 +167,7 @@ class _Phases:
                 wrong.append(f"{type(error).__name__}: {error.args[0]}")
                 self.outcome.idle = waits(world.cluster)
             self.gather(world)
-            wrong += watch.wrong + self.restorable.told()
+            wrong += watch.wrong + self.restorable.told() + ([] if self.shadows is None else self.shadows.wrong)
             if wrong:
                 break
             self.now = world.now

@@ -1,0 +1,162 @@
+"""Doing again what a slice has done: the standby of a worker that was lost has restored the newest complete checkpoint, and
+does what the lost one did behind its cuts (`task.history`), with what its channels brought, until it is where that one was.
+
+Nothing here asks a clock or the world: what they said is in the history. Credit counts for nothing meanwhile, since the lost
+one had it; whatever is sent is kept, and who goes on decides what of it is new to anybody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from tailrace.elements.cuts import CutRequest
+from tailrace.errors import InternalError
+from tailrace.protocol.deployment import EndSources, OperatorEvent
+from tailrace.protocol.snapshot import Abort, Complete, Trigger
+from tailrace.task.history import Cut, Did, Entry, Facts, Flushed, Heard
+from tailrace.task.looping import Command
+from tailrace.task.machine import READS, Task
+from tailrace.task.outside import Recorder, Replayed
+from tailrace.task.slice import Slice
+from tailrace.task.volatile import put_back
+
+ANY = 1 << 60
+"""More bytes than any channel carries."""
+
+
+class Again:
+    """One slice on its way to where another one was.
+
+    Invariant Y2: a task does nothing of what the history has before its own cut for the restored checkpoint.
+    """
+
+    def __init__(self, slice: Slice, history: Iterable[Entry], checkpoint: int) -> None:
+        """`slice` was restored from `checkpoint`, or has begun as the other one did (0), and was opened."""
+        slice.again = True
+        assert slice.services.facts is not None and isinstance(slice.services.outside, Recorder)
+        self.slice = slice
+        self._facts: Facts = slice.services.facts
+        self._entries = deque(history)
+        self._checkpoint = checkpoint
+        self._recorder = slice.services.outside
+        self._outside = self._recorder.again = Replayed()
+        self._before: set[int] = set(slice.by_vertex) if checkpoint else set()
+        """Vertices whose cut for the restored checkpoint is still to come."""
+        for task in slice.tasks:
+            _let_all_go(task)
+        self.heard = 0
+        """How many words of the coordinator are done."""
+        begun = False
+        for entry in self._entries:
+            if isinstance(entry, Cut) and entry.request.number == checkpoint:
+                put_back(slice.by_vertex[entry.vertex], entry.volatile, checkpoint)
+                if not begun:
+                    begun, self.heard = True, entry.heard
+                    slice.nests.go_on_from(entry.followed)
+
+    @property
+    def over(self) -> bool:
+        """Whether all was done again."""
+        return not self._entries
+
+    @property
+    def left(self) -> Sequence[Entry]:
+        """What is still to be done."""
+        return self._entries
+
+    def go_on(self) -> bool:
+        """Does again whatever can be, with what the channels have brought so far. True when that was all."""
+        while self._entries and self._has_come(self._entries[0]):
+            self._do(self._entries.popleft())
+        if self.over:
+            self._facts.over()
+            self._recorder.again = None
+            self.slice.again = False
+        return self.over
+
+    def _has_come(self, entry: Entry) -> bool:
+        """Whether what a step has read is there."""
+        if not isinstance(entry, Did) or entry.vertex in self._before or entry.line not in READS:
+            return True
+        return self.slice.by_vertex[entry.vertex].gate.holds(entry.facts)
+
+    def _do(self, entry: Entry) -> None:
+        match entry:
+            case Did() if entry.vertex not in self._before:
+                self._step(self.slice.by_vertex[entry.vertex], entry)
+            case Cut():
+                self._cut(self.slice.by_vertex[entry.vertex], entry)
+            case Flushed():
+                self._facts.give(())
+                for task in self._begun():
+                    if task.outbox.oldest is not None and task.flush():
+                        self.slice.route(task)
+            case Heard():
+                self._hear(entry)
+
+    def _step(self, task: Task, entry: Did) -> None:
+        self._facts.give(entry.facts)
+        self._outside.give(entry.answers)
+        task.do_again(entry.line, entry.now, entry.budget)
+        if self._facts.given or self._outside.unasked:
+            raise InternalError(f"Y1: {task.id} left facts {self._facts.given} of a step", task.work.story)
+        self.slice.route(task)
+
+    def _cut(self, task: Task, entry: Cut) -> None:
+        if task.vertex.id in self._before:
+            if entry.request.number == self._checkpoint:
+                self._before.discard(task.vertex.id)
+            return
+        self._facts.give(())
+        self._outside.give(entry.answers)
+        task.cut_again(_without_a_hold(entry.request), entry.now)
+        self.slice.route(task)
+
+    def _hear(self, entry: Heard) -> None:
+        self.heard = entry.number
+        message = entry.message
+        if isinstance(message, Command):
+            self.slice.nests.command(message, self._before)
+            return
+        for task in self._begun():
+            match message:
+                case Trigger():
+                    task.trigger(message.cut)
+                case Abort():
+                    task.abort(message.checkpoint)
+                case Complete():
+                    for operator in task.chain.operators:
+                        operator.confirm(message.checkpoint)
+                case OperatorEvent() if message.vertex == task.vertex.id:
+                    task.operator_event(message.source, message.payload)
+                case EndSources():
+                    task.end_source()
+
+    def _begun(self) -> list[Task]:
+        return [task for task in self.slice.tasks if task.vertex.id not in self._before]
+
+
+def _without_a_hold(request: CutRequest) -> CutRequest:
+    """The checkpoint of a stop will not be complete: nobody waits for it."""
+    return CutRequest(request.number, request.kind, False, request.overtakes_after, request.most_inflight)
+
+
+def _let_all_go(task: Task) -> None:
+    """Nothing that the task sends waits for credit. What comes from others does, as ever: they wait for what it grants."""
+    for channel in task.outbox.channels.values():
+        channel.flow.allowed = ANY
+    for ident, incoming in task.gate.channels.items():
+        if ident.source == task.id.subtask:
+            incoming.flow.granted = ANY
+
+
+def account_for_local(slice: Slice) -> None:
+    """Credit counts again in the channels between the tasks of a slice: what is unread there was sent."""
+    for task in slice.tasks:
+        for ident, channel in task.outbox.channels.items():
+            if channel.local:
+                reader = slice.by_vertex[slice.plan.edges[ident.edge].target].gate.channels[ident].flow
+                unread = reader.arrived - reader.consumed
+                channel.flow.sent, channel.flow.allowed = unread, channel.flow.window
+                reader.arrived, reader.consumed, reader.granted = unread, 0, reader.window

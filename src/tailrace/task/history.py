@@ -1,0 +1,179 @@
+"""The history of a slice: what its tasks did, in order, so that another worker can do it again.
+
+What a task does with what it reads is a function of the cut that it was restored from (with what no checkpoint holds of it:
+`task.volatile`), and of its history. The order in which a driver lets things happen, how much has arrived by then, and what
+the world outside answers are what the history keeps; what is on the channels it does not: their senders have that
+(`Outbox.kept`). A step that did nothing is in no history, and neither is credit: who does it again sends whatever there is,
+and the records of each channel are the same ones in the same order.
+
+Entries are made once for each step, never for each record.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from tailrace.elements.cuts import CutRequest
+from tailrace.protocol.replay import Gained
+from tailrace.protocol.wire import AnyMessage
+from tailrace.task.outside import Answer
+
+
+class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A task took a step."""
+
+    vertex: int
+    line: int
+    """Of the order of a task: what it did. -1: it did nothing, and sealed what had waited long enough."""
+    now: int
+    """The clock, int64 microseconds."""
+    budget: int
+    facts: list[int] = []
+    """What followed from what had come by then (`Facts`)."""
+    answers: list[Answer] = []
+
+
+class Cut(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A task has cut for a checkpoint. Who restores that one begins here."""
+
+    vertex: int
+    request: CutRequest
+    now: int
+    volatile: bytes
+    """What the checkpoint does not hold of the task."""
+    heard: int
+    """How many words of the coordinator the worker had heard."""
+    answers: list[Answer] = []
+    followed: dict[int, int] = {}
+    """How many commands each loop nest of the worker had followed."""
+
+
+class Flushed(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """There was nothing to do, and what tasks had gathered went."""
+
+
+class Heard(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The coordinator said something that concerns tasks."""
+
+    message: AnyMessage
+    number: int
+    """Which of its words to this worker it is, from 1."""
+
+
+Entry = Did | Cut | Flushed | Heard
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Entry)
+
+
+def encode(entry: Entry) -> bytes:
+    """An entry as bytes."""
+    return _encoder.encode(entry)
+
+
+def decode(data: bytes) -> Entry:
+    """An entry from the bytes that `encode` made."""
+    entry: Entry = _decoder.decode(data)
+    return entry
+
+
+class Facts:
+    """What a step finds out that does not follow from what came before it: which channel is read and how far, whether
+    something has come back to a loop. They are kept as numbers while a slice lives, and given back when it is done again.
+
+    Invariant Y1: who does a step again asks for exactly the facts that were kept for it, in that order.
+    """
+
+    def __init__(self) -> None:
+        self.kept: list[int] = []
+        self.given: deque[int] | None = None
+        """While a step is done again: its facts that nobody has asked for yet."""
+
+    def taken(self) -> list[int]:
+        """What was kept since this was asked last."""
+        kept, self.kept = self.kept, []
+        return kept
+
+    def give(self, facts: Iterable[int]) -> None:
+        """These are the facts of the step that is done again now."""
+        self.given = deque(facts)
+
+    def over(self) -> None:
+        """From now on steps find out for themselves."""
+        self.given = None
+
+    @property
+    def again(self) -> bool:
+        """Whether a step is done again."""
+        return self.given is not None
+
+    def of(self, found: int) -> int:
+        """A fact: as it is, or as it was when the step was done first."""
+        if self.given is not None:
+            return self.given.popleft()
+        self.kept.append(int(found))
+        return found
+
+
+class History:
+    """What happened in a slice since the oldest cut that somebody may restore."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        """The number of the first entry."""
+        self.entries: list[bytes] = []
+        self.cuts: dict[int, int] = {}
+        """The number of the first cut for each checkpoint."""
+        self.since = 0
+        """The checkpoint whose cuts it begins with; 0: it begins where the slice did."""
+        self.heard = 0
+        """How many words of the coordinator the slice has heard."""
+        self._told: dict[int, int] = {}
+        """How many entries each party has been told of (the coordinator: -1)."""
+
+    @property
+    def end(self) -> int:
+        """The number behind that of the last entry."""
+        return self.first + len(self.entries)
+
+    def add(self, entry: Entry) -> None:
+        """Something has happened."""
+        if isinstance(entry, Cut):
+            self.cuts.setdefault(entry.request.number, self.end)
+        self.entries.append(encode(entry))
+
+    def hear(self, message: AnyMessage) -> None:
+        """The coordinator has said something that concerns tasks."""
+        self.heard += 1
+        self.add(Heard(message, self.heard))
+
+    def complete(self, checkpoint: int) -> None:
+        """Nobody restores a checkpoint before this one any more."""
+        cut = self.cuts.get(checkpoint)
+        if cut is None:
+            return
+        del self.entries[: cut - self.first]
+        self.first, self.since = cut, checkpoint
+        self.cuts = {number: at for number, at in self.cuts.items() if number >= checkpoint}
+
+    def gained(self, party: int) -> Gained | None:
+        """What it has gained since this party was told of it last; None: nothing. It is taken for told."""
+        known = self._told.get(party, 0)
+        if known >= self.end:
+            return None
+        self._told[party] = self.end
+        first = max(known, self.first)
+        cuts = [(number, at) for number, at in self.cuts.items() if at >= first]
+        return Gained(first, self.entries[first - self.first :], cuts)
+
+    def forget(self, party: int) -> None:
+        """Somebody new stands for this party, and knows nothing."""
+        self._told.pop(party, None)
+
+    def go_on_from(self, gained: Gained, heard: int, since: int) -> None:
+        """It is that of a slice that was done again."""
+        self.first, self.entries, self.cuts = gained.first, list(gained.entries), dict(gained.cuts)
+        self.heard, self.since = heard, since

@@ -1,0 +1,122 @@
+"""What a worker does for those that are replaced, and what one does that takes the place of another (`protocol.replay`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tailrace.elements.frames import ChannelId, encode_history
+from tailrace.protocol.deployment import OperatorEvent, Progress
+from tailrace.protocol.replay import Came, Copy, Gained, Known, Lost, Replayed, Resume, encode_gained
+from tailrace.task.actions import Action, ToCoordinator
+from tailrace.task.again import Again, account_for_local
+from tailrace.task.history import decode
+from tailrace.task.slice import Slice, ToPeer
+
+COORDINATOR = -1
+"""As a party that is told of the history."""
+
+
+def told(slice: Slice, wanted: Iterable[Action]) -> list[Action]:
+    """What a worker wants, with what its history has gained before whatever follows from it. Figures follow from nothing
+    that anybody depends on."""
+    history, found = slice.history, list[Action]()
+    for action in wanted:
+        gained: Gained | None = None
+        if history is not None and isinstance(action, ToPeer):
+            gained = history.gained(action.slot)
+            if gained is not None:
+                found.append(_to_peer(slice, action.slot, gained))
+        elif history is not None and isinstance(action, ToCoordinator) and not isinstance(action.message, Progress):
+            gained = history.gained(COORDINATOR)
+            if gained is not None:
+                found.append(ToCoordinator(gained))
+        found.append(action)
+    return found
+
+
+def _to_peer(slice: Slice, slot: int, gained: Gained) -> ToPeer:
+    return ToPeer(slot, encode_history(slice.slot, slot, slice.incarnation, slice.attempt, encode_gained(gained)))
+
+
+def known(slice: Slice, lost: Lost) -> Known:
+    """What a survivor knows of a worker that is lost. From here on nothing comes from that one."""
+    slice.gone.add(lost.slice)
+    came: list[Came] = [
+        (*ident, channel.came_since(lost.checkpoint))
+        for task in slice.tasks
+        for ident, channel in task.gate.channels.items()
+        if ident.source == lost.slice and ident.source != slice.slot
+    ]
+    return Known(lost.slice, slice.copies.setdefault(lost.slice, Copy()).told(), came)
+
+
+def peer_replaced(slice: Slice, slot: int) -> ToPeer:
+    """Another worker has taken the place of a lost one, and can be reached: what was kept goes once more. It is told of our
+    history first, whether that has anything or not: it waits for that before it says anything."""
+    assert slice.history is not None
+    slice.gone.discard(slot)
+    slice.history.forget(slot)
+    first = _to_peer(slice, slot, slice.history.gained(slot) or Gained(slice.history.first, []))
+    for task in slice.tasks:
+        for ident in task.gate.channels:
+            if ident.source == slot:
+                task.gate.sender_replaced(ident)
+        for ident, channel in task.outbox.channels.items():
+            if ident.target == slot and not channel.local:
+                task.outbox.receiver_replaced(ident)
+        task.wake()
+        slice.route(task)
+    return first
+
+
+class Resumed:
+    """A slice that takes the place of a lost one: it does what that one did, and goes on."""
+
+    def __init__(self, slice: Slice, resume: Resume) -> None:
+        """The slice was restored, and opened."""
+        self.slice = slice
+        self._resume = resume
+        for task in slice.tasks:
+            task.gate.begin_at(resume.checkpoint)
+        self._again = Again(slice, map(decode, resume.history.entries), resume.checkpoint)
+        self._silent = slice.peers()
+        """Others that have not told their histories: they may not know of us yet."""
+
+    def heard(self, slot: int) -> None:
+        """Another worker has sent something."""
+        self._silent.discard(slot)
+
+    def go_on(self) -> list[Action] | None:
+        """Does again what can be done. What is wanted when all is done, and the slice goes on; None: not yet."""
+        if not self._again.go_on() or self._silent:
+            return None
+        return self._gone_on()
+
+    def _gone_on(self) -> list[Action]:
+        slice, resume = self.slice, self._resume
+        assert slice.history is not None
+        slice.history.go_on_from(resume.history, self._again.heard, resume.checkpoint)
+        account_for_local(slice)
+        came = {ChannelId(edge, source, target): count for edge, source, target, count in resume.came}
+        wanted: list[Action] = []
+        for task in slice.tasks:
+            for ident, channel in task.outbox.channels.items():
+                if not channel.local:
+                    task.outbox.receiver_replaced(ident, came.get(ident, 0))
+            task.cuts.declined.clear()
+            task.work.finished = task.work.finished and not task.outbox.blocked
+            task.wake()
+            slice.route(task)
+            wanted += self._events(task.id.vertex)
+        return [*slice.actions, *wanted, ToCoordinator(Replayed(self._again.heard))]
+
+    def _events(self, vertex: int) -> list[Action]:
+        """What a source here has said to its other subtasks, and nobody has heard."""
+        source = self.slice.by_vertex[vertex].chain.source
+        if source is None:
+            return []
+        events, source.events = source.events, []
+        before = source.said - len(events)
+        heard = dict(self._resume.events).get(vertex, 0)
+        news = events[max(0, heard - before) :]
+        return [ToCoordinator(OperatorEvent(vertex, self.slice.slot, target, payload)) for target, payload in news]

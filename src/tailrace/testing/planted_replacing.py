@@ -1,0 +1,93 @@
+"""Bugs of workers that are replaced while the others go on to be planted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.task.history import Cut, Did, History
+from tailrace.task.machine import Task
+from tailrace.task.outbox import MAX_AGE, Outbox
+from tailrace.task.replacing import Resumed
+from tailrace.task.slice import Slice
+from tailrace.testing.planting import Bug, Patches, method
+from tailrace.testing.replacing import replacing
+
+
+def _steps_forgotten() -> Patches:
+    """One step in five is in no history."""
+
+    def make(add: Any) -> Any:
+        def forgetful(self: History, entry: Any) -> None:
+            if not isinstance(entry, Did) or self.end % 5:
+                add(self, entry)
+            else:
+                add(self, Did(entry.vertex, -1, entry.now, entry.budget))
+
+        return forgetful
+
+    return [method(History, "add", make)]
+
+
+def _truncated_early() -> Patches:
+    """A history is cut off at a checkpoint that has only begun."""
+
+    def make(add: Any) -> Any:
+        def hasty(self: History, entry: Any) -> None:
+            add(self, entry)
+            if isinstance(entry, Cut):
+                self.complete(entry.request.number)
+
+        return hasty
+
+    return [method(History, "add", make)]
+
+
+def _sent_twice() -> Patches:
+    """Whoever takes a lost worker's place sends what others have already."""
+    return [method(Outbox, "receiver_replaced", lambda again: lambda self, ident, came=0: again(self, ident))]
+
+
+def _clock_read_live() -> Patches:
+    """What is done again sees the clock of now."""
+
+    def make(again: Any) -> Any:
+        return lambda self, line, now, budget: again(self, line, now + 2 * MAX_AGE, budget)
+
+    return [method(Task, "do_again", make)]
+
+
+def _lost_one_is_heard() -> Patches:
+    """What comes from a lost worker counts, though its loss was told."""
+
+    def make(receive: Any) -> Any:
+        def deaf(self: Slice, frame: Any, peer: int) -> None:
+            self.gone.clear()
+            receive(self, frame, peer)
+
+        return deaf
+
+    return [method(Slice, "receive", make)]
+
+
+def _goes_on_too_soon() -> Patches:
+    """Whoever takes a lost worker's place goes on before it has done all that the lost one did."""
+
+    def make(go_on: Any) -> Any:
+        def hasty(self: Resumed) -> Any:
+            if len(self._again.left) < 8:
+                self._again._entries.clear()
+            return go_on(self)
+
+        return hasty
+
+    return [method(Resumed, "go_on", make)]
+
+
+REPLACING_BUGS = (
+    Bug("a step is in no history", "counted", _steps_forgotten, replacing),
+    Bug("a history is cut off early", "counted", _truncated_early, replacing),
+    Bug("a replaced worker sends what others have", "counted", _sent_twice, replacing),
+    Bug("what is done again sees the clock of now", "joined", _clock_read_live, replacing),
+    Bug("a lost worker is heard by the others", "by_classes", _lost_one_is_heard, replacing),
+    Bug("a replaced worker goes on too soon", "counted", _goes_on_too_soon, replacing),
+)

@@ -1,0 +1,29 @@
+"""Scenarios in which lost workers are replaced while the others go on: the same jobs, and workers that are killed again and
+again, some of them soon after each other."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tailrace.testing.faults import Fault
+from tailrace.testing.random_flows.drawing import Run
+from tailrace.testing.scenarios import Scenario
+
+
+def replacing(made: Scenario) -> Scenario:
+    """The scenario with two or three workers at least, of which one to four are killed. One without checkpoints stays as it
+    is."""
+    if made.checkpoints is None:
+        return made
+    rng = random.Random(f"tailrace replacing {made.seed}")
+    turns, found = 0, []
+    for _ in range(rng.choice([1, 2, 2, 3, 4])):
+        turns += rng.randint(10, rng.choice([100, 500, 1_500]))
+        found.append(Fault(turns, rng.choice(["kill", "kill", "kill", "respawn"]), which=rng.randint(0, 5)))
+    return replace(made, replaces=True, parallelism=max(made.parallelism, rng.choice([2, 3])), faults=tuple(found))
+
+
+def replacing_run(run: Run) -> Run:
+    """A random dataflow likewise, at the parallelism that it was drawn with."""
+    return replace(run, world=replace(replacing(run.world), parallelism=run.world.parallelism))

@@ -1,0 +1,278 @@
+"""Shadows of simulated workers: what a worker has done is done again, beside it, by a fresh one that was restored from the
+newest checkpoint; it must have come to where the worker is.
+
+The worker goes on as if nothing had happened. So every moment of every scenario can be looked at.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import random
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tailrace.elements.frames import ChannelId, encode_marker
+from tailrace.elements.frames import decode as decode_frame
+from tailrace.elements.markers import Barrier, Marker
+from tailrace.errors import InternalError
+from tailrace.protocol.deployment import Deploy, Phase
+from tailrace.state.layers import LayeredBackend
+from tailrace.state.manifest import decode_manifest
+from tailrace.state.paths import manifest_name, manifest_place
+from tailrace.storage.reading import read_state
+from tailrace.storage.slots import holds_manifest
+from tailrace.task.actions import ReadState
+from tailrace.task.again import ANY, Again
+from tailrace.task.attempt import Attempt
+from tailrace.task.history import decode
+from tailrace.task.jobspec import JobSpec
+from tailrace.task.machine import Task
+from tailrace.task.outbox import END, Outbox, OutputChannel
+from tailrace.task.slice import Slice
+from tailrace.task.volatile import taken
+from tailrace.testing.checker import BOOKS, Book, Ledger
+from tailrace.testing.simulator import Simulation
+from tailrace.testing.world import Observer, Process
+
+_SHOWN = 400
+
+
+class Shadows(Observer):
+    """Looks at one worker of a job now and then, as its own seed says. What differs is in `wrong`."""
+
+    def __init__(self, seed: int, every: int = 150) -> None:
+        self.wrong: list[str] = []
+        self.compared = self.restored = self.entries = 0
+        """How many shadows were compared; how many of them had been restored; and how much they did again."""
+        self._every = every
+        self._chance = random.Random(f"tailrace shadows {seed}")
+        self._turn = 0
+
+    def over(self, world: Simulation) -> None:
+        """Looks at the workers of this world from now on. It is to have been made with `standbys`."""
+        self._world, self._turn = world, self._chance.randint(1, self._every)
+        world.watch(self)
+
+    def noted(self, line: str) -> None:
+        if self._world.turns < self._turn or self.wrong:
+            return
+        self._turn = self._world.turns + self._chance.randint(1, self._every)
+        processes = list(self._world.processes.values())
+        if self._all_run(processes):
+            self._look(processes, self._chance.choice(processes))
+
+    def _all_run(self, processes: list[Process]) -> bool:
+        slots = {process.slot for process in processes}
+        running = all(p.machine.phase in (Phase.RUNNING, Phase.FINISHED) and not p.machine.failed for p in processes)
+        same = len({process.machine.incarnation for process in processes}) == 1
+        going = all(p.machine.attempt is not None and not p.machine.attempt.closed for p in processes)
+        return running and same and going and len(processes) == len(slots) == self._world.plan.slots
+
+    def _look(self, processes: list[Process], process: Process) -> None:
+        slices = [_slice(one) for one in processes]
+        base = self._newest(process.machine.incarnation)
+        attempt = process.machine.attempt
+        assert attempt is not None
+        shadow = self._shadow(process, attempt, base)
+        history = attempt.slice.history
+        assert history is not None
+        entries = list(map(decode, history.entries))
+        where = f"turn {self._world.turns}, worker {process.slot}, from checkpoint {base}"
+        try:
+            again = Again(shadow.slice, entries, base)
+            for other in slices:
+                if other.slot != process.slot:
+                    _feed(shadow.slice, other, base)
+            if not again.go_on():
+                self.wrong.append(f"{where}: {len(again.left)} entries wait: {str(again.left[0])[:_SHOWN]}")
+                return
+        except InternalError as error:
+            self.wrong.append(f"{where}: {error}")
+            return
+        self.compared += 1
+        self.restored += base > 0
+        self.entries += len(entries)
+        self.wrong += [
+            f"{where}: {one}" for one in itertools.islice(_differences(attempt.slice, shadow.slice, base), 3)
+        ]
+
+    def _newest(self, incarnation: int) -> int:
+        """The newest checkpoint of an attempt that is complete, whether the workers have heard of it or not; 0: none is."""
+        complete = [name for name, data in self._world.files.contents.items() if holds_manifest(bytes(data))]
+        places = [place for place in map(manifest_place, complete) if place is not None]
+        return max((number for made, number in places if made == incarnation), default=0)
+
+    def _shadow(self, process: Process, attempt: Attempt, base: int) -> Attempt:
+        """A fresh attempt, restored and opened."""
+        worker = process.machine
+        files = self._world.files
+        manifest, folder = attempt.origin
+        if base:
+            manifest, folder = bytes(files.contents[manifest_name(worker.incarnation, base)]), ""
+        deploy = Deploy(b"", [], worker.incarnation, attempt.slice.attempt, manifest, folder, True)
+        spec = _with_other_books(worker._load(b""))
+        services = worker.services_of(spec, deploy)
+        shadow = Attempt(spec, process.slot, 0, deploy, services, itertools.count(1))
+        wanted = shadow.begin(deploy)
+        if manifest:
+            (asked,) = (action for action in wanted if isinstance(action, ReadState))
+            store = self._world.storage.store_in(folder)
+            with self._world.storage.calm():
+                for part in read_state(store, decode_manifest(manifest, "manifest"), asked.wanted):
+                    shadow.restore(part)
+            shadow.restored()
+        return shadow
+
+
+def _with_other_books(spec: JobSpec) -> JobSpec:
+    """The job, whose sinks write into books that nobody reads."""
+    for node in spec.plan.graph.nodes:
+        sink = getattr(node.operator, "sink", None)
+        if isinstance(sink, Ledger):
+            sink.name = "of a shadow"
+            BOOKS[sink.name] = Book()
+    return spec
+
+
+def _slice(process: Process) -> Slice:
+    slice = process.machine.slice
+    assert slice is not None
+    return slice
+
+
+def _feed(shadow: Slice, other: Slice, base: int) -> None:
+    """What a worker that lives has kept for the one that is done again. It comes at once, whatever was granted."""
+    for task in shadow.tasks:
+        for incoming in task.gate.channels.values():
+            incoming.flow.granted = ANY
+    for task in other.tasks:
+        for ident, channel in task.outbox.channels.items():
+            if ident.target == shadow.slot:
+                kept = kept_since(channel, base, other)
+                for barrier, _, data in kept:
+                    if barrier > 0:
+                        continue  # its checkpoint was given up, or will be
+                    shadow.receive(decode_frame(data), other.slot)
+
+
+def kept_since(channel: OutputChannel, base: int, of: Slice) -> list[tuple[int, int, bytes]]:
+    """What a channel of a worker has kept, behind the barrier of a checkpoint that is complete, whether it knows that or
+    not."""
+    kept = list(channel.kept or ())
+    assert of.history is not None
+    for at, (barrier, _, _) in enumerate(kept):
+        if base and barrier == base:
+            return kept[at + 1 :]
+    if of.history.since < base and kept and kept[-1][0] == END:
+        return []  # it had ended before the cut
+    return kept
+
+
+def _differences(one: Slice, other: Slice, base: int) -> Iterator[str]:
+    for was, now in zip(one.tasks, other.tasks, strict=True):
+        for said in itertools.chain(_of_channels(was, now, base, one), _of_state(was, now), _of_the_rest(was, now)):
+            yield f"{was.id} {was.chain.root.node.name}: {said}"
+
+
+def _of_channels(was: Task, now: Task, base: int, of: Slice) -> Iterator[str]:
+    for ident, channel in was.outbox.channels.items():
+        again = now.outbox.channels[ident]
+        if channel.local:
+            continue
+        waits = [(0, seq, _encoded(was.outbox, ident, seq, payload)) for seq, payload, _ in channel.queue]
+        before = [one for one in [*kept_since(channel, base, of), *waits] if not _is_barrier(one[2])]
+        after = [one for one in again.kept or () if not _is_barrier(one[2])]
+        for number, (a, b) in enumerate(zip(before, after, strict=False)):
+            if a[1:] != b[1:]:
+                yield f"channel {ident}, element {number}: was {_told(a[2])}, now {_told(b[2])}"
+                return
+        if len(before) != len(after):
+            more = (before if len(before) > len(after) else after)[min(len(before), len(after))]
+            yield f"channel {ident}: {len(before)} elements, now {len(after)}: {_told(more[2])}"
+        if channel.buffered != again.buffered:
+            yield f"channel {ident}: {channel.buffered} records are gathered, now {again.buffered}"
+
+
+def _encoded(outbox: Outbox, ident: ChannelId, seq: int, payload: Any) -> bytes:
+    if isinstance(payload, Marker):
+        return encode_marker(ident, outbox.incarnation, outbox.attempt, seq, payload)
+    data: bytes = payload
+    return data
+
+
+def _is_barrier(data: bytes) -> bool:
+    frame = decode_frame(data)
+    return not frame.count and isinstance(frame.marker(), Barrier)
+
+
+def _told(data: bytes) -> str:
+    frame = decode_frame(data)
+    return f"kind {frame.kind} seq {frame.seq} x{frame.count} number {frame.number} {data[-60:]!r}"
+
+
+def _of_state(was: Task, now: Task) -> Iterator[str]:
+    for one, other in zip(was.chain.operators, now.chain.operators, strict=True):
+        if not isinstance(one.backend, LayeredBackend) or not isinstance(other.backend, LayeredBackend):
+            continue
+        for name, table in one.backend.tables.items():
+            before, after = list(table.items()), list(other.backend.tables[name].items())
+            if table.info.kind in ("timers", "rounds"):  # what counts is in which order they came
+                before, after = _in_order(before), _in_order(after)
+            if sorted(map(repr, before)) != sorted(map(repr, after)):
+                yield f"table {name!r} of {one.node.name!r}: was {_short(before)}, now {_short(after)}"
+
+
+def _in_order(timers: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    return [(at, timer) for at, (timer, _) in enumerate(sorted(timers, key=lambda timer: timer[1]))]
+
+
+def _of_the_rest(was: Task, now: Task) -> Iterator[str]:
+    before, after = pickle.loads(taken(was)), pickle.loads(taken(now))
+    for known in (before, after):
+        for fields in known["operators"]:
+            fields.pop("_cuts", None)  # checkpoints that are under way are given up
+            fields.pop("_regular_turn", None)  # whose turn it was is in the history
+        known["work"].pop("records_in")
+        if known["work"]["said_end"]:
+            known["work"].pop("finished")  # whether all that it said has had its credit by now
+        if known["loop"] is not None:
+            # What was on its way around is there from the beginning, so a wave may find that more is to be done than there
+            # was: then nothing follows from it. And behind which cuts a command came: those that are under way are given up
+            known["loop"].pop("obliged"), known["loop"].pop("times")
+            known["loop"]["commands"] = [command for command, _ in known["loop"]["commands"]]
+            known["loop"]["_kept"] = {kind: command for kind, (command, _) in known["loop"]["_kept"].items()}
+    for name in before:
+        for where, a, b in _apart(name, _plain(before[name]), _plain(after[name])):
+            yield f"{where}: was {_short(a)}, now {_short(b)}"
+
+
+def _apart(where: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Where two plain values differ."""
+    if one == other:
+        return
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        for key in one:
+            yield from _apart(f"{where}.{key}", one[key], other[key])
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            yield from _apart(f"{where}[{number}]", *pair)
+    else:
+        yield where, one, other
+
+
+def _plain(value: Any) -> Any:
+    """A value that can be compared, of objects that cannot."""
+    if isinstance(value, dict):
+        return {repr(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, str | bytes | int | float | None):
+        return value
+    if isinstance(value, Iterable):
+        return sorted(map(repr, map(_plain, value))) if isinstance(value, set) else [_plain(one) for one in value]
+    if hasattr(value, "__dict__"):
+        return type(value).__name__, _plain(vars(value))
+    return repr(value)
+
+
+def _short(value: object) -> str:
+    return str(value)[:_SHOWN]

@@ -1,0 +1,150 @@
+"""A lost worker is replaced while the others go on: what the coordinator asks, tells and holds back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.coordinator.driving import SECOND, Job, S
+
+from tailrace.coordinator.actions import Launch, NotReplaced, Replacing, Replayed
+from tailrace.protocol.deployment import Failed, FailureKind, OperatorEvent, Publish
+from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Resume, Severed
+from tailrace.protocol.replay import Replayed as SaidReplayed
+from tailrace.protocol.snapshot import Abort, Trigger
+
+
+def running(**options: Any) -> Job:
+    return Job(slots=3, standbys=True, **options).run()
+
+
+def resumed(job: Job, slot: int) -> Resume:
+    """The worker of a slot is lost, the others say what they know, and another one joins: what it is told."""
+    job.lose(slot)
+    job.actions()
+    for survivor in {0, 1, 2} - {slot}:
+        job.says(survivor, Known(slot, Gained(0, [b"a", b"b"][: survivor + 1]), [(0, slot, survivor, survivor)]))
+    job.hello(slot)
+    (resume,) = job.said(Resume)
+    return resume  # type: ignore[no-any-return]
+
+
+def test_survivors_are_asked_and_another_worker_is_started_for_the_lost_one_alone() -> None:
+    job = running()
+    job.lose(1)
+    actions = job.actions()
+    assert [one for one in actions if isinstance(one, Launch)] == [Launch(1, 2)]
+    assert [one.slot for one in actions if isinstance(one, Replacing)] == [1]
+    assert [(one.slot, one.message) for one in actions if hasattr(one, "message")] == [(0, Lost(1, 0)), (2, Lost(1, 0))]
+    assert job.status is S.RUNNING and job.machine.attempts.restarts == 0
+
+
+def test_the_one_that_takes_its_place_gets_the_longest_history_and_what_others_have() -> None:
+    job = running()
+    job.says(1, Gained(0, [b"a", b"b", b"c"]))
+    resume = resumed(job, 1)
+    assert resume.history.entries == [b"a", b"b", b"c"], "the coordinator knew most of it"
+    assert sorted(resume.came) == [(0, 1, 0, 0), (0, 1, 2, 2)]
+    assert resume.checkpoint == 0 and resume.deploy.attempt == 1
+    job.says(1, SaidReplayed(0))
+    assert [one.slot for one in job.actions(Replayed)] == [1]
+    assert job.machine.takeovers.count == 1 and job.status is S.RUNNING
+
+
+def test_survivors_are_told_who_has_taken_its_place() -> None:
+    job = running()
+    job.lose(1)
+    for survivor in (0, 2):
+        job.says(survivor, Known(1, Gained(0, []), []))
+    job.actions()
+    job.hello(1, port=77)
+    told = job.sent(Replaced)
+    assert [slot for slot, _ in told] == [0, 2]
+    assert {(one.peer.slot, one.peer.port, one.checkpoint) for _, one in told} == {(1, 77, 0)}
+
+
+def test_what_it_is_to_be_told_waits_until_it_goes_on_and_what_it_has_heard_is_not_said_again() -> None:
+    job = running()
+    job.says(0, OperatorEvent(0, 0, 1, b"heard"))
+    job.says(0, OperatorEvent(0, 0, 1, b"not heard"))
+    resumed(job, 1)
+    job.says(2, OperatorEvent(0, 2, 1, b"meanwhile"))
+    assert job.said(OperatorEvent) == []
+    job.says(1, SaidReplayed(heard=1))
+    assert [message.payload for _, message in job.sent(OperatorEvent)] == [b"not heard", b"meanwhile"]
+
+
+def test_checkpoints_under_way_are_given_up_and_none_is_taken_until_it_goes_on() -> None:
+    job = running(interval=SECOND)
+    job.wait(2)
+    job.machine.tick(job.now)
+    assert job.said(Trigger)
+    job.lose(1)
+    assert job.said(Abort)
+    job.wait(5)
+    job.machine.tick(job.now)
+    assert job.said(Trigger) == []
+    for survivor in (0, 2):
+        job.says(survivor, Known(1, Gained(0, []), []))
+    job.hello(1)
+    job.says(1, SaidReplayed(2))
+    job.actions()
+    job.machine.tick(job.now)
+    assert {slot for slot, _ in job.sent(Trigger)} == {0, 1, 2}
+
+
+def test_a_second_loss_before_the_first_is_made_good_is_a_restart() -> None:
+    job = running()
+    job.lose(1)
+    job.actions()
+    job.lose(2)
+    (told,) = [one for one in job.actions() if isinstance(one, NotReplaced)]
+    assert told.slot == 2 and told.reason == "worker 1 was still being replaced"
+    assert job.status is S.RESTARTING and job.machine.attempts.restarts == 1
+
+
+def test_a_worker_that_is_lost_again_before_the_next_checkpoint_is_a_restart() -> None:
+    job = running()
+    resumed(job, 1)
+    job.says(1, SaidReplayed(0))
+    job.lose(1)
+    (told,) = job.actions(NotReplaced)
+    assert told.reason == "worker 1 was replaced since the newest checkpoint, and is lost again"
+    assert job.status is S.RESTARTING
+
+
+def test_an_error_of_user_code_is_a_restart_as_ever() -> None:
+    job = running()
+    job.says(1, Failed(FailureKind.USER, "it is wrong"))
+    assert job.status is S.RESTARTING
+
+
+def test_a_link_that_closes_between_two_workers_that_live_is_a_restart_after_a_while() -> None:
+    job = running()
+    job.says(0, Severed(2, "reset"))
+    job.machine.tick(job.now)
+    assert job.status is S.RUNNING, "one of them is lost, most likely, and that is about to be heard"
+    job.wait(3)
+    job.machine.tick(job.now)
+    assert job.status is S.RESTARTING
+
+
+def test_a_job_whose_worker_nobody_replaces_starts_again() -> None:
+    job = running()
+    job.lose(1)
+    job.wait(61)
+    job.machine.tick(job.now)
+    assert job.status is S.RESTARTING
+
+
+def test_without_standbys_every_loss_is_a_restart() -> None:
+    job = Job(slots=3).run()
+    job.lose(1)
+    assert job.status is S.RESTARTING and job.actions(NotReplaced) == []
+
+
+def test_who_takes_the_place_of_the_publisher_is_told_what_is_to_be_published() -> None:
+    job = running()
+    job.machine.durability.output._publications.tell(3, [], [])
+    resumed(job, 0)
+    job.says(0, SaidReplayed(0))
+    assert [message.number for message in job.said(Publish)] == [3]

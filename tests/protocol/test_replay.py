@@ -1,0 +1,47 @@
+"""Copies of a worker's history: what is told of it, in whatever pieces, comes together again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.errors import InternalError
+from tailrace.protocol.replay import Copy, Gained, decode_gained, encode_gained, longest
+
+
+def told(*gained: Gained) -> Copy:
+    copy = Copy()
+    for one in gained:
+        copy.gain(one)
+    return copy
+
+
+def test_a_copy_grows_with_what_it_is_told_and_takes_what_it_has_once() -> None:
+    copy = told(Gained(0, [b"a", b"b"]), Gained(1, [b"b", b"c"]), Gained(3, [b"d"]))
+    assert (copy.first, copy.entries, copy.end) == (0, [b"a", b"b", b"c", b"d"], 4)
+
+
+def test_a_complete_checkpoint_cuts_off_what_is_before_its_first_cut() -> None:
+    copy = told(Gained(0, [b"a", b"cut 1", b"b", b"cut 2", b"c"], [(1, 1), (2, 3)]))
+    copy.complete(1)
+    assert copy.told() == Gained(1, [b"cut 1", b"b", b"cut 2", b"c"], [(1, 1), (2, 3)])
+    copy.complete(2)
+    assert copy.told() == Gained(3, [b"cut 2", b"c"], [(2, 3)])
+
+
+def test_a_gap_is_older_than_a_complete_checkpoint_and_what_was_before_it_goes() -> None:
+    assert told(Gained(0, [b"a"]), Gained(7, [b"x"])).told() == Gained(7, [b"x"])
+
+
+def test_the_longest_copy_has_what_all_have() -> None:
+    copies = [Gained(0, [b"a", b"b"]), Gained(1, [b"b", b"c", b"d"]), Gained(0, [])]
+    assert longest(copies) == copies[1]
+
+
+def test_copies_that_differ_are_an_error() -> None:
+    with pytest.raises(InternalError, match="Y3: two copies of one history differ behind entry 1"):
+        longest([Gained(0, [b"a", b"b"]), Gained(1, [b"x", b"c"])])
+
+
+def test_what_is_told_travels_as_bytes() -> None:
+    gained = Gained(3, [b"a"], [(2, 3)])
+    assert decode_gained(encode_gained(gained)) == gained

@@ -1,0 +1,43 @@
+"""Lost workers are replaced while the others go on: whatever a job does, and whenever they are lost, its output is as if
+nothing had happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tailrace.testing.random_flows.drawing import drawn
+from tailrace.testing.random_flows.running import carry_out
+from tailrace.testing.replacing import replacing, replacing_run
+from tailrace.testing.scenarios import run_scenario, scenario
+from tailrace.testing.search import search
+
+pytestmark = pytest.mark.search
+REPLACED = "replaced a worker"
+
+
+def test_golden_programs_are_right_though_workers_are_lost_again_and_again() -> None:
+    covered, failed = search(range(24), tune=replacing)
+    assert [one.wrong for one in failed] == []
+    assert covered[REPLACED] > 20
+    assert covered["lost a worker that is not replaced"] > 0, "where all start again, that is covered as well"
+
+
+def test_random_dataflows_are_right_though_workers_are_lost_again_and_again() -> None:
+    covered: Counter[str] = Counter()
+    for seed in range(16):
+        outcome = carry_out(replacing_run(drawn(seed)))
+        assert outcome.wrong == [], outcome.told
+        covered.update(outcome.covered)
+    assert covered[REPLACED] > 8
+
+
+def test_with_all_other_faults_beside_they_are_right() -> None:
+    covered: Counter[str] = Counter()
+    for seed in range(12):
+        verdict = run_scenario(replace(scenario(seed), replaces=True))
+        assert verdict.wrong == [], verdict.command
+        covered.update(verdict.covered)
+    assert covered[REPLACED] > 0
