@@ -22,7 +22,7 @@ def resumed(job: Job, slot: int) -> Resume:
     job.lose(slot)
     job.actions()
     for survivor in {0, 1, 2} - {slot}:
-        job.says(survivor, Known(slot, Gained(0, [b"a", b"b"][: survivor + 1]), [(0, slot, survivor, survivor)]))
+        job.says(survivor, Known(slot, Gained(0, [b"a", b"b"][: survivor + 1]), [(0, slot, survivor, survivor, 7)]))
     job.hello(slot)
     (resume,) = job.said(Resume)
     return resume  # type: ignore[no-any-return]
@@ -43,7 +43,7 @@ def test_the_one_that_takes_its_place_gets_the_longest_history_and_what_others_h
     job.says(1, Gained(0, [b"a", b"b", b"c"]))
     resume = resumed(job, 1)
     assert resume.history.entries == [b"a", b"b", b"c"], "the coordinator knew most of it"
-    assert sorted(resume.came) == [(0, 1, 0, 0), (0, 1, 2, 2)]
+    assert sorted(resume.came) == [(0, 1, 0, 0, 7), (0, 1, 2, 2, 7)]
     assert resume.checkpoint == 0 and resume.deploy.attempt == 1
     job.says(1, SaidReplayed(0))
     assert [one.slot for one in job.actions(Replayed)] == [1]

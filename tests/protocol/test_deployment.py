@@ -92,8 +92,10 @@ SAID: list[Any] = [
     Gained(3, [b"a step", b"a cut"], [(2, 4)]),
     Severed(1, "reset"),
     Lost(1, 5),
-    Known(1, Gained(3, [b"a step"]), [(0, 1, 2, 17)]),
-    Resume(Deploy(b"plan", [Peer(0, "h", 1, 1)], 2, 1, b"manifest"), 5, Gained(3, []), [(0, 1, 2, 17)], [(4, 2)]),
+    Known(1, Gained(3, [b"a step"]), [(0, 1, 2, 17, 12345)]),
+    Resume(
+        Deploy(b"plan", [Peer(0, "h", 1, 1)], 2, 1, b"manifest"), 5, Gained(3, []), [(0, 1, 2, 17, 12345)], [(4, 2)]
+    ),
     Replaced(Peer(1, "h", 2, 3), 5),
     Replayed(12),
     WaveReport(1, 2, Facts(3, True, True, False, 5, 4, 1, 2, True, [ScopeFacts("0.1", 7, 8, 6, True)])),

@@ -95,6 +95,16 @@ class Frame:
             raise ProtocolViolation(f"channel {self.channel}: a frame of {self.count} records holds {len(batch)}")
         return batch
 
+    @property
+    def times(self) -> bytes | memoryview:
+        """The event times of its records, as bytes; empty where they have none."""
+        return self.sections.get(_TIMES, b"")
+
+    @property
+    def groups(self) -> bytes | memoryview:
+        """The key groups of its records, likewise."""
+        return self.sections.get(_GROUPS, b"")
+
     def marker(self) -> Marker:
         """The marker of a frame that holds no records."""
         if self.kind == WATERMARK:

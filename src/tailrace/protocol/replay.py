@@ -26,8 +26,9 @@ from tailrace.errors import InternalError
 from tailrace.protocol.deployment import Deploy, Peer
 from tailrace.protocol.message import Message
 
-Came = tuple[int, int, int, int]
-"""Of a channel (edge, source, target): how many elements have come since the barrier of a checkpoint, without barriers."""
+Came = tuple[int, int, int, int, int]
+"""Of a channel (edge, source, target): how many elements have come since the barrier of a checkpoint, without barriers, and
+their digest (`elements.digests`)."""
 
 
 class Gained(Message, frozen=True):

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from tailrace.elements.cuts import CutRequest
-from tailrace.errors import InternalError
+from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
 from tailrace.protocol.deployment import EndSources, OperatorEvent
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.task.history import Cut, Did, Entry, Facts, Flushed, Heard
@@ -76,10 +76,14 @@ class Again:
         return self.over
 
     def _has_come(self, entry: Entry) -> bool:
-        """Whether what a step has read is there."""
+        """Whether what a step has read is there. Raises `UserCodeError` where it never will be: it was to be made here."""
         if not isinstance(entry, Did) or entry.vertex in self._before or entry.line not in READS:
             return True
-        return self.slice.by_vertex[entry.vertex].gate.holds(entry.facts)
+        lacking = self.slice.by_vertex[entry.vertex].gate.lacking(entry.facts)
+        if lacking is not None and lacking.id.source == self.slice.slot:
+            sender = self.slice.by_vertex[self.slice.plan.edges[lacking.id.edge].source]
+            raise differs(sender, f"less was made for channel {lacking.id} than was read of it")
+        return lacking is None
 
     def _do(self, entry: Entry) -> None:
         match entry:
@@ -98,9 +102,12 @@ class Again:
     def _step(self, task: Task, entry: Did) -> None:
         self._facts.give(entry.facts)
         self._outside.give(entry.answers)
-        task.do_again(entry.line, entry.now, entry.budget)
-        if self._facts.given or self._outside.unasked:
-            raise InternalError(f"Y1: {task.id} left facts {self._facts.given} of a step", task.work.story)
+        try:
+            task.do_again(entry.line, entry.now, entry.budget)
+            if self._facts.given or self._outside.unasked:
+                raise InternalError(f"Y1: {task.id} left facts {self._facts.given} of a step", task.work.story)
+        except (InternalError, ProtocolViolation, LookupError, AssertionError) as error:
+            raise differs(task, f"in step {entry}: {type(error).__name__}: {error}") from error
         self.slice.route(task)
 
     def _cut(self, task: Task, entry: Cut) -> None:
@@ -135,6 +142,17 @@ class Again:
 
     def _begun(self) -> list[Task]:
         return [task for task in self.slice.tasks if task.vertex.id not in self._before]
+
+
+def differs(task: Task, what: str) -> UserCodeError:
+    """A task that does again what that of a lost worker did has done something else."""
+    return UserCodeError(
+        f"worker {task.id.subtask} was replaced, and what it did is not done the same again: {what}. Time, randomness and "
+        f"answers of other systems have to come from ctx.now(), ctx.random and ctx.call(f, ...), and what a function "
+        f"remembers belongs into state; or leave `standby` out. All workers start again from the newest checkpoint",
+        operator=task.vertex.name,
+        subtask=task.id.subtask,
+    )
 
 
 def _without_a_hold(request: CutRequest) -> CutRequest:

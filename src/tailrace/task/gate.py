@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from tailrace.elements.batches import Batch, concat, joinable
+from tailrace.elements.digests import Digest
 from tailrace.elements.frames import ChannelId, Element, Frame
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
@@ -94,12 +95,12 @@ class Gate:
     def complete(self, checkpoint: int) -> None:
         """Nobody restores an older checkpoint any more."""
         for channel in self.channels.values():
-            channel.barriers = {number: came for number, came in channel.barriers.items() if number >= checkpoint}
+            channel.digests = {number: one for number, one in channel.digests.items() if number >= checkpoint}
 
     def begin_at(self, checkpoint: int) -> None:
         """What comes is behind the barriers of this checkpoint."""
         for channel in self.channels.values():
-            channel.barriers[checkpoint] = 0
+            channel.digests = {checkpoint: Digest()}
 
     def sender_replaced(self, ident: ChannelId) -> None:
         """Another worker sends on a channel from now on, and begins with a whole window. What is unread counts for none of
@@ -210,9 +211,9 @@ class Gate:
             self.facts.of(A_BARRIER)
         return Taken(channel, marker=marker)
 
-    def holds(self, facts: Sequence[int]) -> bool:
-        """Whether all has come that a step read, which is to be done again: (number of a channel, how many records of it, or
-        `A_MARKER`), and again."""
+    def lacking(self, facts: Sequence[int]) -> InputChannel | None:
+        """The first channel of which not all has come that a step read, which is to be done again: (number of a channel, how
+        many records of it, or `A_MARKER`), and again. None where all has."""
         channels, begun = list(self.channels.values()), dict[int, Iterator[int]]()
         for number, count in zip(facts[::2], facts[1::2], strict=True):
             if count == A_BARRIER:
@@ -222,9 +223,9 @@ class Gate:
             while here < max(count, 1):
                 found = next(unread, None)
                 if found is None:
-                    return False
+                    return channels[number]
                 here += found if count != A_MARKER else 1
-        return True
+        return None
 
     def _take_again(self, number: int, count: int) -> Taken:
         """What was read in this step when it was done first: so many records of this channel, or its marker. A barrier need

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from tailrace.elements.batches import Batch
+from tailrace.elements.digests import Digest
 from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame
 from tailrace.elements.markers import Barrier, Marker
 from tailrace.elements.timestamps import MIN_TIME
@@ -21,8 +22,8 @@ class InputChannel:
     """
 
     __slots__ = (
-        "barriers", "blocked", "came", "charge", "ended", "expected", "flow", "id", "idle", "number", "port", "queue",
-        "reading", "returning", "taken", "watermark", "worked_off",
+        "blocked", "charge", "digests", "ended", "expected", "flow", "id", "idle", "number", "port", "queue", "reading",
+        "returning", "taken", "watermark", "worked_off",
     )  # fmt: skip
 
     def __init__(self, ident: ChannelId, port: int, window: int, closed: bool = False) -> None:
@@ -44,10 +45,9 @@ class InputChannel:
         self.charge = 0
         self.worked_off = 0
         """Frames that were read to their end, and markers that are counted among them."""
-        self.came = 0
-        """How many elements have come, barriers aside."""
-        self.barriers: dict[int, int] = {}
-        """How many of them came before the barrier of a checkpoint. Kept where the sender may be replaced."""
+        self.digests: dict[int, Digest] = {0: Digest()}
+        """What has come since the barrier of a checkpoint (0: ever), barriers aside. Kept where it may be
+        asked for, because the sender may be replaced."""
         self.returning: Returning | None = None
         """Where it is none of today's channels, but what a checkpoint held of an old one: of which."""
 
@@ -73,13 +73,14 @@ class InputChannel:
     def count(self, element: Element) -> None:
         """Something has come."""
         if isinstance(element, Barrier):
-            self.barriers[element.checkpoint] = self.came
+            self.digests[element.checkpoint] = Digest()
         else:
-            self.came += 1
+            for digest in self.digests.values():
+                digest.add(element)
 
-    def came_since(self, checkpoint: int) -> int:
-        """How many elements have come since the barrier of a checkpoint (0: ever), barriers aside."""
-        return self.came - (self.barriers.get(checkpoint, self.came) if checkpoint else 0)
+    def came_since(self, checkpoint: int) -> Digest:
+        """What has come since the barrier of a checkpoint (0: ever), barriers aside."""
+        return self.digests.get(checkpoint) or Digest()
 
     def to_load(self, most: int) -> list[Parked]:
         """What is to be read next of what is parked: about `most` bytes, once what is here is less than half of that."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 
 from tailrace.elements.batches import Batch, Rows, concat, joinable
 from tailrace.elements.cuts import CutRequest
+from tailrace.elements.digests import Digest
 from tailrace.elements.frames import ChannelId, decode, encode_batch, encode_marker, encoded_size
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
@@ -364,6 +366,16 @@ class Outbox:
         channel.queue = deque([*again, *waits])
         channel.flow = Producer(channel.flow.window)
         self._drain(channel)
+
+    def made_again(self, ident: ChannelId, count: int) -> Digest:
+        """The digest of the first `count` elements that are kept of a channel; of fewer where there are fewer."""
+        kept = self.channels[ident].kept
+        assert kept is not None
+        digest = Digest()
+        for _, _, data in islice((one for one in kept if one[0] in (0, END)), count):
+            frame = decode(data)
+            digest.add(frame if frame.count else frame.marker())
+        return digest
 
     def complete(self, checkpoint: int) -> None:
         """Nobody restores an older checkpoint any more: what went before its barrier is not wanted again."""

@@ -8,7 +8,7 @@ from tailrace.elements.frames import ChannelId, encode_history
 from tailrace.protocol.deployment import OperatorEvent, Progress
 from tailrace.protocol.replay import Came, Copy, Gained, Known, Lost, Replayed, Resume, encode_gained
 from tailrace.task.actions import Action, ToCoordinator
-from tailrace.task.again import Again, account_for_local
+from tailrace.task.again import Again, account_for_local, differs
 from tailrace.task.history import decode
 from tailrace.task.slice import Slice, ToPeer
 
@@ -42,7 +42,7 @@ def known(slice: Slice, lost: Lost) -> Known:
     """What a survivor knows of a worker that is lost. From here on nothing comes from that one."""
     slice.gone.add(lost.slice)
     came: list[Came] = [
-        (*ident, channel.came_since(lost.checkpoint))
+        (*ident, (digest := channel.came_since(lost.checkpoint)).count, digest.value)
         for task in slice.tasks
         for ident, channel in task.gate.channels.items()
         if ident.source == lost.slice and ident.source != slice.slot
@@ -70,7 +70,10 @@ def peer_replaced(slice: Slice, slot: int) -> ToPeer:
 
 
 class Resumed:
-    """A slice that takes the place of a lost one: it does what that one did, and goes on."""
+    """A slice that takes the place of a lost one: it does what that one did, and goes on.
+
+    Invariant Y5: it goes on only where what it has made again of each channel is, by its digest, what others have of it.
+    """
 
     def __init__(self, slice: Slice, resume: Resume) -> None:
         """The slice was restored, and opened."""
@@ -97,18 +100,29 @@ class Resumed:
         assert slice.history is not None
         slice.history.go_on_from(resume.history, self._again.heard, resume.checkpoint)
         account_for_local(slice)
-        came = {ChannelId(edge, source, target): count for edge, source, target, count in resume.came}
+        came = {ChannelId(*channel): (count, digest) for *channel, count, digest in resume.came}
+        self._compare(came)
         wanted: list[Action] = []
         for task in slice.tasks:
             for ident, channel in task.outbox.channels.items():
                 if not channel.local:
-                    task.outbox.receiver_replaced(ident, came.get(ident, 0))
+                    task.outbox.receiver_replaced(ident, came.get(ident, (0, 0))[0])
             task.cuts.declined.clear()
             task.work.finished = task.work.finished and not task.outbox.blocked
             task.wake()
             slice.route(task)
             wanted += self._events(task.id.vertex)
         return [*slice.actions, *wanted, ToCoordinator(Replayed(self._again.heard))]
+
+    def _compare(self, came: dict[ChannelId, tuple[int, int]]) -> None:
+        """What others have of the lost one must be what was made again, as far as a digest tells: else their state follows
+        from records that are not. Raises `UserCodeError` for the most upstream task that has made something else."""
+        for task in reversed(self.slice.tasks):
+            for ident, (count, digest) in came.items():
+                if ident in task.outbox.channels:
+                    again = task.outbox.made_again(ident, count)
+                    if (again.count, again.value) != (count, digest):
+                        raise differs(task, f"others had {count} elements of channel {ident}, and those are not made")
 
     def _events(self, vertex: int) -> list[Action]:
         """What a source here has said to its other subtasks, and nobody has heard."""

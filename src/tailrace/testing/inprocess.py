@@ -115,6 +115,7 @@ def prepared_simulation(
     run_id = options.setdefault("run_id", uuid.uuid4().hex[:8])
     options.setdefault("checkpoints", None if config is None else settings_of(config))
     options.setdefault("restarts", lambda: strategy_of(env.restart))
+    options.setdefault("replaces", env.standby is not None)
     spec = JobSpec(
         name,
         1,
@@ -127,7 +128,7 @@ def prepared_simulation(
         checkpointing=options["checkpoints"] is not None,
         overtaking=options["checkpoints"] is not None and options["checkpoints"].overtakes_after >= 0,
         ahead=options["checkpoints"] is not None and options["checkpoints"].ahead,
-        standbys=options.pop("standbys", False),
+        standbys=options.pop("standbys", env.standby is not None),
         allow_dropped_state=options.get("allow_dropped_state", False),
     )
     load: Callable[[], JobSpec] = (

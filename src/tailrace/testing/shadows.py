@@ -15,7 +15,7 @@ from typing import Any
 from tailrace.elements.frames import ChannelId, encode_marker
 from tailrace.elements.frames import decode as decode_frame
 from tailrace.elements.markers import Barrier, Marker
-from tailrace.errors import InternalError
+from tailrace.errors import InternalError, UserCodeError
 from tailrace.protocol.deployment import Deploy, Phase
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.manifest import decode_manifest
@@ -87,7 +87,7 @@ class Shadows(Observer):
             if not again.go_on():
                 self.wrong.append(f"{where}: {len(again.left)} entries wait: {str(again.left[0])[:_SHOWN]}")
                 return
-        except InternalError as error:
+        except (InternalError, UserCodeError) as error:
             self.wrong.append(f"{where}: {error}")
             return
         self.compared += 1

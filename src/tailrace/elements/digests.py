@@ -1,0 +1,42 @@
+"""What can be compared of two executions of one channel: not the bytes of its records, since a set may be pickled in any
+order, nor how they lie in frames, but how many there were, their event times and key groups, and the markers between them.
+"""
+
+from __future__ import annotations
+
+import struct
+from zlib import crc32
+
+from tailrace.elements.frames import Element, Frame
+from tailrace.elements.markers import Marker
+
+_WHOLE = struct.Struct("<QIII")
+
+
+class Digest:
+    """A rolling hash over the elements of a channel. Two executions that made the same have the same `value`; of those that
+    made other times, keys, markers or another order of them, one in four billion has."""
+
+    __slots__ = ("_groups", "_markers", "_times", "count", "records")
+
+    def __init__(self) -> None:
+        self.count = 0
+        """How many elements."""
+        self.records = 0
+        """How many records in them."""
+        self._times = self._groups = self._markers = 0
+
+    def add(self, element: Element) -> None:
+        """The next element. A batch that stayed within its worker is counted only: nobody else has it."""
+        self.count += 1
+        if isinstance(element, Frame):
+            self.records += element.count
+            self._times = crc32(element.times, self._times)
+            self._groups = crc32(element.groups, self._groups)
+        elif isinstance(element, Marker):
+            self._markers = crc32(f"{self.records} {element}".encode(), self._markers)
+
+    @property
+    def value(self) -> int:
+        """Of all elements so far."""
+        return crc32(_WHOLE.pack(self.records, self._times, self._groups, self._markers))

@@ -1,0 +1,86 @@
+"""A lost worker's place is taken by one that does the same again. Where a program does something else the second time,
+nobody goes on with half of each: all start again from the newest checkpoint, and the cause names the operator."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.testing.faults import Fault
+
+pytestmark = pytest.mark.search
+N = 400
+ASKED = itertools.count()
+"""Stands for `random`, `time` or `uuid`: it never says the same twice."""
+
+
+def keyed_by_chance(value: int) -> tuple[int, int]:
+    return next(ASKED), value
+
+
+def more_or_less(value: int) -> list[tuple[int, int]]:
+    times = 1 + next(ASKED) % 2
+    return [(value, times)] * times
+
+
+class AsksThroughCtx(tr.KeyedProcessFunction):
+    """Asks the world through `ctx` only."""
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value, 0 <= ctx.random.random() < 1 + ctx.call(lambda: next(ASKED))
+
+
+def ran(seed: int, build: Any, turn: int) -> tuple[tr.testing.SimulatedJob, Any]:
+    env = tr.Environment(
+        parallelism=2,
+        checkpoint=tr.CheckpointConfig("in memory", interval=0.02),
+        standby=tr.StandbyConfig(replicas=0),
+        restart=tr.FixedDelay(attempts=5, delay=0.01),
+    )
+    result = build(env.from_source(tr.sources.Sequence(0, N, rate=5_000), uid="numbers")).sink_to(tr.sinks.Collect())
+    return tr.testing.simulate(env, seed=seed, faults=[Fault(turn, "kill", which=seed)]), result
+
+
+def restarts_of(job: tr.testing.SimulatedJob) -> list[str]:
+    """Why all started anew."""
+    return [cause.message for cause in job.simulation.causes]
+
+
+def by_chance(numbers: Any) -> Any:
+    return numbers.map(keyed_by_chance, name="drawn").key_by(lambda pair: pair[0]).map(lambda pair: (pair[1], 1))
+
+
+def by_number(numbers: Any) -> Any:
+    return numbers.flat_map(more_or_less, name="drawn").key_by(lambda pair: pair[0]).map(lambda pair: pair)
+
+
+def by_ctx(numbers: Any) -> Any:
+    return numbers.key_by(lambda n: n % 7).process(AsksThroughCtx(), uid="asks")
+
+
+@pytest.mark.parametrize("build", [by_chance, by_number], ids=["other keys", "more or fewer records"])
+def test_what_is_made_otherwise_is_noticed_and_all_start_again(build: Any) -> None:
+    noticed = 0
+    for seed in range(12):
+        job, out = ran(seed, build, turn=150 + 40 * seed)
+        reasons = restarts_of(job)
+        assert all("is not done the same again" in reason and "drawn" in reason for reason in reasons), reasons
+        noticed += len(reasons)
+        job.await_termination()
+        found = Counter(out.result())
+        assert {value for value, _ in found} == set(range(N))
+        assert all(count == times for (_, times), count in found.items()), "each as often as it was drawn"
+        assert len(found) == N
+    assert noticed > 1
+
+
+def test_what_comes_through_ctx_is_the_same_again() -> None:
+    for seed in range(6):
+        job, out = ran(seed, by_ctx, turn=150 + 40 * seed)
+        assert restarts_of(job) == []
+        job.await_termination()
+        assert sorted(out.result()) == [(n, True) for n in range(N)]
