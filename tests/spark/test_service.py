@@ -77,7 +77,9 @@ def test_a_service_is_stopped_by_its_signal_or_from_a_terminal_and_each_start_go
     lines = lambda: [eval(line) for file in (tmp_path / "out").glob("part-*") for line in file.open()]  # noqa: E731
     service = tailrace(*SERVICE)
     assert waited(lambda: lines() or service.poll() is not None, 60)
-    shown = json.loads(said(tailrace("show", "counted", "--json")))
+    show = lambda: json.loads(said(tailrace("show", "counted", "--json")))  # noqa: E731
+    assert waited(lambda: show()["progress"], 30), "the first report is due a second after the start"
+    shown = show()
     assert shown["pid"] == service.pid and shown["progress"]["tailrace"]["totalInputRows"] > 0
     service.send_signal(signal.SIGTERM)
     assert "True and what stands behind it is done" in said(service)
