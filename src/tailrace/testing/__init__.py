@@ -3,8 +3,10 @@
 `run(env)` runs everything that is pending in this process and this thread: breakpoints and print work, and no Spark is
 started. `harness(fn, key=...)` drives one process function by hand. `simulate(env, seed=...)` runs the job on a simulated
 cluster, with a network and a scheduler that follow the seed; the same seed gives the same trace.
+`audit(env)` lets another process do a job again, and names the operators that emit something else.
 """
 
+from tailrace.testing.auditing import Audit, Differs, audit
 from tailrace.testing.faults import Fault
 from tailrace.testing.harness import Harness, harness
 from tailrace.testing.inprocess import run, simulate
@@ -12,4 +14,16 @@ from tailrace.testing.job import SimulatedJob
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import Conditions
 
-__all__ = ["Conditions", "Fault", "Harness", "SimulatedJob", "Simulation", "harness", "run", "simulate"]
+__all__ = [
+    "Audit",
+    "Conditions",
+    "Differs",
+    "Fault",
+    "Harness",
+    "SimulatedJob",
+    "Simulation",
+    "audit",
+    "harness",
+    "run",
+    "simulate",
+]

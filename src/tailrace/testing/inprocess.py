@@ -96,10 +96,11 @@ def prepared_simulation(
     seed: int = 0,
     conditions: Conditions | None = None,
     pickled: bool = True,
+    debug: bool = False,
     **options: Any,
 ) -> Simulation:
-    """Everything that is pending, as a simulation that has not begun. `options` are those of a `Simulation`; settings of
-    checkpoints and restarts are the environment's where they say nothing else."""
+    """Everything that is pending, as a simulation that has not begun. `debug`: as in the environment. `options` are those of
+    a `Simulation`; settings of checkpoints and restarts are the environment's where they say nothing else."""
     plan = env._plan(env._pending())
     for node in plan.graph.nodes:
         if not pickled and isinstance(node.operator, Source) and not node.operator.source.bounded:
@@ -124,7 +125,7 @@ def prepared_simulation(
         run_id,
         seed,
         env.copy_records,
-        env.debug,
+        env.debug or debug,
         checkpointing=options["checkpoints"] is not None,
         overtaking=options["checkpoints"] is not None and options["checkpoints"].overtakes_after >= 0,
         ahead=options["checkpoints"] is not None and options["checkpoints"].ahead,

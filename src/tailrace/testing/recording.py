@@ -78,10 +78,16 @@ class Recordings:
         self, load: Callable[[], JobSpec], setting: Setting, checkpointing: bool, slot: int, run_id: str
     ) -> LiveRecording:
         """A worker's process starts."""
-        assert isinstance(load, Shipped), "only what travels as in a real job can be replayed"
-        recording = Recording(slot, load.blob, run_id, checkpointing, setting)
+        recording = self.made(load, setting, checkpointing, slot, run_id)
         self.workers.append(recording)
         return LiveRecording(recording)
+
+    def made(
+        self, load: Callable[[], JobSpec], setting: Setting, checkpointing: bool, slot: int, run_id: str
+    ) -> Recording:
+        """A recording that has nothing yet."""
+        assert isinstance(load, Shipped), "only what travels as in a real job can be replayed"
+        return Recording(slot, load.blob, run_id, checkpointing, setting)
 
 
 def job_of(recording: Recording) -> JobSpec:

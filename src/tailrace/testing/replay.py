@@ -11,26 +11,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import pickle
-import struct
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import IO, Any
 
+from tailrace.testing.otherprocess import OtherProcess, serve
 from tailrace.testing.programs import PROGRAMS
 from tailrace.testing.random_flows.drawing import drawn
 from tailrace.testing.random_flows.running import carry_out
-from tailrace.testing.recording import Happened, Recordings
+from tailrace.testing.recording import Happened, Recording, Recordings
 from tailrace.testing.replaying import Difference, differences
 from tailrace.testing.scenarios import Scenario, run_scenario, scenario
-
-_LENGTH = struct.Struct("<Q")
 
 
 @dataclass
@@ -53,58 +47,27 @@ class Replay:
 
 
 class Player:
-    """Replays in a process of its own, which hashes texts in another way."""
+    """Replays in a process of its own."""
 
     def __init__(self, bug: str | None = None) -> None:
-        seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-        path = os.pathsep.join(place for place in sys.path if place)
-        command = [sys.executable, "-m", "tailrace.testing.replay", "--play"]
-        self._process = subprocess.Popen(
-            [*command, *(["--bug", bug] if bug is not None else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
-        )
+        bugs = [] if bug is None else ["--bug", bug]
+        self._process = OtherProcess("tailrace.testing.replay", "--play", *bugs)
 
     def __enter__(self) -> Player:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(60)
-        self._process.stdout.close()
+        self._process.__exit__(*exc)
 
     def play(self, recordings: Recordings) -> list[Difference]:
         """Replays all workers of a run."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        _write(self._process.stdin, recordings.workers)
-        found: list[Difference] = _read(self._process.stdout)
+        found: list[Difference] = self._process.ask(recordings.workers)
         return found
 
 
-def serve(asked: IO[bytes], answers: IO[bytes]) -> None:
-    """What the other process does until nobody asks any more."""
-    while True:
-        try:
-            workers = _read(asked)
-        except EOFError:
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            _write(answers, list(differences(workers, folder)))
-
-
-def _write(to: IO[bytes], value: Any) -> None:
-    data = pickle.dumps(value, 5)
-    to.write(_LENGTH.pack(len(data)) + data)
-    to.flush()
-
-
-def _read(source: IO[bytes]) -> Any:
-    head = source.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        raise EOFError("the other process has ended")
-    return pickle.loads(source.read(_LENGTH.unpack(head)[0]))
+def _played(workers: list[Recording]) -> list[Difference]:
+    with tempfile.TemporaryDirectory() as folder:
+        return list(differences(workers, folder))
 
 
 # Whole runs.
@@ -191,13 +154,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _play(bug: str | None) -> int:
-    answers = sys.stdout.buffer
-    with contextlib.ExitStack() as stack, contextlib.redirect_stdout(sys.stderr):  # what programs print is no answer
+    with contextlib.ExitStack() as stack:
         if bug is not None:
             from tailrace.testing.planted import planted
 
             stack.enter_context(planted(bug))
-        serve(sys.stdin.buffer, answers)
+        serve(_played)
     return 0
 
 

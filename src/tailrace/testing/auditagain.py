@@ -1,0 +1,78 @@
+"""The second run of an audit (`testing.auditing`), in a process of its own: workers are fed with what is recorded, and their
+operators must emit what they did. `python -m tailrace.testing.auditagain` answers an audit's questions."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+from tailrace.connectors.sinks import Callback
+from tailrace.errors import InternalError, ProtocolViolation
+from tailrace.graph.operators import Sink
+from tailrace.protocol.deployment import Failed
+from tailrace.task.eventlog import decode
+from tailrace.task.jobspec import JobSpec
+from tailrace.task.outside import Replayed
+from tailrace.task.worker import Worker
+from tailrace.testing.auditing import Differs, Heard, Listening, fault_in
+from tailrace.testing.emissions import first_apart
+from tailrace.testing.otherprocess import serve
+from tailrace.testing.recording import job_of
+
+
+def again(recording: Heard) -> Differs | None:
+    """Feeds a fresh worker with what is recorded. The first operator that emits something else, or None."""
+    outside, listening = Replayed(), Listening()
+    setting, checkpointing = recording.setting, recording.checkpointing
+    worker = setting.worker(recording.slot, lambda: _without_sinks(recording), checkpointing, Counter(), outside)
+    heard = zip(recording.story, recording.said, recording.faults, strict=True)
+    for happened, said, fault in heard:
+        entry = decode(happened.entry)
+        outside.give(entry.answers)
+        try:
+            worker.handle(entry.event)
+        except ProtocolViolation as error:
+            if not happened.raised:
+                raise InternalError(f"K3: {entry.event} may not come when it is done again", ()) from error
+        fault_now, worker.actions = fault_in(worker.actions), []
+        found = first_apart(said, listening.taken(worker))
+        if (fault is None) is not (fault_now is None) and (found is None or "nothing" in found[1:]):
+            name = next(one.operator or "unknown" for one in (fault, fault_now) if one is not None)
+            return Differs(name, recording.slot, _written(worker, name), _failure(fault), _failure(fault_now))
+        if found is not None:
+            batch, was, now = found
+            return Differs(batch.operator, batch.subtask, _written(worker, batch.operator), was, now)
+    return None
+
+
+def _failure(fault: Failed | None) -> str:
+    return "no error" if fault is None else f"an error ({fault.message})"
+
+
+def _without_sinks(recording: Heard) -> JobSpec:
+    """The job, whose sinks have written everything in the first run."""
+    spec = job_of(recording)
+    for node in spec.plan.graph.nodes:
+        if isinstance(node.operator, Sink):
+            object.__setattr__(node.operator, "sink", Callback(_drop))  # frozen, and this copy is ours
+    return spec
+
+
+def _drop(record: Any) -> None:
+    """Nothing is written twice."""
+
+
+def _written(worker: Worker, operator: str) -> str:
+    nodes = () if worker.spec is None else worker.spec.plan.graph.nodes
+    found = {node.written for node in nodes if node.name == operator}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _audited(workers: list[Heard]) -> list[Differs]:
+    return [found for one in workers if (found := again(one)) is not None]
+
+
+if __name__ == "__main__":
+    serve(_audited)
+    sys.exit(0)

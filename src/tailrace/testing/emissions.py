@@ -1,0 +1,123 @@
+"""What operators emit, batch by batch, kept so that another process can hold its own against it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.elements.batches import Batch, Columns
+from tailrace.errors import shortened
+from tailrace.task.operators.base import Emit, OperatorTask, nowhere
+from tailrace.task.slice import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """A batch that an operator has handed on."""
+
+    operator: str
+    subtask: int
+    side: str | None
+    """The tag of a side output."""
+    count: int
+    times: bytes
+    """The timestamps of the records, packed; empty where they have none."""
+    values: bytes
+    """The records, pickled; empty where they cannot be."""
+
+
+def watch(slice: Slice, said: Callable[[Emission], None]) -> None:
+    """From now on `said` is told of each batch that an operator of these tasks hands on, before the next one has it. Before
+    the first step only: what is emitted earlier is not told."""
+    for task in slice.tasks:
+        for operator in task.chain.operators:
+            operator.out = _watched(operator, None, operator.out, said)
+            for tag, emit in operator.side_out.items():
+                operator.side_out[tag] = _watched(operator, tag, emit, said)
+
+
+def _watched(operator: OperatorTask, side: str | None, emit: Emit, said: Callable[[Emission], None]) -> Emit:
+    if emit is nowhere:
+        return emit
+
+    def emits(batch: Batch) -> None:
+        times = b"" if batch.times is None else batch.times.tobytes()
+        name, subtask = operator.node.name, operator.ctx.subtask
+        said(Emission(name, subtask, side, len(batch), times, _pickled(batch)))
+        emit(batch)
+
+    return emits
+
+
+def _pickled(batch: Batch) -> bytes:
+    values: list[Any] = batch.data.to_pylist() if isinstance(batch, Columns) else batch.values
+    for form in (
+        lambda: values,
+        lambda: list(map(tuple, values)),
+    ):  # rows made of columns are of classes without a name
+        try:
+            return pickle.dumps(form(), 5)
+        except Exception:
+            continue
+    return b""
+
+
+def apart(was: Emission, now: Emission) -> tuple[str, str] | None:
+    """In what two batches differ, of the same operator or not: what was emitted, and what is now. None where in nothing."""
+    if (was.operator, was.side) != (now.operator, now.side):
+        return _batch(was), _batch(now)
+    if (was.values, was.times, was.count) == (now.values, now.times, now.count):
+        return None
+    if not (was.values and now.values):
+        return None if (was.times, was.count) == (now.times, now.count) else (_batch(was), _batch(now))
+    before, after = pickle.loads(was.values), pickle.loads(now.values)
+    for one, other in zip(before, after, strict=False):
+        if not alike(one, other):
+            return shortened(one), shortened(other)
+    if was.count != now.count:
+        more = before[now.count :] if was.count > now.count else after[was.count :]
+        told = f"; one more is {shortened(more[0])}"
+        return f"{_batch(was)}{told if was.count > now.count else ''}", (
+            f"{_batch(now)}{told if now.count > was.count else ''}"
+        )
+    return None if was.times == now.times else ("other timestamps", f"those of {shortened(before)}")
+
+
+def _batch(one: Emission) -> str:
+    side = "" if one.side is None else f" on side output {one.side!r}"
+    return f"{one.count} records of {one.operator!r}{side}"
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two values are the same for whoever gets them. An order in which a set is walked is no difference."""
+    if type(one) is not type(other) and type(one).__qualname__ != type(other).__qualname__:
+        return False
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    try:
+        if one is other or one == other or (one != one and other != other):
+            return True
+    except Exception:
+        return pickle.dumps(one, 5) == pickle.dumps(other, 5)  # a comparison of arrays has no one answer
+    if type(one).__eq__ is object.__eq__ and hasattr(one, "__dict__"):
+        return alike(vars(one), vars(other))
+    return False
+
+
+def first_apart(was: Iterable[Emission], now: Iterable[Emission]) -> tuple[Emission, str, str] | None:
+    """The first batch of one event that differs: (the batch, what was emitted, what is now). A batch is told before whoever
+    gets it emits something, so it is of the most upstream operator of a task that differs."""
+    before, after = list(was), list(now)
+    for one, other in zip(before, after, strict=False):
+        found = apart(one, other)
+        if found is not None:
+            return one, *found
+    if len(before) > len(after):
+        return before[len(after)], _batch(before[len(after)]), "nothing"
+    if len(after) > len(before):
+        return after[len(before)], "nothing", _batch(after[len(before)])
+    return None
