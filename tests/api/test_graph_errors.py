@@ -564,13 +564,26 @@ def test_a_function_that_cannot_be_pickled_is_named() -> None:
 
 # Settings.
 
+
+def test_replicas_and_the_processes_that_stand_by_fit_each_other() -> None:
+    assert [tr.StandbyConfig().processes(workers) for workers in (1, 4, 5, 9)] == [1, 1, 2, 3]
+    assert tr.StandbyConfig(replicas=2).processes(3) == 2 and tr.StandbyConfig(replicas=0).processes(9) == 0
+    assert tr.StandbyConfig(replicas=2, spares=5).processes(1) == 5
+    for replicas, spares in ((2, 1), (0, 1)):
+        with pytest.raises(tr.ConfigError, match=f"spares={spares} processes cannot stand by for {replicas} replicas"):
+            tr.StandbyConfig(replicas=replicas, spares=spares)
+    for wrong in (-1, 1.5, True):
+        with pytest.raises(tr.ConfigError, match="StandbyConfig: spares"):
+            tr.StandbyConfig(spares=wrong)  # type: ignore[arg-type]
+
+
 SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"checkpoint": "/tmp/here"},
         tr.ConfigError,
         "checkpoint must be a tr.CheckpointConfig(dir=\"…\"), not '/tmp/here'",
     ),
-    ({"standby": object()}, tr.ConfigError, "standby must be a tr.StandbyConfig(replicas=0), not <object"),
+    ({"standby": object()}, tr.ConfigError, "standby must be a tr.StandbyConfig, not <object"),
     (
         {"standby": tr.StandbyConfig(replicas=0)},
         tr.ConfigError,

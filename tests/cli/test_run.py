@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+import tailrace as tr
 from tailrace.cli import run
 from tailrace.cli.main import app
 from tailrace.coordinator.lifecycle import JobStatus
@@ -94,6 +95,26 @@ def test_what_executors_lack_is_shipped_where_that_is_said(monkeypatch: pytest.M
     result = CliRunner().invoke(main.app, ["run", *given, "flow.py"])
     DEFAULTS.ship = False
     assert (result.exit_code, found) == (0, [bool(given)])
+
+
+@pytest.mark.parametrize(("given", "replicas"), [([], None), (["--standby", "0"], 0), (["--standby", "2"], 2)])
+def test_standbys_are_those_of_environments_that_say_nothing_of_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: list[str], replicas: int | None
+) -> None:
+    found: list[Any] = []
+    main = sys.modules["tailrace.cli.main"]
+
+    def runs(*args: Any, **options: Any) -> run.Outcome:
+        checkpoint = tr.CheckpointConfig(str(tmp_path))
+        own = tr.StandbyConfig(replicas=1)
+        found.extend([tr.Environment(checkpoint=checkpoint), tr.Environment(checkpoint=checkpoint, standby=own)])
+        return run.Outcome.FINISHED
+
+    monkeypatch.setattr(main, "run_file", runs)
+    result = CliRunner().invoke(main.app, ["run", *given, "flow.py"])
+    DEFAULTS.standby = None
+    assert result.exit_code == 0, result.output
+    assert [one.standby and one.standby.replicas for one in found] == [replicas, 1]
 
 
 @pytest.mark.parametrize(

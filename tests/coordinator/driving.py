@@ -44,7 +44,7 @@ class Job:
         spare_origin: bool = False,
         abandoned: Sequence[str] = (),
         nests: Sequence[NestSpec] = (),
-        standbys: bool = False,
+        standbys: int | None = None,
         **settings: Any,
     ) -> None:
         self.machine = Coordinator(

@@ -14,7 +14,7 @@ from tailrace.protocol.snapshot import Abort, Trigger
 
 
 def running(**options: Any) -> Job:
-    return Job(slots=3, standbys=True, **options).run()
+    return Job(slots=3, standbys=0, **options).run()
 
 
 def resumed(job: Job, slot: int) -> Resume:
@@ -120,7 +120,7 @@ def test_an_error_of_user_code_is_a_restart_as_ever() -> None:
 
 def test_a_link_that_closes_between_two_workers_that_live_is_a_restart_after_a_while() -> None:
     job = running()
-    job.says(0, Severed(2, "reset"))
+    job.says(0, Severed(2, "reset", job.epochs[2]))
     job.machine.tick(job.now)
     assert job.status is S.RUNNING, "one of them is lost, most likely, and that is about to be heard"
     job.wait(3)

@@ -24,7 +24,7 @@ from tailrace.coordinator.failures import REACTIONS
 from tailrace.coordinator.lifecycle import EDGES
 from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.stopping import Happening
-from tailrace.protocol import deployment, handshake, recovery, replay, snapshot, termination
+from tailrace.protocol import deployment, handshake, recovery, replay, snapshot, standby, termination
 from tailrace.protocol.deployment import AFTER, FailureKind
 from tailrace.protocol.message import Message
 from tailrace.protocol.wire import AnyMessage
@@ -111,7 +111,7 @@ HANDSHAKE = ROOT / "docs" / "protocols" / "handshake.md"
 
 PROTOCOLS = {
     module: DEPLOYMENT.with_name(f"{module.__name__.rpartition('.')[2]}.md")
-    for module in (deployment, snapshot, recovery, replay, termination)
+    for module in (deployment, snapshot, recovery, replay, standby, termination)
 }
 
 
@@ -143,7 +143,7 @@ def test_every_message_of_a_deployment_has_its_sender() -> None:
             assert (sender, receiver) == ("coordinator", "worker"), name
 
 
-@pytest.mark.parametrize("module", [snapshot, recovery, termination], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [snapshot, recovery, standby, termination], ids=lambda module: module.__name__)
 def test_every_message_goes_the_way_that_its_module_draws(module: Any) -> None:
     drawn: dict[str, tuple[str, str]] = {}
     for line in (module.__doc__ or "").splitlines():

@@ -37,6 +37,7 @@ from tailrace.protocol.message import Message
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Replayed, Resume, Severed
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, OperatorAck, SubtaskAck, Transaction, Trigger
+from tailrace.protocol.standby import StandBy, StandsBy, TakeSlot
 from tailrace.protocol.termination import (
     Advance,
     CallFinish,
@@ -90,7 +91,10 @@ SAID: list[Any] = [
     Quiet(0, [1, 0], 3, 2),
     Moved(1, -5, 7),
     Gained(3, [b"a step", b"a cut"], [(2, 4)]),
-    Severed(1, "reset"),
+    Severed(1, "reset", 3),
+    StandBy(b"plan"),
+    StandsBy(),
+    TakeSlot(2),
     Lost(1, 5),
     Known(1, Gained(3, [b"a step"]), [(0, 1, 2, 17, 12345)]),
     Resume(

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.testing.random_flows.drawing import drawn
 from tailrace.testing.random_flows.running import carry_out
-from tailrace.testing.replacing import replacing, replacing_run
+from tailrace.testing.replacing import replacing, replacing_run, standing_by
 from tailrace.testing.scenarios import run_scenario, scenario
 from tailrace.testing.search import search
 
@@ -23,6 +23,13 @@ def test_golden_programs_are_right_though_workers_are_lost_again_and_again() -> 
     assert [one.wrong for one in failed] == []
     assert covered[REPLACED] > 20
     assert covered["lost a worker that is not replaced"] > 0, "where all start again, that is covered as well"
+
+
+def test_standbys_take_the_slots_of_lost_workers_and_are_lost_themselves() -> None:
+    covered, failed = search(range(100, 130), tune=standing_by)
+    assert [one.wrong for one in failed] == []
+    assert covered[REPLACED] > 15 and covered["a standby takes a slot"] > 20
+    assert covered["lost a standby"] > 10 and covered["lost a worker that is not replaced"] > 0
 
 
 def test_random_dataflows_are_right_though_workers_are_lost_again_and_again() -> None:

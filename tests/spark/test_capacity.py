@@ -120,6 +120,17 @@ def test_slots_of_part_of_a_core_are_counted_by_what_they_take(asked: list[float
     assert "takes all 5 free" in (take_slots(spark, 5, "job", "two", 60.0, 0.25) or "")
 
 
+def test_standbys_take_what_is_left_and_the_job_is_told_how_many_that_are(asked: list[float]) -> None:
+    spark = Session("spark://head:7077", {"cores.max": "8"}, 8, 8, 8, 8)
+    told = take_slots(spark, 6, "job", "one", 60.0, standbys=3)
+    assert told is not None and "has 2 of 3 standbys" in told and "with 1 more" in told
+    with pytest.raises(tr.SlotsError, match=r"needs 1 task slots .* and Spark has 8, 8 of them taken"):
+        take_slots(spark, 1, "job", "two", 60.0)
+    give_back("one")
+    assert take_slots(spark, 4, "job", "one", 60.0, standbys=3) is None
+    assert "has 0 of 1 standbys" in (take_slots(spark, 1, "job", "two", 60.0, standbys=1) or "")
+
+
 def test_parts_of_a_core_that_spark_does_not_know_are_refused() -> None:
     for version in ("4.0.5", "4.2.0.dev1"):
         check_share(2.0, version)

@@ -174,32 +174,45 @@ class FailureRate:
 INFLIGHT = ("local", "checkpoint")
 
 
+MIRRORED = 4
+"""For so many workers one process stands by."""
+
+
 @dataclass(frozen=True)
 class StandbyConfig:
     """A worker that is lost is replaced while the others go on: the new one restores the newest checkpoint, and does again
     what the lost one did behind it. Needs checkpoints.
 
-    `replicas` is how many others hold the state of each worker, so that it need not be read when one is lost. This version
-    has none: with 0 the worker that takes a lost one's place is started then, and reads it. `inflight` says where records
-    are kept that went to a worker since the newest checkpoint: "local", with their senders.
+    `replicas` is how many losses, one after the other, find a worker process that is there already, with everything
+    imported: processes that stand by, each in a task slot of Spark of its own. `spares` is how many there are; None: for
+    each four workers as many as `replicas`. Where Spark has no slot for them, the job runs, says so, and they come when
+    there are slots. With `replicas=0` a process is started when a worker is lost. `inflight` says where records are kept
+    that went to a worker since the newest checkpoint: "local", with their senders.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
 
     replicas: int = 1
     inflight: str = "local"
+    spares: int | None = None
 
     def __post_init__(self) -> None:
         _whole(self.replicas, "StandbyConfig: replicas")
+        if self.spares is not None:
+            _whole(self.spares, "StandbyConfig: spares")
+            if (self.spares < self.replicas) or (self.spares > 0 and self.replicas == 0):
+                raise ConfigError(
+                    f"StandbyConfig: spares={self.spares} processes cannot stand by for {self.replicas} replicas: two "
+                    f"replicas of a worker are in two processes, and without replicas there are none"
+                )
         if self.inflight not in INFLIGHT:
             raise ConfigError(f"StandbyConfig: inflight must be 'local' or 'checkpoint', not {self.inflight!r}")
         if self.inflight != "local":
             raise ConfigError("StandbyConfig: this version keeps records with their senders only: inflight='local'")
-        if self.replicas:
-            raise ConfigError(
-                "StandbyConfig: this version holds the state of no worker ready in another; with replicas=0 a lost worker "
-                "is replaced by one that is started then, and the others go on"
-            )
+
+    def processes(self, workers: int) -> int:
+        """How many processes stand by for a job of so many workers."""
+        return self.replicas * -(-workers // MIRRORED) if self.spares is None else self.spares
 
 
 Restart = NoRestart | FixedDelay | ExponentialDelay | FailureRate
@@ -256,7 +269,7 @@ def checked_settings(checkpoint: Any, restart: Any, standby: Any) -> tuple[Check
     if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
         raise ConfigError(f'checkpoint must be a tr.CheckpointConfig(dir="…"), not {checkpoint!r}')
     if standby is not None and not isinstance(standby, StandbyConfig):
-        raise ConfigError(f"standby must be a tr.StandbyConfig(replicas=0), not {standby!r}")
+        raise ConfigError(f"standby must be a tr.StandbyConfig, not {standby!r}")
     if restart is not None and not isinstance(restart, RESTARTS):
         names = ", ".join(f"tr.{one.__name__}" for one in RESTARTS)
         raise ConfigError(f"restart must be one of {names}, not {restart!r}")

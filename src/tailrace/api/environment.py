@@ -65,7 +65,7 @@ class Environment:
             self.checkpoint = launcher_checkpoint()
             if self.checkpoint is not None and restart is None:
                 self.restart = DEFAULT_RESTART
-        self.standby = standby
+        self.standby = standby = standby if standby is not None else launcher().default_standby()
         if standby is not None and self.checkpoint is None:
             raise ConfigError(
                 "standby: a worker that takes a lost one's place restores a checkpoint: give the Environment "

@@ -136,6 +136,10 @@ class Launcher(Protocol):
         """The checkpoint settings of an environment that was given none."""
         ...
 
+    def default_standby(self) -> StandbyConfig | None:
+        """What stands by for an environment that says nothing of it."""
+        ...
+
     def work_dir(self, given: Any) -> str | None:
         """The `work_dir` of an environment that was given this one, maybe None. Raises `ConfigError`."""
         ...

@@ -90,6 +90,10 @@ def run(
     mode: Annotated[
         str | None, typer.Option(help="The mode of checkpoints: aligned, unaligned or unaligned-max-inflight.")
     ] = None,
+    standby: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Replace lost workers alone; N processes per four workers stand by."),
+    ] = None,
     on_signal: Annotated[
         str | None,
         typer.Option(metavar="stop|cancel", help="What SIGINT and SIGTERM do to jobs (default: cancel). Twice kills."),
@@ -108,7 +112,7 @@ def run(
     DEFAULTS.from_checkpoint, DEFAULTS.allow_dropped_state = start, allow_dropped_state
     DEFAULTS.dry_run, DEFAULTS.on_signal = dry_run, on_signal
     DEFAULTS.checkpoint_dir, DEFAULTS.checkpoint_interval, DEFAULTS.mode = checkpoint_dir, checkpoint_interval, mode
-    DEFAULTS.work_dir = work_dir
+    DEFAULTS.work_dir, DEFAULTS.standby = work_dir, standby
     outcome = run_file(file, args or [], master=master, parallelism=parallelism, conf=settings, progress=progress)
     if outcome is Outcome.USAGE:
         raise typer.Exit(2)

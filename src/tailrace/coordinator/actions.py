@@ -14,11 +14,11 @@ from tailrace.state.manifest import Manifest
 
 @dataclass(frozen=True)
 class Launch:
-    """An action: start a Spark job for a slot."""
+    """An action: start a Spark job for a slot, or for a standby: their places count on behind the slots."""
 
     slot: int
     launch: int = 1
-    """Which start of the slot it is."""
+    """Which start of the place it is."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class CloseLink:
 
 @dataclass(frozen=True)
 class Kill:
-    """An action: cancel a Spark job of a slot; its worker did not leave by itself, or is not wanted any more."""
+    """An action: cancel a Spark job of a place; its worker did not leave by itself, or is not wanted any more."""
 
     slot: int
     launch: int = 1
@@ -180,11 +180,20 @@ class Replayed:
     took: int
 
 
+@dataclass(frozen=True)
+class StandbyLost:
+    """An action: tell the watchers that a standby is gone. `left`: it is not started again."""
+
+    place: int
+    reason: str
+    left: bool
+
+
 StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | CopySavepoint
 """What is wanted of the storage of checkpoints."""
 Ended = CheckpointEnded | SavepointEnded | StopEnded
 """What becomes of something that somebody waits for."""
-Replacement = Replacing | NotReplaced | Replayed
+Replacement = Replacing | NotReplaced | Replayed | StandbyLost
 Action = (
     Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Restarting | Replacement | StoreAction
 )

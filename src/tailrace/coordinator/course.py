@@ -15,6 +15,7 @@ import msgspec
 
 from tailrace.coordinator.actions import (
     Action,
+    CloseLink,
     NotReplaced,
     Replacing,
     Replayed,
@@ -33,16 +34,19 @@ from tailrace.coordinator.leaving import Leaving
 from tailrace.coordinator.lifecycle import ENDS, JobStatus, moved
 from tailrace.coordinator.loops import Nests
 from tailrace.coordinator.output import PUBLISHER
+from tailrace.coordinator.places import Place
 from tailrace.coordinator.restarts import Strategy
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.coordinator.savepoints import Request
+from tailrace.coordinator.standbys import Standby
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.coordinator.stopping import Aim, Stage, Stopping
 from tailrace.coordinator.takeovers import Takeovers
 from tailrace.elements.cuts import CutKind
 from tailrace.errors import InternalError
-from tailrace.protocol.deployment import EndSources, FailureKind, Leave, Published, Start
+from tailrace.protocol.deployment import EndSources, Failed, FailureKind, Leave, Progress, Published, Start
 from tailrace.protocol.replay import Lost, Replaced, Resume
+from tailrace.protocol.standby import StandsBy
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.manifest import encode_manifest
 
@@ -70,7 +74,7 @@ class Course:
         self.cause: Cause | None = None
         self.actions: list[Action] = []
         self.left_behind: list[int] = []
-        """Slots whose Spark job had not ended when the job did."""
+        """Places whose Spark job had not ended when the job did."""
         self.story: deque[str] = deque(maxlen=64)
         """What has happened last, for the report of an internal error."""
         self.plan = plan
@@ -136,8 +140,38 @@ class Course:
                 return
             self.move(JobStatus.RUNNING)
             self._nests.begin()
-            self.do([*self._durability.running(now), Tell(Start())], now)
+            self.do([*self._durability.running(now), Tell(Start()), *self._roster.standbys.fill()], now)
             self._begin_stop(now)
+
+    # Workers that come, and standbys.
+
+    def joined(self, place: Slot | Standby, now: int) -> None:
+        """A worker holds a place now. A standby takes a slot at once where one waits for a worker."""
+        roster = self._roster
+        if isinstance(place, Standby):
+            taken = roster.fill_with(place)
+            self.do(roster.standbys.welcome(place, self.plan) if taken is None else taken, now)
+            return
+        active = self._takeovers.active
+        if active is not None and active.slot == place.index and not active.resumed:
+            self.maybe_resume(now)
+        elif self._attempts.deployed:
+            # Spark has started the worker again by itself; the one before is gone, with all that it held.
+            self.fail(now, Cause(f"Spark replaced the process of worker {place.index}", FailureKind.WORKER))
+        self.maybe_deploy(now)
+
+    def of_a_standby(self, place: Standby, message: AnyMessage, now: int) -> None:
+        """A standby says something."""
+        if isinstance(message, StandsBy):
+            self._roster.standbys.is_ready(place)
+        elif not isinstance(message, Progress):
+            what = message.message if isinstance(message, Failed) else f"it sent {type(message).__name__}"
+            self.do([CloseLink(place.index, place.epoch)], now)
+            self.standby_lost(place, what, now)
+
+    def standby_lost(self, place: Standby, what: str, now: int) -> None:
+        """A standby is gone. While the job runs another one is started."""
+        self.do(self._roster.standbys.lost(place, what, again=self.flowing), now)
 
     # Published output.
 
@@ -172,6 +206,10 @@ class Course:
         """Whether what has failed is no more than that a worker was lost, and it is being replaced."""
         if cause.kind is not FailureKind.WORKER or cause.slot is None or not self._takeovers.enabled:
             return False
+        if self._takeovers.again(cause.slot):
+            self.story.append(f"{now} another worker is to take slot {cause.slot}: {cause.message}")
+            self.do(self._roster.replace(cause.slot), now)
+            return True
         refused = self._takeovers.refused(cause.slot) or self._cannot_replace(cause.slot)
         if refused is not None:
             self.story.append(f"{now} worker {cause.slot} is not replaced: {refused}")
@@ -243,6 +281,7 @@ class Course:
         self.actions.append(Replayed(slot, now - active.began_at))
         for message in said:
             self._send(self._roster.slots[slot], message)
+        self.do(self._roster.standbys.fill(), now)
         if slot == PUBLISHER:
             self.do(self._durability.output.publisher_replaced(), now)
         self._durability.resume()
@@ -370,7 +409,7 @@ class Course:
     def _leave(self, reason: str, now: int) -> None:
         """The outcome is decided: everybody is told to leave."""
         if self._leaving.begin(now, well=self.status is JobStatus.FINISHING):
-            self.do([*self._durability.over(reason), Tell(Leave(reason))], now)
+            self.do([*self._durability.over(reason), Tell(Leave(reason)), *self._roster.standbys.dismiss()], now)
         self.maybe_over()
 
     def kill_all(self, now: int) -> Decisions:
@@ -380,7 +419,7 @@ class Course:
 
     def leave_behind(self, now: int) -> Decisions:
         """They have not gone even so: the job is over without them."""
-        self.left_behind = [slot.index for slot in self._roster.slots if not slot.spark_ended]
+        self.left_behind = [place.index for place in self._roster.places if not place.spark_ended]
         self._over()
         return []
 
@@ -420,10 +459,10 @@ class Course:
     def _tell(self, told: Tell, now: int) -> None:
         to = "all" if told.slot is None else told.slot
         self.story.append(f"{now} {type(told.message).__name__} to {to}")
-        for slot in self._roster.slots:
+        for slot in self._roster.places if isinstance(told.message, Leave) else self._roster.slots:
             if told.slot in (None, slot.index) and not self._takeovers.holds_back(slot.index, told.message):
                 self._send(slot, told.message)
 
-    def _send(self, slot: Slot, message: AnyMessage) -> None:
+    def _send(self, slot: Place, message: AnyMessage) -> None:
         if slot.connected:
             self.actions.append(Send(slot.index, slot.epoch, message))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from tailrace.coordinator.actions import Action, CloseLink, Delete, StopEnded
+from tailrace.coordinator.actions import Action, CloseLink, Delete, Send, StopEnded
 from tailrace.coordinator.attempts import Attempts
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.course import Course
@@ -26,6 +26,7 @@ from tailrace.coordinator.origin import NOTHING, Origin, StartFrom
 from tailrace.coordinator.restarts import Never, Strategy
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.coordinator.savepoints import Request
+from tailrace.coordinator.standbys import Standby
 from tailrace.coordinator.stopping import Aim, Stopping
 from tailrace.coordinator.takeovers import Takeovers
 from tailrace.errors import ProtocolViolation
@@ -70,14 +71,14 @@ class Coordinator:
         nests: Sequence[NestSpec] = (),
         pace: Pace | None = None,
         no_savepoints: str = "",
-        standbys: bool = False,
+        standbys: int | None = None,
     ) -> None:
-        """`no_savepoints`: why the job takes none; empty where it does. `standbys`: whether a lost worker is replaced while
-        the others go on."""
+        """`no_savepoints`: why the job takes none; empty where it does. `standbys`: how many processes stand by to take the
+        slot of a lost worker while the others go on; None: all start again where one is lost."""
         self.job = job
         self.run_id = run_id
         self.limits = limits if limits is not None else Limits()
-        self.roster = Roster(slots)
+        self.roster = Roster(slots, standbys or 0)
         self.checkpoints: Checkpoints | None = None
         if checkpoints is not None:
             self.checkpoints = Checkpoints(checkpoints, job, run_id, slots, max_parallelism, start_from.manifest)
@@ -89,7 +90,7 @@ class Coordinator:
         self._no_savepoints = no_savepoints
         self._leaving = Leaving(self.limits)
         self.stopping = Stopping()
-        self.takeovers = Takeovers(standbys, slots)
+        self.takeovers = Takeovers(standbys is not None, slots)
         self.course = Course(
             plan,
             self.roster,
@@ -157,23 +158,19 @@ class Coordinator:
         epoch, replaced = self.roster.admit(hello, now)
         if replaced is not None:
             self.actions.append(CloseLink(hello.slot, replaced))
-        self.course.do([Tell(Welcome(epoch), hello.slot)], now)
-        active = self.takeovers.active
-        if active is not None and active.slot == hello.slot and not active.resumed:
-            self.course.maybe_resume(now)
-        elif self.attempts.deployed:
-            # Spark has started the worker again by itself; the one before is gone, with all that it held.
-            self.course.fail(now, Cause(f"Spark replaced the process of worker {hello.slot}", FailureKind.WORKER))
-        self.course.maybe_deploy(now)
+        self.actions.append(Send(hello.slot, epoch, Welcome(epoch)))
+        self.course.joined(self.roster.at(hello.slot), now)
         return epoch
 
     def message(self, index: int, epoch: int, message: AnyMessage, now: int) -> None:
         """A message of a worker. One that holds no slot any more is not heard."""
         if not self.roster.holds(index, epoch):
             return
-        slot = self.roster.slots[index]
+        slot = self.roster.at(index)
         slot.heard_at = now
-        if slot.clean:
+        if isinstance(slot, Standby):
+            self.course.of_a_standby(slot, message, now)
+        elif slot.clean:
             self._heard(slot, message, now)
         elif isinstance(message, WasReset) and message.attempt == slot.attempt:
             # It has dropped the attempt that is over: from here on it speaks of the next one.
@@ -226,13 +223,16 @@ class Coordinator:
 
     def link_lost(self, index: int, epoch: int, reason: str, now: int) -> None:
         """The link of a worker closed: the worker is lost, unless it was to leave."""
-        if not self.roster.holds(index, epoch):
+        slot = self.roster.at(index) if self.roster.holds(index, epoch) else self.roster.taken(index, epoch)
+        if slot is None:
             return
         self.course.story.append(f"{now} link of {index} lost: {reason}")
         if self.course.ending:
-            self.roster.lose(index)
+            self.roster.lose(slot.index)
+        elif isinstance(slot, Standby):
+            self.course.standby_lost(slot, f"it was lost: {reason}", now)
         else:
-            self.course.do(self.roster.lost(index, f"worker {index} was lost: {reason}"), now)
+            self.course.do(self.roster.lost(slot.index, f"worker {slot.index} was lost: {reason}"), now)
 
     def slot_ended(
         self,
@@ -244,19 +244,23 @@ class Coordinator:
         over: bool = False,
         unfit: bool = False,
     ) -> None:
-        """A Spark job of a slot ended, by itself or because it was told to. Somebody else who cancels a worker's Spark job
+        """A Spark job of a place ended, by itself or because it was told to. Somebody else who cancels a worker's Spark job
         (Ctrl-C does, in a program with a Spark session) wants the job to end. `over`, `unfit`: see `Roster.job_ended`."""
-        slot = self.roster.slots[index]
-        number = slot.launches if launch is None else launch
-        self.course.story.append(f"{now} spark job {number} of {index} ended: {error}")
-        told = slot.job_ended(number)
+        start = (index, self.roster.at(index).launches if launch is None else launch)
+        place = self.roster.holder(start)
+        self.course.story.append(f"{now} spark job {start[1]} of {index} ended: {error}")
+        told = place.job_ended(start)
         if cancelled and not told:
             self.cancel(now)
-        elif error is not None and not told and self.cause is not None and self.cause.slot == index:
+        elif error is not None and not told and self.cause is not None and self.cause.slot == place.index:
             self.course.cause = self.cause.described(f"Spark says: {error}")
         elif not self.course.ending:
-            wanted = not told and number == slot.launches
-            self.course.do(self.roster.job_ended(index, error, wanted=wanted, over=over, unfit=unfit), now)
+            wanted = not told and start == place.start
+            if not isinstance(place, Standby):
+                ended = self.roster.job_ended(place.index, error, wanted=wanted, over=over, unfit=unfit)
+                self.course.do(ended, now)
+            elif wanted:
+                self.course.standby_lost(place, f"its Spark task ended: {error or 'without an error'}", now)
         self.course.maybe_over()
 
     # Events: the storage of checkpoints.
@@ -446,7 +450,7 @@ class Coordinator:
                 self.takeovers.know(index, message)
                 self.course.maybe_resume(now)
             case Severed():
-                self.takeovers.severed(index, message.peer, self.roster.slots[message.peer].epoch, now)
+                self.takeovers.severed(index, message.peer, message.epoch, now)
             case Replayed():
                 self.course.replayed(index, message.heard, now)
 

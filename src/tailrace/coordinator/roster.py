@@ -5,90 +5,50 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from tailrace.coordinator.actions import CloseLink, Kill, Launch
+from tailrace.coordinator.actions import CloseLink, Launch
 from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.failures import Cause
+from tailrace.coordinator.places import Place, Start, start_of
+from tailrace.coordinator.standbys import Standby, Standbys
 from tailrace.protocol.deployment import FailureKind, Hello, Peer, SubtaskReport
 from tailrace.protocol.recovery import Reset
 from tailrace.state.manifest import Prepared
 
 
 @dataclass
-class Slot:
-    """One worker slot.
+class Slot(Place):
+    """One worker slot."""
 
-    Invariant R1: `epoch` grows with every hello and never decreases: a worker that speaks under an older one is not heard.
-    """
-
-    index: int
-    epoch: int = 0
-    hello: Hello | None = None
-    """The worker that holds the slot now, or None."""
     deployed: bool = False
     finished: bool = False
-    launches: int = 0
-    """How many times a Spark job was started for the slot; the last one is the one that is wanted."""
-    running: set[int] = field(default_factory=set)
-    """Starts whose Spark job has not ended."""
-    unwanted: set[int] = field(default_factory=set)
-    """Starts whose Spark job was told to end."""
     attempt: int = 0
     """How many times the slice of the slot was started anew. All slices are, together, for now."""
     clean: bool = True
     """Whether the worker runs nothing of an attempt that is over."""
     reset_at: int = 0
     """When it was told to drop what it runs."""
-    heard_at: int = 0
-    """When the worker was last heard (int64 microseconds of the coordinator's clock)."""
+    taken: tuple[int, int] | None = None
+    """The standby that is to say hello for the slot: its place, and its epoch there."""
     prepared: list[tuple[str, bytes]] = field(default_factory=list)
     reports: list[SubtaskReport] = field(default_factory=list)
     elapsed: int = 0
     refused: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def connected(self) -> bool:
-        return self.hello is not None
+    def admit(self, hello: Hello, now: int) -> int | None:
+        """A worker says hello. The epoch of the one that it replaces, or None."""
+        self.deployed = self.finished = False
+        self.clean = True
+        self.taken = None
+        return super().admit(hello, now)
 
-    @property
-    def spark_ended(self) -> bool:
-        """Whether no Spark job of the slot is left."""
-        return not self.running
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether no Spark job is left that would bring the worker that is wanted."""
-        return self.launches not in self.running or self.launches in self.unwanted
-
-    def silent_at(self, lease: int) -> int:
-        """When its worker has been silent for `lease`, if it is not heard until then."""
-        return self.heard_at + lease
+    def launch(self) -> Launch:
+        """A Spark job is to be started for the slot."""
+        self.taken = None
+        return super().launch()
 
     def reset_late_at(self, limit: int) -> int:
         """When its worker has taken too long to drop what it runs."""
         return self.reset_at + limit
-
-    def launch(self) -> Launch:
-        """A Spark job is to be started for the slot."""
-        self.launches += 1
-        self.running.add(self.launches)
-        return Launch(self.index, self.launches)
-
-    def kill(self) -> list[Kill]:
-        """Whatever runs for the slot is to end."""
-        doomed = sorted(self.running - self.unwanted)
-        self.unwanted.update(doomed)
-        return [Kill(self.index, launch) for launch in doomed]
-
-    def relaunch(self) -> list[Kill | Launch]:
-        """Its worker is lost: another one is started, and what may be left of the old one is ended."""
-        return [*self.kill(), self.launch()]
-
-    def job_ended(self, launch: int) -> bool:
-        """A Spark job of the slot has ended. Whether it had been told to."""
-        told = launch in self.unwanted
-        self.running.discard(launch)
-        self.unwanted.discard(launch)
-        return told
 
     def anew(self) -> None:
         """The slice starts anew: what was known of the attempt before does not count."""
@@ -98,40 +58,55 @@ class Slot:
 
 
 class Roster:
-    """All slots of a job."""
+    """All slots of a job, and its standbys."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, standbys: int = 0) -> None:
         self.slots = [Slot(index) for index in range(count)]
+        self.standbys = Standbys(count, standbys)
 
     def launch(self) -> Decisions:
         """Every slot is to get a worker."""
         return [slot.launch() for slot in self.slots]
 
+    def at(self, index: int) -> Slot | Standby:
+        """The slot of this number, or the standby behind the slots."""
+        count = len(self.slots)
+        return self.slots[index] if index < count else self.standbys.all[index - count]
+
+    @property
+    def places(self) -> list[Slot | Standby]:
+        """The slots and the standbys."""
+        return [*self.slots, *self.standbys.all]
+
     def wants(self, hello: Hello, job: str, incarnation: int) -> bool:
-        """Whether a worker that says hello is one that was started for a slot of this job, and by its newest start."""
-        if hello.job != job or not 0 <= hello.slot < len(self.slots):
+        """Whether a worker that says hello is one that was started for a place of this job, and by the start that is
+        wanted."""
+        if hello.job != job or not 0 <= hello.slot < len(self.places):
             return False
-        return hello.launch == self.slots[hello.slot].launches and 0 < hello.incarnation <= incarnation
+        return self.at(hello.slot).is_held_by(hello) and 0 < hello.incarnation <= incarnation
 
     def admit(self, hello: Hello, now: int) -> tuple[int, int | None]:
         """A worker says hello: (its epoch, the epoch of the worker it replaces or None)."""
-        slot = self.slots[hello.slot]
-        replaced = slot.epoch if slot.connected else None
-        slot.epoch += 1
-        slot.hello = hello
-        slot.deployed = slot.finished = False
-        slot.clean = True
-        slot.heard_at = now
-        return slot.epoch, replaced
+        place = self.at(hello.slot)
+        replaced = place.admit(hello, now)
+        return place.epoch, replaced
 
     def holds(self, index: int, epoch: int) -> bool:
-        """Whether the worker of this epoch still holds the slot."""
-        slot = self.slots[index]
-        return slot.connected and slot.epoch == epoch
+        """Whether the worker of this epoch still holds the place."""
+        place = self.at(index)
+        return place.connected and place.epoch == epoch
+
+    def holder(self, start: Start) -> Slot | Standby:
+        """The place that a start of a Spark job is of by now."""
+        return next((place for place in self.places if start in place.running), self.at(start[0]))
+
+    def taken(self, index: int, epoch: int) -> Slot | None:
+        """The slot that a standby has been told to take, and for which it has not said hello yet."""
+        return next((slot for slot in self.slots if slot.taken == (index, epoch)), None)
 
     def lose(self, index: int) -> None:
-        """The worker of a slot is gone."""
-        self.slots[index].hello = None
+        """The worker of a place is gone."""
+        self.at(index).hello = None
 
     def lost(self, index: int, what: str) -> Decisions:
         """The worker of a slot is gone, and the job did not want that. Where it was to drop what it ran, that is the failure
@@ -139,14 +114,29 @@ class Roster:
         slot = self.slots[index]
         known = slot.connected and not slot.clean
         self.lose(index)
-        return [*slot.relaunch()] if known else [Cause(what, FailureKind.WORKER, slot=index)]
+        return self._fill(slot) if known else [Cause(what, FailureKind.WORKER, slot=index)]
 
     def replace(self, index: int) -> Decisions:
         """The worker of a slot is gone, and another one is to take its place, while the others go on."""
         slot = self.slots[index]
         slot.deployed = slot.finished = False
         slot.reports = []
-        return [*slot.relaunch()]
+        return self._fill(slot)
+
+    def _fill(self, slot: Slot) -> Decisions:
+        """The slot gets another worker: a standby, or one that is started now."""
+        standby = self.standbys.choose()
+        return [*slot.relaunch()] if standby is None else self._take(standby, slot)
+
+    def _take(self, standby: Standby, slot: Slot) -> Decisions:
+        decided: Decisions = [*slot.kill()]
+        slot.taken = (standby.index, standby.epoch)
+        return [*decided, *self.standbys.take(standby, slot)]
+
+    def fill_with(self, standby: Standby) -> Decisions | None:
+        """A standby has come: it takes the place of a worker that Spark has not started yet. None where there is none."""
+        wanting = next((slot for slot in self.slots if not slot.connected and slot.taken is None), None)
+        return None if wanting is None else self._take(standby, wanting)
 
     def job_ended(self, index: int, error: str | None, *, wanted: bool, over: bool, unfit: bool) -> Decisions:
         """A Spark job of a slot has ended, and our job goes on; `wanted`: so was its worker to. `over`: Spark itself has
@@ -159,14 +149,18 @@ class Roster:
             return [Cause(f"worker {index} cannot be started: {error}", FailureKind.IMPORT, slot=index)]
         return self.lost(index, f"the Spark task of worker {index} ended {how}") if wanted else []
 
-    def move(self, launches: Collection[tuple[int, int]]) -> Decisions:
-        """These starts of slots are ended, and others begun, where they are the newest: Spark starts them elsewhere."""
-        moved = [slot for slot in self.slots if slot.connected and (slot.index, slot.launches) in launches]
+    def move(self, launches: Collection[Start]) -> Decisions:
+        """These starts are ended, and others begun, where they are the newest: Spark starts them elsewhere."""
         decided: Decisions = []
+        for standby in self.standbys.all:
+            if standby.connected and standby.start in launches:
+                decided.append(CloseLink(standby.index, standby.epoch))
+                decided += self.standbys.lost(standby, "its executor is about to go", again=True)
+        moved = [slot for slot in self.slots if slot.connected and slot.start in launches]
         for slot in moved:
             decided.append(CloseLink(slot.index, slot.epoch))
             self.lose(slot.index)
-            decided += slot.relaunch()
+            decided += self._fill(slot)
         if moved:
             whose = ", ".join(f"worker {slot.index}" for slot in moved)
             decided.append(
@@ -175,22 +169,22 @@ class Roster:
         return decided
 
     def heard(self, index: int, pid: int, now: int) -> None:
-        """A worker's process has given a sign of life."""
-        hello = self.slots[index].hello if 0 <= index < len(self.slots) else None
-        if hello is not None and hello.pid == pid:
-            self.slots[index].heard_at = now
+        """A process that was started for this place has given a sign of life."""
+        for place in self.places:
+            if place.hello is not None and place.hello.pid == pid and start_of(place.hello)[0] == index:
+                place.heard_at = now
 
     def replace_silent(self, now: int, lease: int) -> Decisions:
         """A worker has not been heard for `lease`: it is lost."""
         slot = next((slot for slot in self.connected if slot.silent_at(lease) <= now), None)
         if slot is None:
-            return []
+            return self.standbys.replace_silent(now, lease)
         what = f"worker {slot.index} has given no sign of life for {(now - slot.heard_at) / 1e6:.0f} s"
         return [CloseLink(slot.index, slot.epoch), *self.lost(slot.index, what)]
 
     def silent_at(self, lease: int) -> int | None:
         """When a worker has been silent for `lease`, if nobody is heard until then."""
-        return min((slot.silent_at(lease) for slot in self.connected), default=None)
+        return min((place.silent_at(lease) for place in self.places if place.connected), default=None)
 
     # Everybody begins anew.
 
@@ -204,7 +198,7 @@ class Roster:
                 slot.reset_at = now
                 decided.append(Tell(Reset(slot.attempt), slot.index))
             elif slot.abandoned or slot.index == lost:
-                decided += slot.relaunch()
+                decided += self._fill(slot)
         return decided
 
     def reset_late_at(self, limit: int) -> int | None:
@@ -218,7 +212,7 @@ class Roster:
             if slot.reset_late_at(limit) <= now:
                 decided.append(CloseLink(slot.index, slot.epoch))
                 self.lose(slot.index)
-                decided += slot.relaunch()
+                decided += self._fill(slot)
         return decided
 
     def _holding_up(self) -> list[Slot]:
@@ -227,13 +221,13 @@ class Roster:
     # The end.
 
     def kill(self) -> Decisions:
-        """Whatever runs for any slot is to end."""
-        return [kill for slot in self.slots for kill in slot.kill()]
+        """Whatever runs for any place is to end."""
+        return [kill for place in self.places for kill in place.kill()]
 
     @property
     def spark_ended(self) -> bool:
         """Whether no Spark job of the job is left."""
-        return all(slot.spark_ended for slot in self.slots)
+        return all(place.spark_ended for place in self.places)
 
     # All of them.
 

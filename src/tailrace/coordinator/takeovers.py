@@ -18,6 +18,8 @@ HEARD = (
     StopRounds,
 )  # fmt: skip
 """What a worker counts among the words of the coordinator that its history has."""
+TRIES = 3
+"""How many workers may be lost in a row before one of them can begin to replace another."""
 AT_ONCE = (Welcome, Reset, Leave, Resume)
 """What a worker is told even while it takes the place of another."""
 
@@ -35,6 +37,8 @@ class Takeover:
     """What survivors have said."""
     resumed: bool = False
     """Whether the replacement was told what to do."""
+    tries: int = 1
+    """How many workers were to be the replacement."""
     held: list[AnyMessage] = field(default_factory=list)
     """What it is to be told when it goes on, beside what its history counts."""
 
@@ -127,6 +131,14 @@ class Takeovers:
         if slot in self._lost_since:
             return f"worker {slot} was replaced since the newest checkpoint, and is lost again"
         return None
+
+    def again(self, slot: int) -> bool:
+        """Whether it is the replacement that is lost, before it was told anything: another one does as well."""
+        active = self.active
+        if active is None or active.slot != slot or active.resumed or active.tries >= TRIES:
+            return False
+        active.tries += 1
+        return True
 
     def begin(self, slot: int, now: int) -> None:
         """A worker is lost, and is replaced."""

@@ -41,11 +41,14 @@ class Hello(Message, frozen=True):
     job: str
     incarnation: int
     launch: int = 1
-    """Which start of the slot's Spark job this is; an older one is not wanted any more."""
+    """Which start of the place's Spark job this is; an older one is not wanted any more."""
+    place: int | None = None
+    """The place that the Spark job was started for, where it is not that of the slot: a standby takes the slot."""
 
 
 class Heartbeat(Message, frozen=True):
-    """A worker's process lives. Sent on a link of its own by a thread of its own; `slot` and `pid` say whose."""
+    """A worker's process lives. Sent on a link of its own by a thread of its own; `slot`, which is the place that it was
+    started for, and `pid` say whose."""
 
     slot: int
     pid: int

@@ -41,10 +41,12 @@ class Gained(Message, frozen=True):
 
 
 class Severed(Message, frozen=True):
-    """From a worker: its link to another one closed."""
+    """From a worker: its link to another one closed. `epoch` is that of the other one: its slot may be held by somebody else
+    when this is heard."""
 
     peer: int
     reason: str
+    epoch: int
 
 
 class Lost(Message, frozen=True):

@@ -27,6 +27,7 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Replayed, Resume, Severed
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
+from tailrace.protocol.standby import StandBy, StandsBy, TakeSlot
 from tailrace.protocol.termination import (
     Advance,
     CallFinish,
@@ -76,6 +77,9 @@ AnyMessage = (
     | Resume
     | Replaced
     | Replayed
+    | StandBy
+    | StandsBy
+    | TakeSlot
     | StartWave
     | Release
     | Advance

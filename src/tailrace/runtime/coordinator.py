@@ -22,11 +22,13 @@ from tailrace.coordinator.actions import (
     Kill,
     Launch,
     NotReplaced,
+    Replacement,
     Replacing,
     Replayed,
     Restarting,
     SavepointEnded,
     Send,
+    StandbyLost,
     StatusChanged,
     StopEnded,
     WasPublished,
@@ -232,7 +234,8 @@ class JobRunner(threading.Thread):
         """A worker that cannot import something is told with its executor: there it is to be installed."""
         if not isinstance(message, deployment.Failed) or message.kind is not deployment.FailureKind.IMPORT:
             return message
-        executor = self._provider.executor(slot, self.machine.roster.slots[slot].launches)
+        start = self.machine.roster.at(slot).start
+        executor = None if start is None else self._provider.executor(*start)
         if executor is None:
             return message
         return msgspec.structs.replace(message, message=f"{message.message}, in executor {executor}")
@@ -256,9 +259,9 @@ class JobRunner(threading.Thread):
             self._loop.poll(left)
 
     def _kill_all(self) -> None:
-        for slot in self.machine.roster.slots:
-            for launch in slot.running:
-                self._provider.kill(slot.index, launch, self._workers.pids.get((slot.index, launch)))
+        for place in self.machine.roster.places:
+            for start in place.running:
+                self._provider.kill(*start, self._workers.pids.get(start))
 
     def _timeout(self) -> float:
         waits = [self._next_progress - time.monotonic()]
@@ -337,7 +340,7 @@ class JobRunner(threading.Thread):
                 self._announcer.announce()
             case Restarting():
                 self._restarting(action)
-            case Replacing() | NotReplaced() | Replayed():
+            case Replacing() | NotReplaced() | Replayed() | StandbyLost():
                 self._replacement(action)
             case _:  # a `StoreAction`: mypy names one that is not
                 assert self.store is not None
@@ -387,7 +390,7 @@ class JobRunner(threading.Thread):
     def _restarting(self, action: Restarting) -> None:
         warn_of_restart(self.job_name, action)
 
-    def _replacement(self, action: Replacing | NotReplaced | Replayed) -> None:
+    def _replacement(self, action: Replacement) -> None:
         tell_of_replacement(self.job_name, action)
 
     def _send(self, action: Send) -> None:
@@ -398,7 +401,8 @@ class JobRunner(threading.Thread):
                 f"{type(action.message).__name__} for worker {action.slot} is too large: {error}", monotonic_micros()
             )
         if isinstance(action.message, deployment.Leave) and self.machine.status is not JobStatus.FINISHING:
-            self._workers.stop_hearts(action.slot)  # after a good end users' `close` may take its time
+            start = self.machine.roster.at(action.slot).start or (action.slot, 0)
+            self._workers.stop_hearts(start[0])  # after a good end users' `close` may take its time
 
 
 def warn_of_restart(job: str, action: Restarting) -> None:
@@ -408,7 +412,7 @@ def warn_of_restart(job: str, action: Restarting) -> None:
     _log.warning("job %r restarts (restart %d)%s: %s", job, action.attempt, where, cause.message)
 
 
-def tell_of_replacement(job: str, action: Replacing | NotReplaced | Replayed) -> None:
+def tell_of_replacement(job: str, action: Replacement) -> None:
     """The user is to see that a worker was lost, and what has become of its part of the job."""
     match action:
         case Replacing():
@@ -419,3 +423,6 @@ def tell_of_replacement(job: str, action: Replacing | NotReplaced | Replayed) ->
         case Replayed():
             what = "worker %d is back, %.1f s after its loss was noticed"
             _log.warning("job %r: " + what, job, action.slot, action.took / 1e6)
+        case StandbyLost():
+            what = "it is started again when the job is" if action.left else "another one is started"
+            _log.warning("job %r: standby %d is gone (%s); %s", job, action.place, action.reason, what)

@@ -41,7 +41,7 @@ class WorkerDoor:
         self.links: dict[tuple[int, int], Link] = {}
         """By slot and epoch."""
         self.pids: dict[tuple[int, int], int] = {}
-        """The process of each start of a slot."""
+        """The process of each start of a slot or standby."""
         self.no_workers = 0
         """Connections that knew the token and were of no worker that is wanted."""
         self._hearts: dict[Link, int] = {}
@@ -65,9 +65,10 @@ class WorkerDoor:
         if link is not None:
             self._close(link)
 
-    def stop_hearts(self, slot: int) -> None:
-        """The worker's other thread learns that the job is over, even while user code blocks."""
-        for heart in [heart for heart, known in self._hearts.items() if known == slot]:
+    def stop_hearts(self, place: int) -> None:
+        """The other thread of the worker that was started for a place learns that the job is over, even while user code
+        blocks."""
+        for heart in [heart for heart, known in self._hearts.items() if known == place]:
             self._close(heart)
 
     def close(self) -> None:
@@ -105,7 +106,8 @@ class WorkerDoor:
             self._refuse(link)
             return
         self._strangers.discard(link)
-        self.pids[hello.slot, hello.launch] = hello.pid
+        if hello.place is None:
+            self.pids[hello.slot, hello.launch] = hello.pid
         link.peer = f"worker {hello.slot}"
         self.links[hello.slot, epoch] = link
         ready = functools.partial(self._worker_ready, hello.slot, epoch, link)
@@ -124,6 +126,12 @@ class WorkerDoor:
             if mask & selectors.EVENT_READ:
                 for _, payload in link.readable():
                     message = self._placed(slot, wire.decode(payload))
+                    if isinstance(
+                        message, Hello
+                    ):  # a standby has taken a slot, and says nothing else until it is welcome
+                        self.links.pop((slot, epoch), None)
+                        self._hello(link, message)
+                        return
                     self._machine.message(slot, epoch, message, monotonic_micros())
         except LinkError as error:
             self._lost(slot, epoch, error.reason)

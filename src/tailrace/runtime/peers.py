@@ -39,6 +39,10 @@ class Peers:
         """Connections that knew the token and were of no peer of this job."""
         return self._meeting.refused
 
+    def hold(self, slot: int) -> None:
+        """This worker, a standby so far, holds a slot now."""
+        self._meeting = Meeting(slot, self._config.job)
+
     def connect(self, wanted: ConnectPeers) -> None:
         """An attempt needs these."""
         machine, meeting = self._machine, self._meeting

@@ -45,6 +45,7 @@ from tailrace.task.actions import (
     ClosePeers,
     ConnectPeers,
     Exit,
+    HoldSlot,
     ReadPlaced,
     ReadState,
     ReplacePeer,
@@ -99,10 +100,7 @@ class WorkerProcess:
         threading.Thread(target=remove_abandoned, name="tailrace-scratch", daemon=True).start()
         try:
             self._links.read_by(self.control, self._control_ready)
-            host, port = self.listener.address
-            config = self.config
-            hello = Hello(config.slot, host, port, os.getpid(), config.job, config.incarnation, config.launch)
-            self.control.send(CONTROL, wire.encode(hello))
+            self._say_hello(self.config.slot)
             self._links.flush(self.control)
             with _rare_collections():
                 while self.exit_reason is None:
@@ -114,6 +112,13 @@ class WorkerProcess:
             self._close()
             heart.stop()
         return self.exit_reason
+
+    def _say_hello(self, slot: int) -> None:
+        """For the place that this process was started for, or as a standby for the slot that it holds from now on."""
+        config, (host, port) = self.config, self.listener.address
+        place = None if slot == config.slot else config.slot
+        hello = Hello(slot, host, port, os.getpid(), config.job, config.incarnation, config.launch, place)
+        self._send(self.control, CONTROL, wire.encode(hello))
 
     def _guarded_turn(self) -> None:
         """A turn. Reports an unexpected error to the coordinator before it ends this process: else the coordinator
@@ -200,6 +205,9 @@ class WorkerProcess:
             case ClosePeers():
                 self._peers.close()
                 self._stepper.anew()
+            case HoldSlot():
+                self._peers.hold(action.slot)
+                self._say_hello(action.slot)
             case WriteState():
                 self._storing().write(action)
             case DropState():

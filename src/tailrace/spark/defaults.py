@@ -21,6 +21,7 @@ class Defaults:
     checkpoint_dir: str | None = None
     checkpoint_interval: float | None = None
     mode: str | None = None
+    standby: int | None = None
     work_dir: str | None = None
     from_checkpoint: str | None = None
     allow_dropped_state: bool = False

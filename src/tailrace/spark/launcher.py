@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from tailrace.api import connectors
 from tailrace.api.compat import check, unpublishable
-from tailrace.api.config import CheckpointConfig
+from tailrace.api.config import CheckpointConfig, StandbyConfig
 from tailrace.api.launch import Settings
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.savepoints import SavepointWriter
@@ -70,6 +70,7 @@ __all__ = [
     "dataframe_source",
     "default_checkpoint",
     "default_parallelism",
+    "default_standby",
     "dump_job",
     "load_job",
     "open_checkpoint",
@@ -95,6 +96,11 @@ def default_parallelism() -> int:
 def work_dir(given: Any) -> str | None:
     """The `work_dir` of an environment that was given this one, maybe None."""
     return checked_work_dir(DEFAULTS.work_folder() if given is None else given)
+
+
+def default_standby() -> StandbyConfig | None:
+    """What stands by for an environment that says nothing of it."""
+    return None if DEFAULTS.standby is None else StandbyConfig(replicas=DEFAULTS.standby)
 
 
 def default_checkpoint() -> CheckpointConfig | None:
@@ -149,7 +155,9 @@ def submit(
     check_settings(app)
     far = is_out_of_reach(spark, env.slot_timeout)
     ship, beside = DEFAULTS.ships(), BESIDE if far else 0
-    slots = SparkSlots(spark, name, run_id, plan.slots, env.slot_timeout, ship=ship, cpus=env.task_cpus, beside=beside)
+    standbys = None if env.standby is None else env.standby.processes(plan.slots)
+    more = {"beside": beside, "standbys": standbys or 0}
+    slots = SparkSlots(spark, name, run_id, plan.slots, env.slot_timeout, ship=ship, cpus=env.task_cpus, **more)
     incarnation, abandoned = 0, list[str]()
     follower: Follower | None = None
     try:
@@ -189,7 +197,7 @@ def submit(
             abandoned=abandoned,
             nests=nests_of(plan),
             no_savepoints=no_savepoints(plan),
-            standbys=env.standby is not None,
+            standbys=standbys,
         )
         runner: JobRunner | Follower
         if follower is not None:

@@ -101,18 +101,20 @@ def take_slots(
     cpus: float | None = None,
     profile: Any = None,
     beside: int = 0,
+    standbys: int = 0,
 ) -> str | None:
     """Takes slots for a job until `give_back`. Raises `SlotsError`, with the numbers, when there are too few. Returns a
     warning when it takes the last free one, else None. What Spark has not given yet it may give when the workers are
     started: the job waits for it then. `cpus` is the share of a core that each takes, by the resource profile
-    `profile`; `beside` of them are for others than workers."""
+    `profile`; `beside` of them are for others than workers. `standbys` more are taken as far as there are so many."""
     wanted = _Wanted(app, needed, cpus, profile)
     total, share = wanted.total(patience), wanted.share
     with _lock:  # to look and to take are one thing, for jobs that are started at once
         taken = math.ceil(sum(slots * each for slots, each in _taken.values()) / share)
         enough = total is None or needed <= total - taken
         if enough:
-            _taken[tag] = (needed, share)
+            room = standbys if total is None else min(standbys, total - taken - needed)
+            _taken[tag] = (needed + room, share)
     if not enough:
         others = f", {taken} of them taken by running jobs" if taken else ""
         has = "gives at most" if wanted.dynamic else "has"
@@ -124,10 +126,15 @@ def take_slots(
             f"(master {app.master}); lower the parallelism, or start the session with more"
             + (f": {app.start_with(needed + taken + 1)}" if app.is_local else "")
         )
-    if total is not None and needed == total - taken and not wanted.may_be_more():
+    if room < standbys and not wanted.may_be_more():
         return (
-            f"job {name!r} takes all {needed} free task slots of Spark (master {app.master}): other queries of this session "
-            f"wait until it ends"
+            f"job {name!r} takes all free task slots of Spark (master {app.master}), and has {room} of {standbys} standbys: "
+            f"the others start when slots are free; start the session with {standbys - room} more, or set replicas=0"
+        )
+    if total is not None and needed + room == total - taken and not wanted.may_be_more():
+        return (
+            f"job {name!r} takes all {needed + room} free task slots of Spark (master {app.master}): other queries of this "
+            f"session wait until it ends"
         )
     return None
 
@@ -174,7 +181,8 @@ class _Over:
 class SparkSlots:
     """The slots of one job, its own from here on until `close`. Raises `SlotsError` when there are too few. With `ship`
     executors are brought what they may lack; without, once one of them says that it has no tailrace. `cpus` is the share of
-    a core that each slot takes. `beside` more slots are taken for others than workers."""
+    a core that each slot takes. `beside` more slots are taken for others than workers, and `standbys` more as far as there
+    are so many."""
 
     def __init__(
         self,
@@ -187,6 +195,7 @@ class SparkSlots:
         ship: bool = False,
         cpus: float | None = None,
         beside: int = 0,
+        standbys: int = 0,
     ) -> None:
         self.spark = spark
         self.app = application(spark)
@@ -194,7 +203,9 @@ class SparkSlots:
         self.tag = f"tailrace-{run_id}"
         cpus = None if is_fixed(self.app.master) else cpus  # a slot there is a thread
         self._profile = None if cpus is None else profile_of(self.app, cpus)
-        self.warning = take_slots(self.app, slots + beside, name, self.tag, patience, cpus, self._profile, beside)
+        self._workers = slots
+        profile, needed = self._profile, slots + beside
+        self.warning = take_slots(self.app, needed, name, self.tag, patience, cpus, profile, beside, standbys)
         """What to tell the user, or None."""
         self.host: Host | None = None
         """How workers reach the driver's folder, if the job uses it."""
@@ -205,7 +216,7 @@ class SparkSlots:
         try:
             if not self.app.is_local:
                 self._parcel = send(spark) if ship else brought(spark)
-            self._threads = SlotThreads(name, slots)
+            self._threads = SlotThreads(name, slots + standbys)
         except BaseException:
             give_back(self.tag)
             raise
@@ -272,7 +283,8 @@ class SparkSlots:
         if (over := self.app.over()) is not None:
             return _Over(over)
         try:
-            with self.app.marked(tags, f"tailrace {self.name}: worker {config.slot}"):
+            what = "worker" if config.slot < self._workers else "standby"
+            with self.app.marked(tags, f"tailrace {self.name}: {what} {config.slot}"):
                 parcel = self._parcel  # another slot may have brought one before this one has its answer
                 lacking = self._run(config, parcel)
                 if lacking is not None and parcel is None and not self.app.is_local:

@@ -43,6 +43,13 @@ class ClosePeers:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldSlot:
+    """An action: this worker, a standby so far, holds a slot now: say hello to the coordinator for it."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReadState:
     """An action: read these operators (uid -> key groups [first, last)) of a checkpoint. `StatePartRead`
     answers for each part, then `StateRead` for the end, or `StateUnreadable`, all with the same number."""
@@ -79,6 +86,7 @@ Action = (
     | ConnectPeers
     | ReplacePeer
     | ClosePeers
+    | HoldSlot
     | ReadState
     | ReadPlaced
     | WriteState

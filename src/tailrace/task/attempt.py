@@ -20,7 +20,7 @@ from tailrace.protocol.replay import Resume
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
-from tailrace.task.actions import Action, ConnectPeers, ReadPlaced, ReadState, ToCoordinator
+from tailrace.task.actions import Action, ConnectPeers, ReadPlaced, ReadState, ReplacePeer, ToCoordinator
 from tailrace.task.checkpoints import WorkerCheckpoints
 from tailrace.task.functions import with_own_functions
 from tailrace.task.idle import Idle
@@ -66,7 +66,7 @@ class Attempt:
         self.origin = deploy.manifest, deploy.folder
         """What it was restored from, if anything: the manifest, and the folder in which the files are."""
         self._slot = slot
-        self._peers: list[Peer] = deploy.peers
+        self._peers: dict[int, Peer] = {peer.slot: peer for peer in deploy.peers}
         self._publisher = Publisher(slot, spec.plan, services)
         self._resume = resume
         self.resumed: Resumed | None = None
@@ -123,7 +123,7 @@ class Attempt:
         wanted = self.slice.peers()
         late = self._resume is not None
         changing = self.slice.history is not None
-        connect = ConnectPeers(tuple(peer for peer in self._peers if peer.slot in wanted), late, changing)
+        connect = ConnectPeers(tuple(peer for slot, peer in self._peers.items() if slot in wanted), late, changing)
         if self._resume is not None:
             self.resumed = Resumed(self.slice, self._resume)
             return [connect]
@@ -140,6 +140,15 @@ class Attempt:
             self.resumed = None
             self.slice.actions.clear()
         return wanted
+
+    def epoch_of(self, slot: int) -> int:
+        """The epoch of the worker that holds another slot, as far as this one was told."""
+        return self._peers[slot].epoch
+
+    def peer_found(self, peer: Peer) -> list[Action]:
+        """Another worker holds the slot of one that was lost, and will call."""
+        self._peers[peer.slot] = peer
+        return [ReplacePeer(peer)] if peer.slot in self.slice.peers() else []
 
     def peer_replaced(self, slot: int) -> list[Action]:
         """The worker of a slot that was lost has been replaced, and can be reached."""

@@ -33,3 +33,8 @@ class JobSpec:
     state_backend: str = "memory"
     checkpoint_dir: str | None = None
     storage_options: dict[str, Any] | None = None
+
+    def written(self, operator: str) -> str:
+        """Where an operator of this name is written; nothing where there are several."""
+        found = {node.written for node in self.plan.graph.nodes if node.name == operator}
+        return found.pop() if len(found) == 1 else ""

@@ -30,18 +30,10 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import Lost, Replaced, Resume, Severed
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
-from tailrace.protocol.termination import (
-    Advance,
-    CallFinish,
-    EndLoop,
-    Release,
-    StartRound,
-    StartWave,
-    StopRounds,
-)
+from tailrace.protocol.standby import StandBy, StandsBy, TakeSlot
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.backend import Backend
-from tailrace.task.actions import Action, ClosePeers, Exit, ReplacePeer, ToCoordinator
+from tailrace.task.actions import Action, ClosePeers, Exit, HoldSlot, ToCoordinator
 from tailrace.task.attempt import Attempt
 from tailrace.task.events import (
     CoordinatorLost,
@@ -187,7 +179,7 @@ class Worker:
         if self.failed and not isinstance(message, Leave):
             return  # sent before the coordinator had heard of the failure
         attempt = self._attempt
-        if isinstance(message, Advance | CallFinish | EndLoop | Release | StartRound | StartWave | StopRounds):
+        if isinstance(message, Command):
             if attempt is not None and self.phase in (Phase.RUNNING, Phase.FINISHED):
                 self._guarded(lambda: self._command(attempt, message))
             return
@@ -198,6 +190,13 @@ class Worker:
         if isinstance(message, Lost | Replaced):
             if attempt is not None:
                 self._of_another(attempt, message)
+            return
+        if isinstance(message, StandBy):
+            self._guarded(lambda: self._stand_by(message.plan))
+            return
+        if isinstance(message, TakeSlot):
+            self.slot, self.phase = message.slot, Phase.JOINING
+            self._want([HoldSlot(message.slot)])
             return
         if isinstance(message, Resume):
             self.phase = next_phase(self.phase, message.deploy)
@@ -230,8 +229,8 @@ class Worker:
         """Another worker is lost, or one has taken its place."""
         if isinstance(message, Lost):
             self._say(known(attempt.slice, message))
-        elif message.peer.slot in attempt.slice.peers():
-            self._want([ReplacePeer(message.peer)])
+        else:
+            self._want(attempt.peer_found(message.peer))
 
     def _command(self, attempt: Attempt, message: Command) -> list[Action]:
         wanted = attempt.command(message)
@@ -275,8 +274,8 @@ class Worker:
         """Once everything is finished that is how it should be. Where lost workers are replaced, the coordinator says what
         becomes of it."""
         if self.spec is not None and self.spec.standbys and self.phase in (Phase.RUNNING, Phase.FINISHED):
-            if not self.failed:
-                self._say(Severed(peer, reason))
+            if self._attempt is not None and not self.failed:
+                self._say(Severed(peer, reason, self._attempt.epoch_of(peer)))
         elif self.phase in (Phase.RUNNING, Phase.DEPLOYED) and not self.failed:
             self._failed(failed(FailureKind.PEER, f"lost the connection to worker {peer}: {reason}", peer))
 
@@ -428,6 +427,10 @@ class Worker:
         self._attempt = Attempt(spec, self.slot, self.epoch, message, services, self._numbers, resume)
         return self._attempt.begin(message)
 
+    def _stand_by(self, plan: bytes) -> list[Action]:
+        self._load(plan)  # imports, which take long
+        return [ToCoordinator(StandsBy())]
+
     def services_of(self, spec: JobSpec, deploy: Deploy) -> Services:
         """What the tasks of a deployment get from this worker."""
         make = self._backend_factory
@@ -479,10 +482,7 @@ class Worker:
         self._failed(fault_of(error, self.slot, operator, self._written))
 
     def _written(self, operator: str) -> str:
-        """Where an operator of this name is written; nothing where there are several."""
-        nodes = () if self.spec is None else self.spec.plan.graph.nodes
-        found = {node.written for node in nodes if node.name == operator}
-        return found.pop() if len(found) == 1 else ""
+        return "" if self.spec is None else self.spec.written(operator)
 
     def _failed(self, fault: Failed) -> None:
         """Only the first failure of an attempt is told."""

@@ -64,9 +64,7 @@ def _drop(record: Any) -> None:
 
 
 def _written(worker: Worker, operator: str) -> str:
-    nodes = () if worker.spec is None else worker.spec.plan.graph.nodes
-    found = {node.written for node in nodes if node.name == operator}
-    return found.pop() if len(found) == 1 else ""
+    return "" if worker.spec is None else worker.spec.written(operator)
 
 
 def _audited(workers: list[Heard]) -> list[Differs]:

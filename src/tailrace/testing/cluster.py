@@ -194,7 +194,7 @@ class Cluster:
 
     def spark_ended(self, process: Process, launch: int, error: str | None) -> None:
         """Spark tells the driver that a worker's job has ended."""
-        coordinator, slot = process.driver.coordinator, process.slot
+        coordinator, slot = process.driver.coordinator, process.place
         driver, what = process.driver, f"spark job {launch} of {slot} ended"
 
         def act() -> None:

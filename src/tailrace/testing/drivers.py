@@ -20,6 +20,7 @@ from tailrace.coordinator.actions import (
     Restarting,
     SavepointEnded,
     Send,
+    StandbyLost,
     StatusChanged,
     StopEnded,
     WasPublished,
@@ -59,7 +60,8 @@ class Job:
     origin: From | None
     allow_dropped_state: bool | tuple[str, ...]
     pace: Pace | None = None
-    standbys: bool = False
+    standbys: int | None = None
+    """How many worker processes stand by; None: lost workers are not replaced alone."""
 
 
 class Drivers:
@@ -167,7 +169,7 @@ class Drivers:
         # Living workers give their signs of life in time; they are not the protocol under test here.
         for process in self._cluster.processes.values():
             if process.driver is driver and process.frozen_until <= self._cluster.now:
-                driver.coordinator.heartbeat(process.slot, process.party, self._cluster.now)
+                driver.coordinator.heartbeat(process.place, process.party, self._cluster.now)
         self._cluster.note("tick")
         driver.coordinator.tick(self._cluster.now)
         self.coordinate(driver)
@@ -183,7 +185,7 @@ class Drivers:
             if process is None:
                 return
             epoch = driver.coordinator.hello(item, self._cluster.now)
-            process.epoch = epoch if epoch is not None else 0
+            process.slot, process.epoch = item.slot, epoch if epoch is not None else 0
             if epoch is None:
                 self._cluster.kill(process, "a worker was not wanted", cut=False, announced=True)
         elif isinstance(item, Event | StoreWork):
@@ -236,6 +238,8 @@ class Drivers:
                 self._cluster.note(f"worker {action.slot} is not replaced: {action.reason}")
             case Replayed():
                 self._cluster.count("replaced a worker")
+            case StandbyLost():
+                self._cluster.count("lost a standby")
             case WasPublished():
                 pass  # nobody on a simulated driver keeps what it has read of a table
             case _:  # a `StoreAction`: mypy names one that is not
@@ -271,17 +275,17 @@ class Drivers:
             if process.driver is driver and process.slot == action.slot and process.epoch == action.epoch:
                 self._cluster.send(driver.party, process.party, action.message)
                 return
-        hello = driver.coordinator.roster.slots[action.slot].hello
+        hello = driver.coordinator.roster.at(action.slot).hello
         welcomed = self._cluster.processes.get(hello.pid) if hello is not None else None
         if welcomed is not None:
-            welcomed.epoch = action.epoch
+            welcomed.slot, welcomed.epoch = action.slot, action.epoch
             self._cluster.send(driver.party, welcomed.party, action.message)
 
     def _cancel(self, driver: Driver, action: Kill) -> None:
         """A Spark job is cancelled: the driver hears of its end at once, and the process lives on for a while."""
         cluster = self._cluster
         for process in list(cluster.processes.values()):
-            if process.driver is driver and (process.slot, process.launch) == (action.slot, action.launch):
+            if process.driver is driver and (process.place, process.launch) == (action.slot, action.launch):
                 doomed, told = process, cluster.chance.random() < 0.5
                 if told:
                     cluster.spark_ended(process, action.launch, "it was cancelled")

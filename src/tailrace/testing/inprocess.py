@@ -117,6 +117,7 @@ def prepared_simulation(
     options.setdefault("checkpoints", None if config is None else settings_of(config))
     options.setdefault("restarts", lambda: strategy_of(env.restart))
     options.setdefault("replaces", env.standby is not None)
+    options.setdefault("spares", 0 if env.standby is None else env.standby.processes(plan.slots))
     spec = JobSpec(
         name,
         1,

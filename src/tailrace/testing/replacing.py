@@ -24,6 +24,12 @@ def replacing(made: Scenario) -> Scenario:
     return replace(made, replaces=True, parallelism=max(made.parallelism, rng.choice([2, 3])), faults=tuple(found))
 
 
+def standing_by(made: Scenario) -> Scenario:
+    """The same with one to three processes that stand by, which are killed like all others."""
+    rng = random.Random(f"tailrace standing by {made.seed}")
+    return replace(replacing(made), spares=rng.randint(1, 3))
+
+
 def replacing_run(run: Run) -> Run:
     """A random dataflow likewise, at the parallelism that it was drawn with."""
     return replace(run, world=replace(replacing(run.world), parallelism=run.world.parallelism))

@@ -77,6 +77,8 @@ class Scenario:
     eager: bool = False
     """Whether waves begin at any time, not only where the counts of the workers fit: they alone must find the end."""
     replaces: bool = False
+    spares: int = 0
+    """How many processes stand by to replace lost workers."""
     """Whether lost workers are replaced while the others go on."""
     faults: tuple[Fault, ...] = ()
     started_again: bool = False
@@ -367,7 +369,7 @@ def tuned(what: Scenario) -> dict[str, Any]:
     eager = Pace(pause=200, longest=2 * MS, eager=True)
     tuning = Tuning(window=what.window, chunk=what.chunk, inline=what.chunk)
     found = {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small}
-    return found | ({"standbys": True, "replaces": True} if what.replaces else {})
+    return found | ({"standbys": True, "replaces": True, "spares": what.spares} if what.replaces else {})
 
 
 def _run(world: Simulation, verdict: Verdict) -> None:

@@ -80,8 +80,10 @@ class Simulation:
         recordings: Recordings | None = None,
         patience: int | None = None,
         replaces: bool = False,
+        spares: int = 0,
     ) -> None:
-        """`replaces`: whether lost workers are replaced while the others go on; the job is to be one with `standbys`."""
+        """`replaces`: whether lost workers are replaced while the others go on; the job is to be one whose workers keep
+        histories. `spares`: how many processes stand by for that."""
         self.plan = plan
         self.seed = seed
         self.name = name
@@ -95,7 +97,8 @@ class Simulation:
         self.storage = Storage(cluster, name, self.files)
         kept = None if checkpoints is None else self.storage
         self._workers = Workers(cluster, kept, name, load, Setting(tuning, small, disk), recordings)
-        job = Job(plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, pace, replaces)
+        standbys = spares if replaces else None
+        job = Job(plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, pace, standbys)
         self._drivers = Drivers(cluster, self.storage, self._workers, job)
         self._strikes = Strikes(cluster, self.storage, self._workers, self._drivers, faults)
         self._drivers.begin(origin)

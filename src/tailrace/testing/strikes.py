@@ -85,7 +85,7 @@ class Strikes(Observer):
             self._cut_link(process, fault.other)
         elif fault.kind == "move":
             before = cluster.driver.coordinator.attempts.restarts
-            cluster.driver.coordinator.move([(process.slot, process.launch)], cluster.now)
+            cluster.driver.coordinator.move([(process.place, process.launch)], cluster.now)
             if cluster.driver.coordinator.attempts.restarts > before:
                 cluster.count("moved a worker")
             self._drivers.coordinate(cluster.driver)
@@ -95,7 +95,7 @@ class Strikes(Observer):
             again = fault.kind == "respawn"
             cluster.kill(process, "respawned" if again else "killed", cut=True, announced=not again)
             if again and process.driver.alive:
-                self._workers.spawn(process.driver, process.slot, process.launch)
+                self._workers.spawn(process.driver, process.place, process.launch)
 
     def _cut_link(self, process: Process, other: int) -> None:
         """A connection between two workers breaks; both live on."""

@@ -13,6 +13,7 @@ from tailrace.task.actions import (
     ClosePeers,
     ConnectPeers,
     Exit,
+    HoldSlot,
     ReadPlaced,
     ReadState,
     ReplacePeer,
@@ -78,6 +79,15 @@ class Workers:
         hello = Hello(slot, "simulated", party, party, self._name, driver.coordinator.incarnation, launch)
         cluster.send(party, driver.party, hello, cluster.chance.randint(*cluster.conditions.startup))
 
+    def _hold(self, process: Process, slot: int) -> None:
+        """A standby holds a slot now."""
+        cluster, party = self._cluster, process.party
+        cluster.count("a standby takes a slot")
+        process.meeting = Meeting(slot, self._name)
+        incarnation = process.driver.coordinator.incarnation
+        hello = Hello(slot, "simulated", party, party, self._name, incarnation, process.launch, process.place)
+        cluster.send(party, process.driver.party, hello)
+
     def deliver(self, process: Process, item: Any) -> None:
         """Something arrives."""
         process.asleep_until = 0
@@ -141,6 +151,8 @@ class Workers:
                 self._replace(process, action)
             case ClosePeers():
                 self._close_peers(process)
+            case HoldSlot():
+                self._hold(process, action.slot)
             case WriteState():
                 self._stored().write(process, action)
             case DropState():

@@ -59,11 +59,14 @@ class Process:
 
     party: int
     driver: Driver
-    slot: int
+    place: int
+    """The slot or standby that it was started for."""
     launch: int
     machine: Worker
     meeting: Meeting
     observers: list[Observer]
+    slot: int = -1
+    """The place that it holds, by what the coordinator has said last."""
     epoch: int = 0
     asleep_until: int | None = 0
     """0: may be stepped; None: only a message wakes it; else the clock does."""
@@ -75,6 +78,9 @@ class Process:
     writers: dict[int, Any] = field(default_factory=dict)
     """The files that it is writing, by checkpoint; None for one that has failed."""
     recording: LiveRecording | None = None
+
+    def __post_init__(self) -> None:
+        self.slot = self.place
 
     @overload
     def handle(self, event: Step) -> Idle | None: ...
