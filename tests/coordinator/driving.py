@@ -45,6 +45,7 @@ class Job:
         abandoned: Sequence[str] = (),
         nests: Sequence[NestSpec] = (),
         standbys: int | None = None,
+        replicas: int = 1,
         **settings: Any,
     ) -> None:
         self.machine = Coordinator(
@@ -60,6 +61,7 @@ class Job:
             abandoned=abandoned,
             nests=nests,
             standbys=standbys,
+            replicas=replicas,
         )
         self.now = 100 * SECOND
         self.epochs = [0] * slots

@@ -7,10 +7,12 @@ from typing import Any
 from tests.coordinator.driving import SECOND, Job, S
 
 from tailrace.coordinator.actions import CloseLink, Kill, Launch, NotReplaced, Replayed, StandbyLost
+from tailrace.coordinator.standbys import Standbys
 from tailrace.protocol.deployment import Deploy, Deployed, Failed, FailureKind, Hello, Leave, Welcome
 from tailrace.protocol.replay import Gained, Known, Replaced, Resume
 from tailrace.protocol.replay import Replayed as SaidReplayed
-from tailrace.protocol.standby import StandBy, StandsBy, TakeSlot
+from tailrace.protocol.standby import Held, Hold, StandBy, StandsBy, TakeSlot
+from tailrace.state.manifest import decode_manifest
 
 
 class Standing(Job):
@@ -157,6 +159,50 @@ def test_a_silent_standby_is_replaced() -> None:
     told = job.actions()
     assert [one.reason for one in told if isinstance(one, StandbyLost)] == ["it has given no sign of life for 10 s"]
     assert [one for one in told if isinstance(one, CloseLink | Launch)] == [CloseLink(2, 1), Launch(2, 2)]
+
+
+def test_the_replicas_of_a_slice_are_in_different_processes_and_slices_are_dealt_to_all() -> None:
+    held = [one.slots for one in Standbys(8, 2, 1).all]
+    assert held == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    for slots, count, replicas in ((3, 2, 2), (8, 5, 2), (5, 9, 3)):
+        dealt = [one.slots for one in Standbys(slots, count, replicas).all]
+        assert all(len(set(one)) == len(one) for one in dealt)
+        assert all(sum(slot in one for one in dealt) == replicas for slot in range(slots)), dealt
+
+
+def test_a_standby_is_to_hold_each_complete_checkpoint_from_when_it_is_ready() -> None:
+    job = Standing(1).run()
+    first = job.complete()
+    assert job.sent(Hold) == []
+    job.stands_by(2)
+    [(place, said)] = job.sent(Hold)
+    assert (place, said.checkpoint, said.slots) == (2, first, [0, 1])
+    assert decode_manifest(said.manifest, "it").checkpoint == first
+    second = job.complete(b"prepared by a sink")
+    [(_, said)] = job.sent(Hold)
+    assert said.checkpoint == second and decode_manifest(said.manifest, "it").prepared == []
+
+
+def test_the_one_that_holds_the_newest_of_a_slice_takes_it() -> None:
+    job = Standing(2, replicas=2).run()
+    job.stands_by(2)
+    job.stands_by(3)
+    number = job.complete()
+    job.says(3, Held(number, [0]))
+    job.actions()
+    job.lose(0)
+    assert job.sent(TakeSlot) == [(3, TakeSlot(0))]
+    job = Standing(2, replicas=2).run()
+    job.stands_by(2)
+    job.stands_by(3)
+    first = job.complete()
+    job.says(2, Held(first, [0, 1]))
+    job.says(3, Held(first, [0, 1]))
+    second = job.complete()
+    job.says(3, Held(second, [0, 1]))
+    job.actions()
+    job.lose(1)
+    assert job.sent(TakeSlot) == [(3, TakeSlot(1))]
 
 
 def test_a_ready_standby_goes_before_one_that_still_imports() -> None:

@@ -37,7 +37,7 @@ from tailrace.protocol.message import Message
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Replayed, Resume, Severed
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, OperatorAck, SubtaskAck, Transaction, Trigger
-from tailrace.protocol.standby import StandBy, StandsBy, TakeSlot
+from tailrace.protocol.standby import Held, Hold, StandBy, StandsBy, TakeSlot
 from tailrace.protocol.termination import (
     Advance,
     CallFinish,
@@ -94,6 +94,8 @@ SAID: list[Any] = [
     Severed(1, "reset", 3),
     StandBy(b"plan"),
     StandsBy(),
+    Hold(3, b"manifest", [0, 2]),
+    Held(3, [0]),
     TakeSlot(2),
     Lost(1, 5),
     Known(1, Gained(3, [b"a step"]), [(0, 1, 2, 17, 12345)]),

@@ -277,7 +277,7 @@ def part(i: int) -> MetaOf:
 
 
 def parts(monkeypatch: pytest.MonkeyPatch, found: Callable[[], Iterator[Any]]) -> None:
-    monkeypatch.setattr(storing, "read_state", lambda store, manifest, wanted: found())
+    monkeypatch.setattr(storing, "read_state", lambda store, manifest, wanted, **more: found())
 
 
 def test_parts_come_one_after_the_other_and_then_their_end(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:

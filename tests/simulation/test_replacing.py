@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from tailrace.testing.mirrored import Mirrored
 from tailrace.testing.random_flows.drawing import drawn
 from tailrace.testing.random_flows.running import carry_out
 from tailrace.testing.replacing import replacing, replacing_run, standing_by
@@ -30,6 +31,14 @@ def test_standbys_take_the_slots_of_lost_workers_and_are_lost_themselves() -> No
     assert [one.wrong for one in failed] == []
     assert covered[REPLACED] > 15 and covered["a standby takes a slot"] > 20
     assert covered["lost a standby"] > 10 and covered["lost a worker that is not replaced"] > 0
+
+
+def test_what_a_standby_holds_of_a_slice_is_what_a_whole_reading_gives() -> None:
+    looked = Mirrored()
+    for seed in range(40, 100):
+        verdict = run_scenario(standing_by(scenario(seed)), shadows=looked)
+        assert verdict.wrong == [], verdict.command
+    assert looked.compared > 15
 
 
 def test_random_dataflows_are_right_though_workers_are_lost_again_and_again() -> None:

@@ -12,7 +12,7 @@ from tailrace.elements.frames import ChannelName
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError
 from tailrace.state.format import FOOTER_SIZE, Placed, checksum, header, tail
 from tailrace.state.manifest import Manifest, Prepared, decode_manifest, encode_manifest
-from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, TablesOf
+from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, TablesOf
 from tailrace.storage.reading import load_index, read_placed, read_state, unreadable_for_good, verify
 from tailrace.storage.store import Store
 from tailrace.testing.memorystore import MemoryFiles, MemoryStore
@@ -47,6 +47,62 @@ def blocks(store: Any, manifest: Manifest, wanted: dict[str, tuple[int, int]]) -
         if isinstance(part, BlockOf):
             found.setdefault((part.uid, part.group), []).append(bytes(part.data))
     return found
+
+
+def behind(
+    store: Any, manifest: Manifest, held: dict[str, dict[int, tuple[str, ...]]]
+) -> tuple[dict[tuple[str, int], list[bytes]], list[tuple[str, int]], dict[str, dict[int, tuple[str, ...]]]]:
+    """What comes for somebody who holds these files: (blocks, what is to be forgotten, the chains)."""
+    found: dict[tuple[str, int], list[bytes]] = {}
+    anew: list[tuple[str, int]] = []
+    chains: dict[str, dict[int, tuple[str, ...]]] = {}
+    for part in read_state(store, manifest, {"a": ALL, "b": ALL}, held=held, logs=False):
+        if isinstance(part, AnewOf):
+            assert not found, "what is forgotten comes before what is added"
+            anew.append((part.uid, part.group))
+        elif isinstance(part, BlockOf):
+            found.setdefault((part.uid, part.group), []).append(bytes(part.data))
+        elif isinstance(part, ChainsOf):
+            chains.setdefault(part.uid, {}).update(part.chains)
+    return found, anew, chains
+
+
+def test_who_holds_a_part_of_a_chain_gets_what_is_behind_it(three: tuple[MemoryStore, Manifest]) -> None:
+    store, manifest = three
+    first, second, third = (decode(store, number) for number in (1, 2, 3))
+    assert third == manifest
+    _, nothing, at_first = behind(store, first, {})
+    assert nothing == []
+    blocks, anew, at_second = behind(store, second, at_first)
+    assert blocks == {("a", 0): [b"a0+"], ("a", 5): [b"a5="]}
+    assert anew == [("a", 5)], "its chain begins anew"
+    blocks, anew, at_third = behind(store, third, at_second)
+    assert blocks == {("a", 0): [b"a0++"], ("a", 3): [b"a3+"], ("a", 5): [b"a5=+"]}
+    assert anew == [("b", 1)], "nothing is left of it"
+    assert behind(store, third, at_third) == ({}, [], at_third)
+
+
+def test_who_has_left_out_a_checkpoint_gets_all_that_is_behind_the_one_before(
+    three: tuple[MemoryStore, Manifest],
+) -> None:
+    store, manifest = three
+    _, _, at_first = behind(store, decode(store, 1), {})
+    blocks, anew, _ = behind(store, manifest, at_first)
+    assert blocks == {("a", 0): [b"a0+", b"a0++"], ("a", 3): [b"a3+"], ("a", 5): [b"a5=", b"a5=+"]}
+    assert anew == [("a", 5), ("b", 1)]
+
+
+def test_what_nobody_knows_is_read_as_a_whole(three: tuple[MemoryStore, Manifest]) -> None:
+    store, manifest = three
+    blocks, anew, _ = behind(store, manifest, {"a": {0: ("",), 6: ("",)}})
+    assert blocks["a", 0] == [b"a0", b"A0", b"a0+", b"a0++"] and blocks["a", 4] == [b"a4"]
+    assert anew == [("a", 0), ("a", 6)]
+
+
+def decode(store: MemoryStore, number: int) -> Manifest:
+    contents = store.memory.contents
+    name = next(name for name in contents if name.endswith(f"/{number}.manifest"))
+    return decode_manifest(bytes(contents[name]), name)
 
 
 def test_chains_are_followed_oldest_first(three: tuple[MemoryStore, Manifest]) -> None:

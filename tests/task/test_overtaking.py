@@ -324,7 +324,7 @@ class Fleet(Crew):
         self.chance = random.Random(seed)
         self.overtakes = overtakes
         self.spec = replace(self.spec, overtaking=overtakes, ahead=ahead)
-        load, backend = self.workers[0]._load, self.workers[0]._backend_factory
+        load, backend = self.workers[0]._standing.load, self.workers[0]._backend_factory
         tuning = Tuning(window=window)
         self.workers = [
             Worker(slot, lambda data: replace(load(data), overtaking=overtakes), random.Random, backend, tuning=tuning)

@@ -114,7 +114,7 @@ class Crew:
             self.writing.pop(action.name, None)
             self.disk.files.pop(action.name, None)
         elif isinstance(action, ReadState):
-            for part in read_state(self.disk, decode_manifest(action.manifest, "it"), action.wanted):
+            for part in read_state(self.disk, decode_manifest(action.manifest, "it"), action.wanted, held=action.held):
                 worker.handle(StatePartRead(action.number, part))
             worker.handle(StateRead(action.number))
         elif isinstance(action, ReadPlaced):

@@ -183,11 +183,11 @@ class StandbyConfig:
     """A worker that is lost is replaced while the others go on: the new one restores the newest checkpoint, and does again
     what the lost one did behind it. Needs checkpoints.
 
-    `replicas` is how many losses, one after the other, find a worker process that is there already, with everything
-    imported: processes that stand by, each in a task slot of Spark of its own. `spares` is how many there are; None: for
-    each four workers as many as `replicas`. Where Spark has no slot for them, the job runs, says so, and they come when
-    there are slots. With `replicas=0` a process is started when a worker is lost. `inflight` says where records are kept
-    that went to a worker since the newest checkpoint: "local", with their senders.
+    `replicas` is in how many others the state of each worker is ready: processes that stand by, with everything imported
+    and the keyed state as the newest checkpoint has it, each in a task slot of Spark of its own. `spares` is how many there
+    are; None: for each four workers as many as `replicas`. Where Spark has no slot for them, the job runs, says so, and
+    they come when there are slots. With `replicas=0` a process is started when a worker is lost. `inflight` says where
+    records are kept that went to a worker since the newest checkpoint: "local", with their senders.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """

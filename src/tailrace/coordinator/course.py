@@ -46,7 +46,7 @@ from tailrace.elements.cuts import CutKind
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, Failed, FailureKind, Leave, Progress, Published, Start
 from tailrace.protocol.replay import Lost, Replaced, Resume
-from tailrace.protocol.standby import StandsBy
+from tailrace.protocol.standby import Held, StandsBy
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.manifest import encode_manifest
 
@@ -164,10 +164,20 @@ class Course:
         """A standby says something."""
         if isinstance(message, StandsBy):
             self._roster.standbys.is_ready(place)
+            self.hold(now)
+        elif isinstance(message, Held):
+            self._roster.standbys.holds(place, message)
         elif not isinstance(message, Progress):
             what = message.message if isinstance(message, Failed) else f"it sent {type(message).__name__}"
             self.do([CloseLink(place.index, place.epoch)], now)
             self.standby_lost(place, what, now)
+
+    def hold(self, now: int) -> None:
+        """Standbys are to hold what the newest checkpoint has."""
+        newest = self._durability.newest
+        if newest is not None:
+            bare = msgspec.structs.replace(newest[1], prepared=[])
+            self.do(self._roster.standbys.hold(newest[0], lambda: encode_manifest(bare)), now)
 
     def standby_lost(self, place: Standby, what: str, now: int) -> None:
         """A standby is gone. While the job runs another one is started."""

@@ -72,13 +72,15 @@ class Coordinator:
         pace: Pace | None = None,
         no_savepoints: str = "",
         standbys: int | None = None,
+        replicas: int = 1,
     ) -> None:
         """`no_savepoints`: why the job takes none; empty where it does. `standbys`: how many processes stand by to take the
-        slot of a lost worker while the others go on; None: all start again where one is lost."""
+        slot of a lost worker while the others go on; None: all start again where one is lost. `replicas`: how many of them
+        hold the state of each."""
         self.job = job
         self.run_id = run_id
         self.limits = limits if limits is not None else Limits()
-        self.roster = Roster(slots, standbys or 0)
+        self.roster = Roster(slots, standbys or 0, replicas)
         self.checkpoints: Checkpoints | None = None
         if checkpoints is not None:
             self.checkpoints = Checkpoints(checkpoints, job, run_id, slots, max_parallelism, start_from.manifest)
@@ -290,6 +292,7 @@ class Coordinator:
         self.takeovers.completed(checkpoint)
         self.course.do(decided, now)
         self.course.ask_survivors(now)
+        self.course.hold(now)
         if last is not None and self.course.flowing:
             self.course.last_complete(last, now)
 

@@ -60,9 +60,9 @@ class Slot(Place):
 class Roster:
     """All slots of a job, and its standbys."""
 
-    def __init__(self, count: int, standbys: int = 0) -> None:
+    def __init__(self, count: int, standbys: int = 0, replicas: int = 1) -> None:
         self.slots = [Slot(index) for index in range(count)]
-        self.standbys = Standbys(count, standbys)
+        self.standbys = Standbys(count, standbys, replicas)
 
     def launch(self) -> Decisions:
         """Every slot is to get a worker."""
@@ -125,7 +125,7 @@ class Roster:
 
     def _fill(self, slot: Slot) -> Decisions:
         """The slot gets another worker: a standby, or one that is started now."""
-        standby = self.standbys.choose()
+        standby = self.standbys.choose(slot.index)
         return [*slot.relaunch()] if standby is None else self._take(standby, slot)
 
     def _take(self, standby: Standby, slot: Slot) -> Decisions:

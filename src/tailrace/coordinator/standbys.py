@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from tailrace.coordinator.actions import CloseLink, Kill, Send, StandbyLost
 from tailrace.coordinator.decisions import Decisions
 from tailrace.coordinator.places import Place
-from tailrace.protocol.standby import StandBy, TakeSlot
+from tailrace.protocol.standby import Held, Hold, StandBy, TakeSlot
 
 TRIES = 3
 """How many starts of a standby in a row may end before it is ready. Then it is left alone until the job starts again."""
@@ -19,6 +20,12 @@ class Standby(Place):
 
     ready: bool = False
     """Whether it has read the plan, and imported what that needs."""
+    slots: list[int] = field(default_factory=list)
+    """The slices whose state it is to hold."""
+    holding: list[int] = field(default_factory=list)
+    """Those whose state it holds."""
+    held: int = 0
+    """As of which checkpoint."""
     failed: int = 0
     """How many starts in a row have ended before."""
 
@@ -30,8 +37,14 @@ class Standbys:
     the slot's.
     """
 
-    def __init__(self, slots: int, count: int) -> None:
+    def __init__(self, slots: int, count: int, replicas: int = 1) -> None:
+        """Each slice has so many replicas, no two of them in one process: the processes are dealt to the replicas, and to
+        those of one replica the slices."""
         self.all = [Standby(slots + number) for number in range(count)]
+        for replica in range(min(replicas, count)):
+            processes = self.all[replica::replicas]
+            for slot in range(slots):
+                processes[slot % len(processes)].slots.append(slot)
 
     def fill(self) -> Decisions:
         """All are to be there, while the job runs: Spark is asked for those that are not. Not before: one that waits for a
@@ -40,17 +53,27 @@ class Standbys:
 
     def welcome(self, place: Standby, plan: bytes) -> Decisions:
         """It has said hello: it is to get ready."""
-        place.ready = False
+        _empty(place)
         return [Send(place.index, place.epoch, StandBy(plan))]
 
     def is_ready(self, place: Standby) -> None:
         """It can take a slot at once."""
         place.ready, place.failed = True, 0
 
-    def choose(self) -> Standby | None:
-        """One that takes a slot: a ready one, where there is one."""
+    def hold(self, checkpoint: int, manifest: Callable[[], bytes]) -> Decisions:
+        """A checkpoint is complete: those that are ready read it."""
+        here = [one for one in self.all if one.connected and one.ready and one.slots]
+        data = manifest() if here else b""
+        return [Send(one.index, one.epoch, Hold(checkpoint, data, one.slots)) for one in here]
+
+    def holds(self, place: Standby, said: Held) -> None:
+        """It has read it."""
+        place.held, place.holding = said.checkpoint, said.slots
+
+    def choose(self, slot: int) -> Standby | None:
+        """One that takes a slot: one that holds its state, if there is one, or at least one that is ready."""
         here = [one for one in self.all if one.connected]
-        return max(here, key=lambda one: one.ready, default=None)
+        return max(here, key=lambda one: (one.ready, slot in one.holding, one.held), default=None)
 
     def take(self, place: Standby, slot: Place) -> Decisions:
         """A standby takes a slot, and will say hello for it."""
@@ -59,13 +82,15 @@ class Standbys:
         place.running.discard(place.start)
         slot.running.add(place.start)
         slot.start, place.start = place.start, None
-        place.hello, place.ready = None, False
+        place.hello = None
+        _empty(place)
         return [told]
 
     def lost(self, place: Standby, what: str, *, again: bool) -> Decisions:
         """One is gone. Nobody depends on it."""
-        ready, place.hello, place.ready = place.ready, None, False
-        place.failed += not ready
+        place.failed += not place.ready
+        place.hello = None
+        _empty(place)
         left = place.failed >= TRIES
         decided: Decisions = [StandbyLost(place.index, what, left)]
         return [*decided, *(place.relaunch() if again and not left else place.kill())]
@@ -81,3 +106,8 @@ class Standbys:
             return []
         what = f"it has given no sign of life for {(now - silent.heard_at) / 1e6:.0f} s"
         return [CloseLink(silent.index, silent.epoch), *self.lost(silent, what, again=True)]
+
+
+def _empty(place: Standby) -> None:
+    """Who holds the place now, if anybody, has nothing yet."""
+    place.ready, place.holding, place.held = False, [], 0

@@ -5,6 +5,8 @@ standby                            coordinator
                                <-  Welcome(epoch)
                                <-  StandBy(plan)         read the plan, import what it needs
    StandsBy                    ->
+                               <-  Hold(checkpoint)      after each complete one: read what it has of these slices
+   Held(checkpoint)            ->
                                <-  TakeSlot(slot)        a worker is lost
    Hello(slot, place)          ->                        on the same link
                                <-  Welcome(epoch)        and what follows for whoever holds a slot
@@ -25,6 +27,21 @@ class StandBy(Message, frozen=True):
 
 class StandsBy(Message, frozen=True):
     """From a standby: it is ready."""
+
+
+class Hold(Message, frozen=True):
+    """To a standby: keep the keyed state of these slices, as this checkpoint has it. `manifest` is its manifest's bytes."""
+
+    checkpoint: int
+    manifest: bytes
+    slots: list[int]
+
+
+class Held(Message, frozen=True):
+    """From a standby: it has the state of these slices, as this checkpoint has it."""
+
+    checkpoint: int
+    slots: list[int]
 
 
 class TakeSlot(Message, frozen=True):

@@ -27,7 +27,7 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Replayed, Resume, Severed
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
-from tailrace.protocol.standby import StandBy, StandsBy, TakeSlot
+from tailrace.protocol.standby import Held, Hold, StandBy, StandsBy, TakeSlot
 from tailrace.protocol.termination import (
     Advance,
     CallFinish,
@@ -79,6 +79,8 @@ AnyMessage = (
     | Replayed
     | StandBy
     | StandsBy
+    | Hold
+    | Held
     | TakeSlot
     | StartWave
     | Release

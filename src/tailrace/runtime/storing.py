@@ -172,7 +172,8 @@ class WorkerStorage:
         machine, number = self._machine, action.number
         try:
             manifest = decode_manifest(action.manifest, "the manifest to restore")
-            for part in read_state(self._store(action.folder or None), manifest, action.wanted):
+            store = self._store(action.folder or None)
+            for part in read_state(store, manifest, action.wanted, held=action.held, logs=action.logs):
                 while not ahead.acquire(timeout=0.5):
                     if self._thread.closed or self._reading != number:
                         return

@@ -198,6 +198,7 @@ def submit(
             nests=nests_of(plan),
             no_savepoints=no_savepoints(plan),
             standbys=standbys,
+            replicas=1 if env.standby is None else max(1, env.standby.replicas),
         )
         runner: JobRunner | Follower
         if follower is not None:

@@ -7,7 +7,7 @@ group, compute it once per key.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -104,6 +104,19 @@ class Backend(Protocol):
     def apply(self, table: TableInfo, group: int, data: bytes | memoryview) -> None:
         """While restoring: the entries of a block, oldest block first. Raises `IncompatibleState` for a table that was
         not declared or a value that cannot be decoded."""
+        ...
+
+    def holds(self, groups: Iterable[int]) -> None:
+        """While restoring: the checkpoint has something of these key groups, and all of it was applied, or will be."""
+        ...
+
+    def forget(self, group: int) -> None:
+        """While restoring: what was applied of a key group does not count; it comes once more, or is gone."""
+        ...
+
+    def detach(self) -> None:
+        """The operator that has declared the tables goes, before anything was written; another one of its kind declares the
+        same, and has what was applied."""
         ...
 
     def restored(self, own_files: bool) -> None:

@@ -13,7 +13,7 @@ state of the cut, but for objects that were handed out since, and of those `_ear
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
@@ -398,6 +398,29 @@ class LayeredBackend:
     def apply(self, table: TableInfo, group: int, data: bytes | memoryview) -> None:
         """While restoring: the entries of a block, oldest block first."""
         self._restoring.apply(table, group, data)
+
+    def holds(self, groups: Iterable[int]) -> None:
+        """While restoring: the checkpoint has something of these key groups."""
+        self._restoring.seen.update(groups)
+
+    def forget(self, group: int) -> None:
+        """While restoring: what was applied of a key group does not count."""
+        self._restoring.seen.discard(group)
+        for table in self.tables.values():
+            base = table.base
+            base.cut()
+            keys = [key for key, _, _ in base.group(group)]
+            base.uncut()
+            for key in keys:
+                base.remove(key, group)
+            base.commit()
+
+    def detach(self) -> None:
+        """Another operator of the same kind will declare the same tables."""
+        self.after_restore.clear()
+        for table in self.tables.values():
+            table.users.clear()
+            table.front = None
 
     def restored(self, own_files: bool) -> None:
         """Restoring is over."""

@@ -44,6 +44,13 @@ class ChainsOf(msgspec.Struct, frozen=True, tag=True):
     chains: dict[int, tuple[str, ...]]
 
 
+class AnewOf(msgspec.Struct, frozen=True, tag=True):
+    """Whoever holds something of this key group forgets it: what follows has all of it, or there is nothing any more."""
+
+    uid: str
+    group: int
+
+
 class LogOf(msgspec.Struct, frozen=True, tag=True):
     """Records that were in flight in one channel at the cut: a piece of its log."""
 
@@ -74,4 +81,4 @@ class LogOf(msgspec.Struct, frozen=True, tag=True):
         return self.channel.target
 
 
-Part = MetaOf | TablesOf | BlockOf | ChainsOf | LogOf
+Part = MetaOf | TablesOf | BlockOf | ChainsOf | AnewOf | LogOf

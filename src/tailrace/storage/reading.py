@@ -23,7 +23,7 @@ from tailrace.state.format import (
     read_index,
 )
 from tailrace.state.manifest import Manifest
-from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, Part, TablesOf
+from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part, TablesOf
 from tailrace.state.paths import state_place
 
 _RANGE = 4 << 20
@@ -97,17 +97,22 @@ def read_state(
     wanted: Mapping[str, tuple[int, int]],
     *,
     tables: Collection[str] | None = None,
+    held: Mapping[str, Mapping[int, tuple[str, ...]]] | None = None,
+    logs: bool = True,
 ) -> Iterator[Part]:
     """The parts of a checkpoint for these operators (uid -> key groups [first, last)), in the order in which they are to
     be taken. Holds one range of blocks in memory at a time. With `tables` blocks of these only, and no records in flight:
-    for somebody who looks at state, and restores nothing."""
+    for somebody who looks at state, and restores nothing. `held` are the files of which everything is there already, by uid
+    and key group: where the chain of a group goes on from these, only what is behind them comes; else `AnewOf`, and all of
+    it. Without `logs` no records in flight come."""
+    had = _Had({} if held is None else held)
     indexes = own_indexes(store, manifest)
     needed: dict[str, dict[str, set[int]]] = {}
     """File -> uid -> key groups that it holds a part of."""
     first: dict[str, list[tuple[str, int]]] = {}
     """File -> key groups whose chain begins there."""
     for file, index in list(indexes.items()):
-        for log in index.logs if tables is None else ():
+        for log in index.logs if tables is None and logs else ():
             if log.channel.target in wanted:
                 yield from _log(store, file, index, log)
         for part in index.operators:
@@ -117,9 +122,12 @@ def read_state(
                 chains = _chains(index, part, wanted[part.uid])
                 yield ChainsOf(part.uid, chains)
                 for group, names in chains.items():
-                    first.setdefault(names[0], []).append((part.uid, group))
-                    for name in names:
+                    more = had.behind(part.uid, group, names)
+                    if more == names:
+                        first.setdefault(names[0], []).append((part.uid, group))
+                    for name in more:
                         needed.setdefault(name, {}).setdefault(part.uid, set()).add(group)
+    yield from had.anew()
     for name in needed:
         if name not in indexes:
             indexes[name] = load_index(store, name)
@@ -131,6 +139,26 @@ def read_state(
     # Chains are in the order of time, and so are the files: one pass over them keeps every chain's order.
     for name in sorted(needed, key=lambda n: (indexes[n].incarnation, indexes[n].checkpoint)):
         yield from _blocks(store, name, indexes[name], needed[name], tables)
+
+
+class _Had:
+    """What somebody holds, and what of it counts."""
+
+    def __init__(self, held: Mapping[str, Mapping[int, tuple[str, ...]]]) -> None:
+        self._held = held
+        self._stale = {(uid, group) for uid, groups in held.items() for group in groups}
+
+    def behind(self, uid: str, group: int, chain: tuple[str, ...]) -> tuple[str, ...]:
+        """The files of a chain that are to be read: those behind what is held, or all."""
+        held = self._held.get(uid, {}).get(group, ())
+        if not held or chain[: len(held)] != held:
+            return chain
+        self._stale.discard((uid, group))
+        return chain[len(held) :]
+
+    def anew(self) -> Iterator[AnewOf]:
+        """The key groups whose chain does not go on from what is held, or that have none any more."""
+        return (AnewOf(uid, group) for uid, group in sorted(self._stale))
 
 
 def _log(store: Readable, name: str, index: Index, log: ChannelLog) -> Iterator[LogOf]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace.protocol.deployment import Peer
 from tailrace.protocol.wire import AnyMessage
@@ -59,6 +59,10 @@ class ReadState:
     folder: str
     """The job's folder that the checkpoint lies in, as a URL; empty for our own."""
     wanted: dict[str, tuple[int, int]]
+    held: dict[str, dict[int, tuple[str, ...]]] = field(default_factory=dict)
+    """By operator and key group, the files of which everything is there: not to be read again."""
+    logs: bool = True
+    """Whether records in flight are wanted."""
 
 
 @dataclass(frozen=True, slots=True)

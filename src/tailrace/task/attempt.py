@@ -16,7 +16,7 @@ from tailrace.protocol.deployment import (
     Settled,
     SubtasksFinished,
 )
-from tailrace.protocol.replay import Resume
+from tailrace.protocol.replay import Lost, Replaced, Resume
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
@@ -30,7 +30,7 @@ from tailrace.task.looping import Command
 from tailrace.task.machine import Task
 from tailrace.task.parked import Parked
 from tailrace.task.publishing import Awaited, Publisher, in_parts
-from tailrace.task.replacing import Resumed, peer_replaced
+from tailrace.task.replacing import Resumed, known, peer_replaced
 from tailrace.task.restore import Restorer
 from tailrace.task.services import Services
 from tailrace.task.slice import Slice
@@ -53,8 +53,10 @@ class Attempt:
         services: Services,
         numbers: Iterator[int],
         resume: Resume | None = None,
+        held: dict[str, dict[int, tuple[str, ...]]] | None = None,
     ) -> None:
-        """`resume`: where it takes the place of one that was lost."""
+        """`resume`: where it takes the place of one that was lost. `held`: the files of which backends have the state
+        already, by operator and key group."""
         plan = with_own_functions(spec.plan, keep_first=True)
         self.slice = Slice(plan, slot, deploy.attempt, services, spec.memory)
         self.checkpoints: WorkerCheckpoints | None = None
@@ -69,6 +71,8 @@ class Attempt:
         self._peers: dict[int, Peer] = {peer.slot: peer for peer in deploy.peers}
         self._publisher = Publisher(slot, spec.plan, services)
         self._resume = resume
+        self.held = held or {}
+        """The files of which everything was there before the storage was asked."""
         self.resumed: Resumed | None = None
         """While it does again what a lost one had done."""
         self._restorer: Restorer | None = None
@@ -100,7 +104,7 @@ class Attempt:
         manifest = decode_manifest(deploy.manifest, "the manifest to restore")
         self._restorer = Restorer(self.slice.plan, self.slice.tasks, manifest, deploy.own)
         self._state_asked = next(self._numbers)
-        return [ReadState(self._state_asked, deploy.manifest, deploy.folder, self._restorer.wanted())]
+        return [ReadState(self._state_asked, deploy.manifest, deploy.folder, self._restorer.wanted(), self.held)]
 
     def awaits_state(self, number: int) -> bool:
         """Whether an answer with this number is to the `ReadState` of this attempt, of which the end has not come."""
@@ -141,14 +145,17 @@ class Attempt:
             self.slice.actions.clear()
         return wanted
 
+    def of_another(self, message: Lost | Replaced) -> list[Action]:
+        """Another worker is lost, or one has taken its place, and will call."""
+        if isinstance(message, Lost):
+            return [ToCoordinator(known(self.slice, message))]
+        peer = message.peer
+        self._peers[peer.slot] = peer
+        return [ReplacePeer(peer)] if peer.slot in self.slice.peers() else []
+
     def epoch_of(self, slot: int) -> int:
         """The epoch of the worker that holds another slot, as far as this one was told."""
         return self._peers[slot].epoch
-
-    def peer_found(self, peer: Peer) -> list[Action]:
-        """Another worker holds the slot of one that was lost, and will call."""
-        self._peers[peer.slot] = peer
-        return [ReplacePeer(peer)] if peer.slot in self.slice.peers() else []
 
     def peer_replaced(self, slot: int) -> list[Action]:
         """The worker of a slot that was lost has been replaced, and can be reached."""

@@ -12,7 +12,7 @@ from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import LogKind
 from tailrace.state.manifest import Manifest
-from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, Part
+from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part
 from tailrace.task.inputs import InputChannel
 from tailrace.task.logs import restored_frame
 from tailrace.task.machine import Task
@@ -74,8 +74,13 @@ class Restorer:
         elif isinstance(part, LogOf):
             frame = restored_frame(part, operator.node.name, operator.ctx.subtask)
             operator.restore_log(part.channel, part.parallelism, frame)
+        elif isinstance(part, AnewOf):
+            assert operator.backend is not None, "only state in a backend is held before"
+            operator.backend.forget(part.group)
         elif isinstance(part, ChainsOf) and self.own:
             operator.chains.confirmed.update(part.chains)
+            if operator.backend is not None:
+                operator.backend.holds(part.chains)
 
     def _all_have_a_place(self, plan: Plan) -> None:
         """Nothing that was in flight may be left out."""

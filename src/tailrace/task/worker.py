@@ -30,10 +30,10 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import Lost, Replaced, Resume, Severed
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
-from tailrace.protocol.standby import StandBy, StandsBy, TakeSlot
+from tailrace.protocol.standby import Hold, StandBy, TakeSlot
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.backend import Backend
-from tailrace.task.actions import Action, ClosePeers, Exit, HoldSlot, ToCoordinator
+from tailrace.task.actions import Action, ClosePeers, Exit, ToCoordinator
 from tailrace.task.attempt import Attempt
 from tailrace.task.events import (
     CoordinatorLost,
@@ -64,12 +64,14 @@ from tailrace.task.idle import Idle, Reason
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.looping import Command
 from tailrace.task.machine import Task
+from tailrace.task.mirrors import Mirror
 from tailrace.task.outside import Outside
-from tailrace.task.replacing import known, told
+from tailrace.task.replacing import told
 from tailrace.task.services import RandomFactory, Services
-from tailrace.task.serving import services_of
+from tailrace.task.serving import backends, services_of
 from tailrace.task.slice import Slice
 from tailrace.task.spilling import Spill
+from tailrace.task.standing import Standing
 from tailrace.task.tuning import Tuning
 
 
@@ -104,10 +106,11 @@ class Worker:
         """What runs here, from a `Deploy` to the next `Reset`."""
         self._numbers = itertools.count(1)
         """Numbers the questions of all attempts to the storage."""
-        self._load = load
         self._random_factory = random_factory
         self._backend_factory = backend_factory
         self._make_spill = make_spill
+        services = lambda spec: self.services_of(spec, None)  # noqa: E731 - of a slice that nobody deploys
+        self._standing = Standing(load, services, backend_factory, self._numbers)
         self._outside = outside if outside is not None else Outside()
         self._tuning = tuning if tuning is not None else Tuning()
 
@@ -189,14 +192,10 @@ class Worker:
             return
         if isinstance(message, Lost | Replaced):
             if attempt is not None:
-                self._of_another(attempt, message)
+                self._guarded(lambda: attempt.of_another(message))
             return
-        if isinstance(message, StandBy):
-            self._guarded(lambda: self._stand_by(message.plan))
-            return
-        if isinstance(message, TakeSlot):
-            self.slot, self.phase = message.slot, Phase.JOINING
-            self._want([HoldSlot(message.slot)])
+        if isinstance(message, StandBy | Hold | TakeSlot):
+            self._of_a_standby(message)
             return
         if isinstance(message, Resume):
             self.phase = next_phase(self.phase, message.deploy)
@@ -224,13 +223,6 @@ class Worker:
             self._guarded(lambda: attempt.operator_event(message))
         elif isinstance(message, EndSources):
             attempt.end_sources()
-
-    def _of_another(self, attempt: Attempt, message: Lost | Replaced) -> None:
-        """Another worker is lost, or one has taken its place."""
-        if isinstance(message, Lost):
-            self._say(known(attempt.slice, message))
-        else:
-            self._want(attempt.peer_found(message.peer))
 
     def _command(self, attempt: Attempt, message: Command) -> list[Action]:
         wanted = attempt.command(message)
@@ -282,7 +274,10 @@ class Worker:
     def _restore(self, event: StatePartRead | StateRead | StateUnreadable) -> None:
         """The storage answers `ReadState`. What answers an older one does not count."""
         attempt = self._attempt
-        if attempt is None or self.failed or not attempt.awaits_state(event.number):
+        if attempt is None:
+            self._guarded(lambda: self._standing.read(event))
+            return
+        if self.failed or not attempt.awaits_state(event.number):
             return
         match event:
             case StatePartRead():
@@ -422,20 +417,23 @@ class Worker:
     # From one attempt to the next.
 
     def _deploy(self, message: Deploy, resume: Resume | None = None) -> list[Action]:
-        spec = self.spec = self._load(message.plan)
-        services = self.services_of(spec, message)
-        self._attempt = Attempt(spec, self.slot, self.epoch, message, services, self._numbers, resume)
+        spec, mirror = self._standing.deployed(message), self._standing.mirror_for(message)
+        self.spec, held = spec, None if mirror is None else mirror.chains
+        services = self.services_of(spec, message, mirror)
+        self._attempt = Attempt(spec, self.slot, self.epoch, message, services, self._numbers, resume, held)
         return self._attempt.begin(message)
 
-    def _stand_by(self, plan: bytes) -> list[Action]:
-        self._load(plan)  # imports, which take long
-        return [ToCoordinator(StandsBy())]
+    def _of_a_standby(self, message: StandBy | Hold | TakeSlot) -> None:
+        if isinstance(message, TakeSlot):
+            self.slot, self.phase = message.slot, Phase.JOINING
+        self._guarded(lambda: self._standing.told(message))
+        self.spec = self._standing.spec
 
-    def services_of(self, spec: JobSpec, deploy: Deploy) -> Services:
-        """What the tasks of a deployment get from this worker."""
-        make = self._backend_factory
-        backend = None if make is None else lambda uid, subtask: make(spec, uid, subtask)
-        return services_of(spec, deploy, self._random_factory, backend, self._make_spill, self._outside, self._tuning)
+    def services_of(self, spec: JobSpec, deploy: Deploy | None, mirror: Mirror | None = None) -> Services:
+        """What the tasks of a deployment get from this worker; `mirror` has backends for some of them."""
+        make, spill, tuning = self._backend_factory, self._make_spill, self._tuning
+        backend = None if make is None else backends(spec, make, mirror)
+        return services_of(spec, deploy, self._random_factory, backend, spill, self._outside, tuning)
 
     def _reset(self, number: int) -> None:
         """The job starts anew in this process: nothing of what ran here stays."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from tailrace.state.layers import LayeredBackend
+from tailrace.storage.reading import _Had
 from tailrace.task.history import Cut, Did, History
 from tailrace.task.machine import Task
+from tailrace.task.mirrors import Mirror
 from tailrace.task.outbox import MAX_AGE, Outbox
 from tailrace.task.replacing import Resumed
 from tailrace.task.slice import Slice
 from tailrace.testing.planting import Bug, Patches, method
-from tailrace.testing.replacing import replacing
+from tailrace.testing.replacing import replacing, standing_by
 
 
 def _steps_forgotten() -> Patches:
@@ -83,6 +86,38 @@ def _goes_on_too_soon() -> Patches:
     return [method(Resumed, "go_on", make)]
 
 
+def _half_is_all() -> Patches:
+    """A standby that takes a slot in the middle of reading a checkpoint has all of it."""
+
+    def make(given_up: Any) -> Any:
+        def hopeful(self: Mirror) -> None:
+            self.chains = {**self.chains, **self._coming}
+            given_up(self)
+
+        return hopeful
+
+    return [method(Mirror, "given_up", make)]
+
+
+def _no_chain_compared() -> Patches:
+    """Of a key group whose files begin anew a standby reads what is behind as many as it has."""
+
+    def make(behind: Any) -> Any:
+        def blind(self: Any, uid: str, group: int, chain: tuple[str, ...]) -> tuple[str, ...]:
+            held = self._held.get(uid, {}).get(group, ())
+            self._stale.discard((uid, group))
+            return chain[len(held) :]
+
+        return blind
+
+    return [method(_Had, "behind", make)]
+
+
+def _deleted_stays() -> Patches:
+    """A standby keeps what it has of a key group that comes once more."""
+    return [method(LayeredBackend, "forget", lambda forget: lambda self, group: None)]
+
+
 REPLACING_BUGS = (
     Bug("a step is in no history", "counted", _steps_forgotten, replacing),
     Bug("a history is cut off early", "counted", _truncated_early, replacing),
@@ -90,4 +125,7 @@ REPLACING_BUGS = (
     Bug("what is done again sees the clock of now", "joined", _clock_read_live, replacing),
     Bug("a lost worker is heard by the others", "by_classes", _lost_one_is_heard, replacing),
     Bug("a replaced worker goes on too soon", "counted", _goes_on_too_soon, replacing),
+    Bug("half of a reading counts as all", "counted", _half_is_all, standing_by, seed=226),
+    Bug("a standby compares no chains", "counted", _no_chain_compared, standing_by),
+    Bug("a standby forgets nothing", "reminded", _deleted_stays, standing_by),
 )

@@ -298,7 +298,7 @@ def run_scenario(
         book.committed = None
     try:
         options: dict[str, Any] = {"recordings": recordings, "patience": what.patience}
-        if shadows is not None:
+        if shadows is not None and not what.replaces:
             options["standbys"] = True
         world = build(what, program, Ledger(name), files, keep_trace, **options)
         if shadows is not None:

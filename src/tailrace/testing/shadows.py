@@ -74,7 +74,7 @@ class Shadows(Observer):
         base = self._newest(process.machine.incarnation)
         attempt = process.machine.attempt
         assert attempt is not None
-        shadow = self._shadow(process, attempt, base)
+        shadow = self.shadow(process, attempt, base)
         history = attempt.slice.history
         assert history is not None
         entries = list(map(decode, history.entries))
@@ -103,7 +103,7 @@ class Shadows(Observer):
         places = [place for place in map(manifest_place, complete) if place is not None]
         return max((number for made, number in places if made == incarnation), default=0)
 
-    def _shadow(self, process: Process, attempt: Attempt, base: int) -> Attempt:
+    def shadow(self, process: Process, attempt: Attempt, base: int) -> Attempt:
         """A fresh attempt, restored and opened."""
         worker = process.machine
         files = self._world.files
@@ -111,7 +111,7 @@ class Shadows(Observer):
         if base:
             manifest, folder = bytes(files.contents[manifest_name(worker.incarnation, base)]), ""
         deploy = Deploy(b"", [], worker.incarnation, attempt.slice.attempt, manifest, folder, True)
-        spec = _with_other_books(worker._load(b""))
+        spec = _with_other_books(worker._standing.load(b""))
         services = worker.services_of(spec, deploy)
         shadow = Attempt(spec, process.slot, 0, deploy, services, itertools.count(1))
         wanted = shadow.begin(deploy)
@@ -171,7 +171,9 @@ def kept_since(channel: OutputChannel, base: int, of: Slice) -> list[tuple[int, 
 
 def _differences(one: Slice, other: Slice, base: int) -> Iterator[str]:
     for was, now in zip(one.tasks, other.tasks, strict=True):
-        for said in itertools.chain(_of_channels(was, now, base, one), _of_state(was, now), _of_the_rest(was, now)):
+        for said in itertools.chain(
+            _of_channels(was, now, base, one), differences_of_state(was, now), _of_the_rest(was, now)
+        ):
             yield f"{was.id} {was.chain.root.node.name}: {said}"
 
 
@@ -211,7 +213,8 @@ def _told(data: bytes) -> str:
     return f"kind {frame.kind} seq {frame.seq} x{frame.count} number {frame.number} {data[-60:]!r}"
 
 
-def _of_state(was: Task, now: Task) -> Iterator[str]:
+def differences_of_state(was: Task, now: Task) -> Iterator[str]:
+    """In what the keyed state of two tasks differs."""
     for one, other in zip(was.chain.operators, now.chain.operators, strict=True):
         if not isinstance(one.backend, LayeredBackend) or not isinstance(other.backend, LayeredBackend):
             continue

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, assert_never
 
 from tailrace.coordinator.actions import (
@@ -21,6 +22,7 @@ from tailrace.coordinator.actions import (
 from tailrace.coordinator.failures import storage_failure
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, Fenced
 from tailrace.state.manifest import decode_manifest
+from tailrace.state.parts import Part
 from tailrace.storage.copying import copy_savepoint, default_place, remove
 from tailrace.storage.origins import claim_again
 from tailrace.storage.reading import read_placed, read_state, unreadable_for_good
@@ -212,11 +214,26 @@ class Storage:
                 reason, fatal = f"{type(error).__name__}: {error}", unreadable_for_good(error)
                 process.handle(StateUnreadable(action.number, reason, fatal))
                 return
-            for part in parts:
-                process.handle(StatePartRead(action.number, part))
-            process.handle(StateRead(action.number))
+            events: list[StatePartRead | StateRead] = [StatePartRead(action.number, part) for part in parts]
+            events.append(StateRead(action.number))
+            if action.logs:
+                for event in events:
+                    process.handle(event)
+            else:  # a standby, which may be wanted in between
+                self._one_by_one(process, events)
 
-        self.ask(process.party, "read state", lambda: list(read_state(store, manifest, action.wanted)), then)
+        if not action.logs:
+            self._cluster.count("a standby reads what has changed")
+
+        def found() -> list[Part]:
+            return list(read_state(store, manifest, action.wanted, held=action.held, logs=action.logs))
+
+        self.ask(process.party, "read state", found, then)
+
+    def _one_by_one(self, process: Process, events: list[StatePartRead | StateRead]) -> None:
+        for event in events:
+            told = Event("a part was read", partial(_handle, process, event))
+            self._cluster.send(process.party, process.party, told)
 
     def read_placed_parts(self, process: Process, action: ReadPlaced) -> None:
         """Reads what is in state files."""
@@ -301,3 +318,7 @@ class Storage:
                 remove(target, list(target.contents))
 
         self.ask(driver.party, f"copy {number}", lambda: copy_savepoint(source, target, action.savepoint), copied)
+
+
+def _handle(process: Process, event: StatePartRead | StateRead) -> None:
+    process.handle(event)

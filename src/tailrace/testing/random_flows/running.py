@@ -149,7 +149,7 @@ class _Phases:
             self.starts += 1
             limit = LEAST + EACH * self.run.flow.size
             options: dict[str, Any] = {"patience": limit, "recordings": self.recordings}
-            if self.shadows is not None:
+            if self.shadows is not None and not self.run.world.replaces:
                 options["standbys"] = True
             world = self.world(number, phase, self.name, self.files, self.run.world.faults, **options)
             if self.shadows is not None:
