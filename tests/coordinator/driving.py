@@ -46,6 +46,7 @@ class Job:
         nests: Sequence[NestSpec] = (),
         standbys: int | None = None,
         replicas: int = 1,
+        depth: int = 1,
         **settings: Any,
     ) -> None:
         self.machine = Coordinator(
@@ -62,6 +63,7 @@ class Job:
             nests=nests,
             standbys=standbys,
             replicas=replicas,
+            depth=depth,
         )
         self.now = 100 * SECOND
         self.epochs = [0] * slots

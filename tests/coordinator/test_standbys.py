@@ -44,7 +44,7 @@ class Standing(Job):
         self.says(place, StandsBy())
 
     def survivor_knows(self, lost: int) -> None:
-        self.says(1 - lost, Known(lost, Gained(0, []), []))
+        self.says(1 - lost, Known(lost, Gained(0, []), [], self.machine.takeovers.turn))
 
 
 def standing() -> Standing:

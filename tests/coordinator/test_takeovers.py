@@ -6,8 +6,18 @@ from typing import Any
 
 from tests.coordinator.driving import SECOND, Job, S
 
-from tailrace.coordinator.actions import Launch, NotReplaced, Replacing, Replayed
-from tailrace.protocol.deployment import Failed, FailureKind, OperatorEvent, Publish
+from tailrace.coordinator.actions import (
+    CloseLink,
+    CopySavepoint,
+    Launch,
+    NotReplaced,
+    Replacing,
+    Replayed,
+    StopEnded,
+)
+from tailrace.coordinator.stopping import Aim
+from tailrace.elements.cuts import CutKind
+from tailrace.protocol.deployment import Failed, FailureKind, OperatorEvent, Publish, SubtasksFinished
 from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Resume, Severed
 from tailrace.protocol.replay import Replayed as SaidReplayed
 from tailrace.protocol.snapshot import Abort, Trigger
@@ -21,8 +31,11 @@ def resumed(job: Job, slot: int) -> Resume:
     """The worker of a slot is lost, the others say what they know, and another one joins: what it is told."""
     job.lose(slot)
     job.actions()
+    turn = job.machine.takeovers.turn
     for survivor in {0, 1, 2} - {slot}:
-        job.says(survivor, Known(slot, Gained(0, [b"a", b"b"][: survivor + 1]), [(0, slot, survivor, survivor, 7)]))
+        job.says(
+            survivor, Known(slot, Gained(0, [b"a", b"b"][: survivor + 1]), [(0, slot, survivor, survivor, 7)], turn)
+        )
     job.hello(slot)
     (resume,) = job.said(Resume)
     return resume  # type: ignore[no-any-return]
@@ -34,7 +47,10 @@ def test_survivors_are_asked_and_another_worker_is_started_for_the_lost_one_alon
     actions = job.actions()
     assert [one for one in actions if isinstance(one, Launch)] == [Launch(1, 2)]
     assert [one.slot for one in actions if isinstance(one, Replacing)] == [1]
-    assert [(one.slot, one.message) for one in actions if hasattr(one, "message")] == [(0, Lost(1, 0)), (2, Lost(1, 0))]
+    assert [(one.slot, one.message) for one in actions if hasattr(one, "message")] == [
+        (0, Lost(1, 0, 1)),
+        (2, Lost(1, 0, 1)),
+    ]
     assert job.status is S.RUNNING and job.machine.attempts.restarts == 0
 
 
@@ -54,7 +70,7 @@ def test_survivors_are_told_who_has_taken_its_place() -> None:
     job = running()
     job.lose(1)
     for survivor in (0, 2):
-        job.says(survivor, Known(1, Gained(0, []), []))
+        job.says(survivor, Known(1, Gained(0, []), [], 1))
     job.actions()
     job.hello(1, port=77)
     told = job.sent(Replaced)
@@ -84,7 +100,7 @@ def test_checkpoints_under_way_are_given_up_and_none_is_taken_until_it_goes_on()
     job.machine.tick(job.now)
     assert job.said(Trigger) == []
     for survivor in (0, 2):
-        job.says(survivor, Known(1, Gained(0, []), []))
+        job.says(survivor, Known(1, Gained(0, []), [], 1))
     job.hello(1)
     job.says(1, SaidReplayed(2))
     job.actions()
@@ -98,18 +114,94 @@ def test_a_second_loss_before_the_first_is_made_good_is_a_restart() -> None:
     job.actions()
     job.lose(2)
     (told,) = [one for one in job.actions() if isinstance(one, NotReplaced)]
-    assert told.slot == 2 and told.reason == "worker 1 was still being replaced"
+    why = "worker 1 was still being replaced, and StandbyConfig(depth=1) covers no more at once"
+    assert (told.slot, told.reason) == (2, why)
     assert job.status is S.RESTARTING and job.machine.attempts.restarts == 1
 
 
-def test_a_worker_that_is_lost_again_before_the_next_checkpoint_is_a_restart() -> None:
+def test_a_worker_that_is_lost_again_and_again_before_the_next_checkpoint_is_a_restart() -> None:
     job = running()
-    resumed(job, 1)
-    job.says(1, SaidReplayed(0))
+    for _ in range(3):
+        resumed(job, 1)
+        job.says(1, SaidReplayed(0))
+        assert job.actions(NotReplaced) == []
     job.lose(1)
     (told,) = job.actions(NotReplaced)
-    assert told.reason == "worker 1 was replaced since the newest checkpoint, and is lost again"
+    assert told.reason == "worker 1 was replaced 3 times since the newest checkpoint, and is lost again"
     assert job.status is S.RESTARTING
+
+
+def test_a_replacement_that_is_lost_while_it_does_again_what_was_done_is_replaced() -> None:
+    job = running()
+    resumed(job, 1)
+    again = resumed(job, 1)
+    assert again.deploy.attempt == 2, "what sinks prepare has another name"
+    job.says(1, SaidReplayed(0))
+    assert job.machine.takeovers.count == 1 and job.status is S.RUNNING
+
+
+def test_an_answer_to_an_older_question_does_not_count() -> None:
+    job = running()
+    resumed(job, 1)
+    job.lose(1)
+    job.hello(1)
+    job.says(0, Known(1, Gained(0, []), [], 1))
+    job.says(2, Known(1, Gained(0, []), [], 2))
+    assert job.said(Resume) == []
+    job.says(0, Known(1, Gained(0, []), [], 2))
+    assert len(job.said(Resume)) == 1
+
+
+def test_several_that_are_lost_at_once_are_told_together_what_to_do() -> None:
+    """The one that came first waits for the other one: each is fed by what the other one makes again."""
+    job = running(depth=2)
+    job.lose(1)
+    job.lose(2)
+    assert [one.slot for one in job.actions(Replacing)] == [1, 2]
+    job.hello(1)
+    for lost in (1, 2):
+        job.says(0, Known(lost, Gained(0, [b"of %d" % lost]), [(0, lost, 0, 5, 7)], 2))
+    assert job.said(Resume) == []
+    job.hello(2)
+    found = dict(job.sent(Resume))
+    assert {slot: one.together for slot, one in found.items()} == {1: [2], 2: [1]}
+    assert {slot: one.history.entries for slot, one in found.items()} == {1: [b"of 1"], 2: [b"of 2"]}
+    assert {slot: one.came for slot, one in found.items()} == {1: [(0, 1, 0, 5, 7)], 2: [(0, 2, 0, 5, 7)]}
+    assert len({one.deploy.attempt for one in found.values()}) == 2
+    job.says(2, SaidReplayed(0))
+    job.says(1, SaidReplayed(0))
+    assert job.machine.takeovers.count == 2 and job.status is S.RUNNING
+
+
+def test_one_that_has_begun_to_do_again_is_ended_where_another_worker_is_lost() -> None:
+    """What it does again would go on with records of that one, of which nobody knows how many it has had."""
+    job = running(depth=2)
+    resumed(job, 1)
+    job.lose(2)
+    actions = job.actions()
+    assert [one.slot for one in actions if isinstance(one, CloseLink)] == [1]
+    assert [one for one in actions if isinstance(one, Launch)] == [Launch(1, 3), Launch(2, 2)]
+    asked = [one.message for one in actions if isinstance(getattr(one, "message", None), Lost)]
+    assert asked == [Lost(1, 0, 2), Lost(2, 0, 2)]
+
+
+def test_what_a_survivor_tells_of_others_is_known_of_them() -> None:
+    job = running(depth=2)
+    job.says(0, Gained(0, [b"a", b"b"], [], 1))
+    job.lose(1)
+    job.says(0, Known(1, Gained(0, [b"a"]), [], 1))
+    job.says(2, Known(1, Gained(0, []), [], 1))
+    job.hello(1)
+    (resume,) = job.said(Resume)
+    assert resume.history.entries == [b"a", b"b"]
+
+
+def test_one_that_cannot_reach_another_worker_is_replaced_like_that_one() -> None:
+    job = running(depth=2)
+    resumed(job, 1)
+    job.says(1, Failed(FailureKind.PEER, "cannot reach worker 2", peer=2))
+    job.lose(2)
+    assert job.status is S.RUNNING and sorted(job.machine.takeovers.active) == [1, 2]
 
 
 def test_an_error_of_user_code_is_a_restart_as_ever() -> None:
@@ -133,6 +225,76 @@ def test_a_job_whose_worker_nobody_replaces_starts_again() -> None:
     job.lose(1)
     job.wait(61)
     job.machine.tick(job.now)
+    assert job.status is S.RESTARTING
+
+
+# Stops.
+
+
+def taken(job: Job, slot: int) -> None:
+    """Another worker has the place of a lost one, and goes on."""
+    turn = job.machine.takeovers.turn
+    for survivor in {0, 1, 2} - {slot}:
+        job.says(survivor, Known(slot, Gained(0, []), [], turn))
+    job.hello(slot)
+    job.says(slot, SaidReplayed(len(job.machine.takeovers._said[slot].messages)))
+
+
+def test_a_stop_that_suspends_asks_for_its_cut_once_more_when_a_lost_worker_is_replaced() -> None:
+    job = running()
+    job.machine.stop("somebody", Aim(), job.now)
+    [first, *_] = job.said(Trigger)
+    job.lose(1)
+    actions = job.actions()
+    assert Abort(first.cut.number) in [getattr(one, "message", None) for one in actions]
+    assert not any(isinstance(one, StopEnded) for one in actions), "nobody is told that it failed"
+    assert job.status is S.RUNNING
+    taken(job, 1)
+    cuts = {message.cut for _, message in job.sent(Trigger)}
+    assert job.status is S.STOPPING and [cut.hold for cut in cuts] == [True]
+
+
+def test_the_savepoint_of_a_stop_is_taken_though_a_worker_was_lost_meanwhile() -> None:
+    job = running()
+    job.machine.stop("somebody", Aim(savepoint="there"), job.now)
+    job.lose(1)
+    job.actions()
+    taken(job, 1)
+    [cut] = {message.cut for _, message in job.sent(Trigger)}
+    for slot in range(3):
+        job.ack(slot, cut.number)
+    job.commit()
+    assert [one.target for one in job.actions(CopySavepoint)] == ["there"]
+    job.machine.copied(cut.number, "there", 1, job.now)
+    for slot, launch in ((0, 1), (1, 1), (1, 2), (2, 1)):
+        job.ended(slot, launch=launch)
+    [ended] = job.actions(StopEnded)
+    assert (ended.reason, ended.savepoint.path) == ("", "there")
+
+
+def test_a_stop_that_drains_goes_on_where_a_worker_is_replaced() -> None:
+    job = running()
+    job.machine.stop("somebody", Aim(drain=True), job.now)
+    job.lose(1)
+    assert job.status is S.STOPPING and job.machine.attempts.restarts == 0
+    job.actions()
+    taken(job, 1)
+    assert job.actions(StopEnded) == []
+    for slot in range(3):
+        job.says(slot, SubtasksFinished([]))
+    [cut] = {message.cut for _, message in job.sent(Trigger)}
+    assert cut.kind is CutKind.FINAL
+
+
+def test_a_worker_that_is_lost_while_the_checkpoint_of_a_stop_is_committed_is_a_restart() -> None:
+    """Whether the job has stopped there, only the storage knows."""
+    job = running()
+    job.machine.stop("somebody", Aim(), job.now)
+    [cut] = {message.cut for _, message in job.sent(Trigger)}
+    for slot in range(3):
+        job.ack(slot, cut.number)
+    job.lose(1)
+    assert [one.reason for one in job.actions(NotReplaced)] == ["the checkpoint of a stop is being committed"]
     assert job.status is S.RESTARTING
 
 

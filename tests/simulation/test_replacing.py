@@ -11,9 +11,10 @@ import pytest
 from tailrace.testing.mirrored import Mirrored
 from tailrace.testing.random_flows.drawing import drawn
 from tailrace.testing.random_flows.running import carry_out
-from tailrace.testing.replacing import replacing, replacing_run, standing_by
+from tailrace.testing.replacing import replacing, replacing_run, several_at_once, standing_by
 from tailrace.testing.scenarios import run_scenario, scenario
 from tailrace.testing.search import search
+from tailrace.testing.stops import look, losing
 
 pytestmark = pytest.mark.search
 REPLACED = "replaced a worker"
@@ -31,6 +32,18 @@ def test_standbys_take_the_slots_of_lost_workers_and_are_lost_themselves() -> No
     assert [one.wrong for one in failed] == []
     assert covered[REPLACED] > 15 and covered["a standby takes a slot"] > 20
     assert covered["lost a standby"] > 10 and covered["lost a worker that is not replaced"] > 0
+
+
+def test_several_workers_are_lost_at_once_and_replaced_together() -> None:
+    covered, failed = search(range(200, 226), tune=several_at_once)
+    assert [one.wrong for one in failed] == []
+    assert covered["several take places together"] > 20 and covered[REPLACED] > 20
+
+
+def test_stops_go_on_where_a_worker_is_lost_meanwhile() -> None:
+    covered, failed = look(range(20), tune=losing)
+    assert [one.told for one in failed] == []
+    assert covered[REPLACED] > 5 and covered["stopped"] > 10
 
 
 def test_what_a_standby_holds_of_a_slice_is_what_a_whole_reading_gives() -> None:

@@ -189,15 +189,23 @@ class StandbyConfig:
     they come when there are slots. With `replicas=0` a process is started when a worker is lost. `inflight` says where
     records are kept that went to a worker since the newest checkpoint: "local", with their senders.
 
+    `depth` is how many workers may be lost at once, so that the others still go on. With 1 each worker tells the others what
+    it has done; with 2 also what it knows of theirs from themselves; with more, all that it knows. What is not covered is a
+    restart of all, and the log says why.
+
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
 
     replicas: int = 1
     inflight: str = "local"
     spares: int | None = None
+    depth: int = 1
 
     def __post_init__(self) -> None:
         _whole(self.replicas, "StandbyConfig: replicas")
+        _whole(self.depth, "StandbyConfig: depth")
+        if self.depth == 0:
+            raise ConfigError("StandbyConfig: depth=0 would replace nobody; leave `standby` out, or set depth=1")
         if self.spares is not None:
             _whole(self.spares, "StandbyConfig: spares")
             if (self.spares < self.replicas) or (self.spares > 0 and self.replicas == 0):

@@ -16,9 +16,6 @@ import msgspec
 from tailrace.coordinator.actions import (
     Action,
     CloseLink,
-    NotReplaced,
-    Replacing,
-    Replayed,
     Restarting,
     SavepointEnded,
     Send,
@@ -33,8 +30,8 @@ from tailrace.coordinator.failures import Cause, Reaction, reaction
 from tailrace.coordinator.leaving import Leaving
 from tailrace.coordinator.lifecycle import ENDS, JobStatus, moved
 from tailrace.coordinator.loops import Nests
-from tailrace.coordinator.output import PUBLISHER
 from tailrace.coordinator.places import Place
+from tailrace.coordinator.replacements import Replacements
 from tailrace.coordinator.restarts import Strategy
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.coordinator.savepoints import Request
@@ -45,7 +42,6 @@ from tailrace.coordinator.takeovers import Takeovers
 from tailrace.elements.cuts import CutKind
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, Failed, FailureKind, Leave, Progress, Published, Start
-from tailrace.protocol.replay import Lost, Replaced, Resume
 from tailrace.protocol.standby import Held, StandsBy
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.manifest import encode_manifest
@@ -69,6 +65,7 @@ class Course:
         leaving: Leaving,
         stopping: Stopping,
         takeovers: Takeovers,
+        replacements: Replacements,
     ) -> None:
         self.status = JobStatus.CREATED
         self.cause: Cause | None = None
@@ -87,6 +84,7 @@ class Course:
         self._leaving = leaving
         self._stopping = stopping
         self._takeovers = takeovers
+        self._replacements = replacements
 
     @property
     def ending(self) -> bool:
@@ -152,8 +150,8 @@ class Course:
             taken = roster.fill_with(place)
             self.do(roster.standbys.welcome(place, self.plan) if taken is None else taken, now)
             return
-        active = self._takeovers.active
-        if active is not None and active.slot == place.index and not active.resumed:
+        active = self._takeovers.active.get(place.index)
+        if active is not None and not active.resumed:
             self.maybe_resume(now)
         elif self._attempts.deployed:
             # Spark has started the worker again by itself; the one before is gone, with all that it held.
@@ -214,90 +212,31 @@ class Course:
 
     def _replaces(self, cause: Cause, now: int) -> bool:
         """Whether what has failed is no more than that a worker was lost, and it is being replaced."""
-        if cause.kind is not FailureKind.WORKER or cause.slot is None or not self._takeovers.enabled:
-            return False
-        if self._takeovers.again(cause.slot):
-            self.story.append(f"{now} another worker is to take slot {cause.slot}: {cause.message}")
-            self.do(self._roster.replace(cause.slot), now)
-            return True
-        refused = self._takeovers.refused(cause.slot) or self._cannot_replace(cause.slot)
+        refused = self._replacements.refused(cause, self.status)
         if refused is not None:
-            self.story.append(f"{now} worker {cause.slot} is not replaced: {refused}")
-            self.actions.append(NotReplaced(cause.slot, refused))
+            if refused:
+                self.story.append(f"{now} worker {cause.slot} is not replaced: {refused}")
+                self.do(self._replacements.not_replaced(cause, refused), now)
             return False
-        what = f"worker {cause.slot} is being replaced"
-        self.story.append(f"{now} {what}: {cause.message}")
-        self.actions.append(Replacing(cause.slot, cause))
-        self.do(self._durability.suspend(what, now), now)
-        self._takeovers.begin(cause.slot, now)
-        self.do(self._roster.replace(cause.slot), now)
-        self.ask_survivors(now)
+        self.story.append(f"{now} worker {cause.slot} is being replaced: {cause.message}")
+        self.do(self._replacements.begin(cause, now), now)
+        if self._stopping.stage is Stage.SUSPENDING:
+            self._stopping.once_more()
+            self.move(JobStatus.RUNNING)
+        self.maybe_resume(now)
         return True
 
-    def _cannot_replace(self, slot: int) -> str | None:
-        """Why the others could not go on without this worker for a while; None where they can."""
-        if not self.running:
-            return f"the job is {self.status}"
-        if self._durability.checkpoints is None:
-            return "the job takes no checkpoints"
-        newest = self._durability.newest
-        if newest is not None and newest[1].in_flight:
-            return "the newest checkpoint holds records in flight"
-        others = [one for one in self._roster.slots if one.index != slot]
-        return None if all(one.connected and one.deployed for one in others) else "another worker is not there"
-
-    def ask_survivors(self, now: int) -> None:
-        """Once it is known what is restored, survivors say what they know of the lost one."""
-        active = self._takeovers.active
-        if active is None or active.checkpoint is not None or self._durability.committing:
-            return
-        newest = self._durability.newest
-        if newest is not None and newest[1].in_flight:
-            self.restart(now, Cause("the newest checkpoint holds records in flight", FailureKind.WORKER), 0)
-            return
-        active.checkpoint = 0 if newest is None else newest[0]
-        lost = Lost(active.slot, active.checkpoint)
-        self.do([Tell(lost, slot) for slot in sorted(active.survivors)], now)
-        self.maybe_resume(now)
-
     def maybe_resume(self, now: int) -> None:
-        """The replacement is told what to do, when it is there, and all is known."""
-        takeovers, active = self._takeovers, self._takeovers.active
-        slot = None if active is None else self._roster.slots[active.slot]
-        if active is None or slot is None or not takeovers.ready or slot.hello is None or active.checkpoint is None:
-            return
-        active.resumed = slot.deployed = True
-        claims, origin, newest = self._durability.claims, self._durability.output.origin, self._durability.newest
-        deploy = origin.deploy(self.plan, self._roster.peers(), claims.incarnation, slot.attempt + takeovers.count + 1)
-        if newest is not None:
-            manifest = encode_manifest(msgspec.structs.replace(newest[1], prepared=[]))
-            deploy = msgspec.structs.replace(deploy, manifest=manifest, folder="", own=True)
-        history, came, events = takeovers.history(), takeovers.came(), takeovers.events()
-        peer = next(one for one in deploy.peers if one.slot == active.slot)
-        replaced = Replaced(peer, active.checkpoint)
-        self.do([Tell(replaced, one) for one in sorted(active.survivors)], now)
-        self.do([Tell(Resume(deploy, active.checkpoint, history, came, events), active.slot)], now)
+        """Those that take the places of lost workers are told what to do, when they are there, and all is known."""
+        self.do(self._replacements.resume(self.plan), now)
 
     def replayed(self, slot: int, heard: int, now: int) -> None:
-        """The replacement is where the lost one was."""
-        active = self._takeovers.active
-        if active is None or active.slot != slot:
-            return
-        said = self._takeovers.over(heard)
-        if said is None:
-            self.restart(now, Cause(f"it is not known any more what worker {slot} was told", FailureKind.WORKER), 0)
-            return
-        self._nests.replaced(slot)
-        self.actions.append(Replayed(slot, now - active.began_at))
-        for message in said:
-            self._send(self._roster.slots[slot], message)
-        self.do(self._roster.standbys.fill(), now)
-        if slot == PUBLISHER:
-            self.do(self._durability.output.publisher_replaced(), now)
-        self._durability.resume()
-        if self._roster.finished:
-            self.all_finished(now)
-        self._begin_stop(now)
+        """A replacement is where the lost one was."""
+        self.do(self._replacements.replayed(slot, heard, now), now)
+        if not self._replacements.active and self.flowing:
+            if self._roster.finished:
+                self.all_finished(now)
+            self._begin_stop(now)
 
     def restart(self, now: int, cause: Cause, delay: int) -> None:
         """Everybody drops what they run and waits for the plan; lost workers are started anew."""
@@ -332,7 +271,7 @@ class Course:
 
     def _begin_stop(self, now: int) -> None:
         aim, durability = self._stopping.aim, self._durability
-        if aim is None or self._stopping.stage is not Stage.WANTED or self._takeovers.active is not None:
+        if aim is None or self._stopping.stage is not Stage.WANTED or self._replacements.active:
             return
         self.move(JobStatus.STOPPING)
         takes_one = durability.checkpoints is not None and (durability.keeps or aim.savepoint is not None)
@@ -394,7 +333,7 @@ class Course:
 
     def all_finished(self, now: int) -> None:
         """Every subtask has ended."""
-        if self._stopping.stage is Stage.SUSPENDING or self._takeovers.active is not None:
+        if self._stopping.stage is Stage.SUSPENDING or self._replacements.active:
             return  # the checkpoint of the stop has all of that, or the job goes on without it
         if self._durability.checkpoints is None:
             self.move(JobStatus.FINISHING)

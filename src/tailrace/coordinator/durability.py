@@ -257,8 +257,12 @@ class Durability:
         """A worker is being replaced: checkpoints under way are given up, but for one whose manifest is on its way, and none
         is taken until `resume`."""
         self.suspended = True
-        pending = [] if self.checkpoints is None else list(self.checkpoints.pending)
-        return [one for number in pending for one in self.abort(number, reason, now, running=False, failure=False)]
+        decided: Decisions = []
+        for number, pending in [] if self.checkpoints is None else list(self.checkpoints.pending.items()):
+            if pending.final and not pending.committing:  # it is taken once more, when all is as it was
+                self.savepoints.again(number)
+            decided += self.abort(number, reason, now, running=False, failure=False)
+        return decided
 
     def resume(self) -> None:
         """Checkpoints are taken again."""

@@ -23,6 +23,7 @@ from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.loops import FROM_WORKER, FromWorker, Nests, NestSpec, Pace
 from tailrace.coordinator.origin import NOTHING, Origin, StartFrom
+from tailrace.coordinator.replacements import Replacements
 from tailrace.coordinator.restarts import Never, Strategy
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.coordinator.savepoints import Request
@@ -73,10 +74,11 @@ class Coordinator:
         no_savepoints: str = "",
         standbys: int | None = None,
         replicas: int = 1,
+        depth: int = 1,
     ) -> None:
         """`no_savepoints`: why the job takes none; empty where it does. `standbys`: how many processes stand by to take the
         slot of a lost worker while the others go on; None: all start again where one is lost. `replicas`: how many of them
-        hold the state of each."""
+        hold the state of each. `depth`: how many workers may be lost at once."""
         self.job = job
         self.run_id = run_id
         self.limits = limits if limits is not None else Limits()
@@ -92,7 +94,8 @@ class Coordinator:
         self._no_savepoints = no_savepoints
         self._leaving = Leaving(self.limits)
         self.stopping = Stopping()
-        self.takeovers = Takeovers(standbys is not None, slots)
+        self.takeovers = Takeovers(slots, 0 if standbys is None else depth)
+        self.replacements = Replacements(self.roster, self.durability, self.nests, self.takeovers)
         self.course = Course(
             plan,
             self.roster,
@@ -103,6 +106,7 @@ class Coordinator:
             self._leaving,
             self.stopping,
             self.takeovers,
+            self.replacements,
         )
 
     @property
@@ -186,6 +190,10 @@ class Coordinator:
             return
         self.course.story.append(f"{now} {type(message).__name__} from {index}")
         match message:
+            case Failed() if message.kind is FailureKind.PEER and (
+                decided := self.replacements.cannot_reach(slot, message.message)
+            ):
+                self.course.do(decided, now)
             case Failed() if message.kind.of_worker:
                 where = (message.operator, message.subtask, message.record, message.peer)
                 self.course.fail(now, Cause(message.message, message.kind, *where))
@@ -291,7 +299,7 @@ class Coordinator:
         decided, last = self.durability.committed(checkpoint, path, url, now, self.course.flowing)
         self.takeovers.completed(checkpoint)
         self.course.do(decided, now)
-        self.course.ask_survivors(now)
+        self.course.do(self.replacements.committed(), now)
         self.course.hold(now)
         if last is not None and self.course.flowing:
             self.course.last_complete(last, now)
@@ -417,9 +425,8 @@ class Coordinator:
             yield self.attempts.resume_at, self._resume
         if self.course.flowing:
             yield self.takeovers.severed_at(limits.severed), self._links_broken
-        active = self.takeovers.active
-        if self.course.flowing and active is not None:
-            yield active.began_at + limits.filled_within(again=True), self._never_replaced
+        if self.course.flowing and self.takeovers.active:
+            yield self.takeovers.since + limits.filled_within(again=True), self._never_replaced
         if self.course.flowing:
             yield self.nests.next_tick(), lambda now: each(self.nests.tick(now))
         if self.course.flowing:
@@ -467,9 +474,8 @@ class Coordinator:
         return found[:1]
 
     def _never_replaced(self, now: int) -> Decisions:
-        active = self.takeovers.active
-        assert active is not None
-        return [Cause(f"nobody has taken the place of worker {active.slot}", FailureKind.WORKER)]
+        whose = " and ".join(f"worker {slot}" for slot in self.takeovers.active)
+        return [Cause(f"nobody has taken the place of {whose}", FailureKind.WORKER)]
 
     # Loops, and what operators say to each other.
 

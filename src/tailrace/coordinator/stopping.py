@@ -1,7 +1,8 @@
 """The stop of a job: who wants it, how far it has come, and what they are told.
 
     NONE --asked--> WANTED --the job runs--> SUSPENDING or DRAINING --its checkpoint is complete--> SEALED
-      ^                |                          |
+      ^                ^                          |
+      |                +---- a worker is replaced-+
       +----------------+--------------------------+  it has failed: whoever waits is told, and the job goes on
 
 Where the manifest of its checkpoint was on its way when an attempt was over, it is DOUBTFUL: only the next claim can tell
@@ -58,6 +59,7 @@ class Happening(Enum):
     SUSPENDS = "suspends"
     DRAINS = "drains"
     FAILED = "failed"
+    ONCE_MORE = "once more"
     IN_DOUBT = "in doubt"
     SEALED = "sealed"
 
@@ -70,6 +72,7 @@ AFTER: dict[tuple[Stage, Happening], Stage] = {
     (Stage.WANTED, Happening.FAILED): Stage.NONE,
     (Stage.WANTED, Happening.SEALED): Stage.SEALED,
     (Stage.SUSPENDING, Happening.FAILED): Stage.NONE,
+    (Stage.SUSPENDING, Happening.ONCE_MORE): Stage.WANTED,
     (Stage.SUSPENDING, Happening.IN_DOUBT): Stage.DOUBTFUL,
     (Stage.SUSPENDING, Happening.SEALED): Stage.SEALED,
     (Stage.DRAINING, Happening.FAILED): Stage.NONE,
@@ -151,6 +154,11 @@ class Stopping:
         self._goes(Happening.FAILED)
         self.aim, self._savepoint, self._no_savepoint = None, None, ""
         return self._tell(lambda who: StopEnded(who, None, None, reason))
+
+    def once_more(self) -> None:
+        """Its checkpoint was given up, and is taken anew as soon as the job runs whole again."""
+        self._goes(Happening.ONCE_MORE)
+        self._savepoint, self._no_savepoint = None, ""
 
     def doubtful(self) -> None:
         """The manifest of its checkpoint was on its way when the attempt was over."""

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tailrace.protocol.deployment import EndSources, Leave, OperatorEvent, Publish, Settled, Welcome
+from tailrace.protocol.deployment import Deploy, EndSources, Leave, OperatorEvent, Publish, Settled, Welcome
 from tailrace.protocol.recovery import Reset
-from tailrace.protocol.replay import Came, Copy, Gained, Known, Resume, longest
+from tailrace.protocol.replay import Copy, Gained, Known, Lost, Resume, longest
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.protocol.termination import Advance, CallFinish, EndLoop, Release, StartRound, StartWave, StopRounds
 from tailrace.protocol.wire import AnyMessage
@@ -19,7 +19,8 @@ HEARD = (
 )  # fmt: skip
 """What a worker counts among the words of the coordinator that its history has."""
 TRIES = 3
-"""How many workers may be lost in a row before one of them can begin to replace another."""
+"""How many workers may be lost in a row in one slot: before one of them goes on, and since the newest checkpoint. What ends
+them may be what they do."""
 AT_ONCE = (Welcome, Reset, Leave, Resume)
 """What a worker is told even while it takes the place of another."""
 
@@ -30,17 +31,14 @@ class Takeover:
 
     slot: int
     began_at: int
-    survivors: frozenset[int]
-    checkpoint: int | None = None
-    """What is restored (0: that with which all have begun); None while a manifest is on its way."""
-    known: dict[int, Known] = field(default_factory=dict)
-    """What survivors have said."""
     resumed: bool = False
     """Whether the replacement was told what to do."""
     tries: int = 1
     """How many workers were to be the replacement."""
     held: list[AnyMessage] = field(default_factory=list)
     """What it is to be told when it goes on, beside what its history counts."""
+    known: dict[int, Known] = field(default_factory=dict)
+    """What survivors have said of the lost one, when they were asked last."""
 
 
 @dataclass
@@ -57,36 +55,58 @@ class _Said:
 class Takeovers:
     """The bookkeeping of one job.
 
-    Invariant Y4: one worker is replaced at a time, and what it was told is held back until it goes on.
+    Invariant Y4: at most `depth` workers are replaced at once, and what they were told is held back until they go on. They
+    are told what to do together, when all of them are there, and all that the others know of any of them.
     """
 
-    def __init__(self, enabled: bool, slots: int) -> None:
-        self.enabled = enabled
-        self._slots = slots
-        self.active: Takeover | None = None
+    def __init__(self, slots: int, depth: int) -> None:
+        """`depth`: how many may be lost at once; 0: lost workers are not replaced in this job."""
+        self._slots, self._depth = slots, depth
+        self.active: dict[int, Takeover] = {}
+        """Those that are being replaced, by slot."""
+        self.checkpoint: int | None = None
+        """What they restore (0: that with which all have begun); None while a manifest is on its way."""
+        self.since = 0
+        """When one was lost last."""
+        self.asked = False
+        """Whether survivors were asked since one was lost whose loss they were not asked about."""
+        self.turn = 0
+        """How many times survivors were asked."""
         self.count = 0
         """How many workers were replaced, ever."""
+        self.resumes = 0
+        """How many workers were told to take a place, ever."""
         self._copies: dict[int, Copy] = {}
         self._said: dict[int, _Said] = {}
         self._events: dict[int, dict[int, int]] = {}
         """How many operator events each worker has sent, by vertex."""
         self._complete = 0
-        self._lost_since: set[int] = set()
-        """Slots whose worker was replaced since a checkpoint was complete last: what has killed it may do so again."""
+        self._lost_since: dict[int, int] = {}
+        """How many workers were lost since a checkpoint was complete last, by slot."""
         self._severed: dict[tuple[int, int], tuple[int, int]] = {}
         """Links that have closed between two workers: (who says so, the peer) -> (the peer's epoch, when)."""
 
+    @property
+    def enabled(self) -> bool:
+        """Whether lost workers are replaced while the others go on."""
+        return self._depth > 0
+
+    @property
+    def survivors(self) -> list[int]:
+        """The slots whose workers go on."""
+        return [slot for slot in range(self._slots) if slot not in self.active]
+
     def anew(self) -> None:
         """All are deployed anew, or about to be."""
-        self.active = None
+        self.active, self.checkpoint = {}, None
         self._copies, self._said, self._events, self._severed = {}, {}, {}, {}
-        self._lost_since, self._complete = set(), 0
+        self._lost_since, self._complete = {}, 0
 
     # What is known of everybody, in case.
 
     def gained(self, slot: int, gained: Gained) -> None:
-        """A worker tells what its history has gained."""
-        self._copies.setdefault(slot, Copy()).gain(gained)
+        """A worker tells what its history has gained, or what it knows of that of another one."""
+        self._copies.setdefault(slot if gained.origin == -1 else gained.origin, Copy()).gain(gained)
 
     def sent_event(self, slot: int, vertex: int) -> None:
         """A worker has sent an operator event."""
@@ -95,16 +115,15 @@ class Takeovers:
 
     def holds_back(self, slot: int, message: AnyMessage) -> bool:
         """A worker is to be told something. True where that is not said to it now."""
-        active = self.active is not None and self.active.slot == slot
+        active = self.active.get(slot)
         if self.enabled and isinstance(message, HEARD):
             said = self._said.setdefault(slot, _Said())
             if isinstance(message, Trigger):
                 said.marks[message.cut.number] = said.first + len(said.messages)
             said.messages.append(message)
-        elif active and not isinstance(message, (*AT_ONCE, Publish, Settled)):  # what is published is told anew
-            assert self.active is not None
-            self.active.held.append(message)
-        return active and not isinstance(message, AT_ONCE)
+        elif active is not None and not isinstance(message, (*AT_ONCE, Publish, Settled)):
+            active.held.append(message)  # what is published is told anew
+        return active is not None and not isinstance(message, AT_ONCE)
 
     def completed(self, checkpoint: int) -> None:
         """A checkpoint is complete: nobody restores an older one. What was said before the one before it was triggered is
@@ -126,62 +145,83 @@ class Takeovers:
         """Why the loss of this worker is not covered; None where it is."""
         if not self.enabled:
             return "no workers are replaced in this job"
-        if self.active is not None:
-            return f"worker {self.active.slot} was still being replaced"
-        if slot in self._lost_since:
-            return f"worker {slot} was replaced since the newest checkpoint, and is lost again"
+        active = self.active.get(slot)
+        if active is not None:
+            return None if active.tries < TRIES else f"{TRIES} workers were lost that were to replace worker {slot}"
+        if len(self.active) >= self._depth:
+            others = " and ".join(f"worker {one}" for one in self.active)
+            verb = "was" if len(self.active) == 1 else "were"
+            return (
+                f"{others} {verb} still being replaced, and StandbyConfig(depth={self._depth}) covers no more at once"
+            )
+        if self._lost_since.get(slot, 0) >= TRIES:
+            return f"worker {slot} was replaced {TRIES} times since the newest checkpoint, and is lost again"
         return None
 
-    def again(self, slot: int) -> bool:
-        """Whether it is the replacement that is lost, before it was told anything: another one does as well."""
-        active = self.active
-        if active is None or active.slot != slot or active.resumed or active.tries >= TRIES:
-            return False
-        active.tries += 1
-        return True
+    def begin(self, slot: int, now: int) -> list[int]:
+        """A worker is lost, and is replaced. Those that were told already to take a place, and have not gone on, are of no
+        use: what they do again would go on with what this one had sent them. Others do it, and all are told together."""
+        self.since = now
+        if slot in self.active:
+            self.active[slot].tries += 1
+            if not self.active[slot].resumed:
+                return []  # nothing has followed from what was asked
+        else:
+            self.active[slot] = Takeover(slot, now)
+            self._lost_since[slot] = self._lost_since.get(slot, 0) + 1
+        useless = [one.slot for one in self.active.values() if one.resumed and one.slot != slot]
+        self.asked = False
+        for one in self.active.values():
+            one.resumed, one.known = False, {}
+        self._severed = {link: told for link, told in self._severed.items() if link[1] not in self.active}
+        return useless
 
-    def begin(self, slot: int, now: int) -> None:
-        """A worker is lost, and is replaced."""
-        self.active = Takeover(slot, now, frozenset(range(self._slots)) - {slot})
-        self._lost_since.add(slot)
+    def ask(self) -> list[Lost]:
+        """Survivors are to be asked what they know, of each; once."""
+        assert self.checkpoint is not None
+        if self.asked:
+            return []
+        self.asked = True
+        self.turn += 1
+        return [Lost(slot, self.checkpoint, self.turn) for slot in self.active]
 
     def know(self, slot: int, known: Known) -> None:
-        """A survivor says what it knows."""
-        if self.active is not None and known.slice == self.active.slot and slot in self.active.survivors:
-            self.active.known[slot] = known
+        """A survivor says what it knows. An answer to an older question does not count: it may know more by now."""
+        if known.slice in self.active and slot not in self.active and known.turn == self.turn:
+            self.active[known.slice].known[slot] = known
+
+    @property
+    def waiting(self) -> bool:
+        """Whether those that replace others were not told yet what to do."""
+        return any(not one.resumed for one in self.active.values())
 
     @property
     def ready(self) -> bool:
-        """Whether all is known that the replacement is to be told."""
-        active = self.active
-        if active is None or active.resumed or active.checkpoint is None:
+        """Whether all is known that they are to be told."""
+        if self.checkpoint is None or not self.waiting:
             return False
-        return active.known.keys() == active.survivors
+        return all(len(one.known) == len(self.survivors) for one in self.active.values())
 
-    def history(self) -> Gained:
-        """What the lost one has done, as far as anybody depends on it."""
-        assert self.active is not None
-        mine = self._copies.setdefault(self.active.slot, Copy())
-        found = longest([mine.told(), *(known.history for known in self.active.known.values())])
-        mine.gain(found)
-        return found
+    def resume(self, slot: int, deploy: Deploy) -> Resume:
+        """What the replacement of a slot is to do. `deploy` says the rest."""
+        assert self.checkpoint is not None
+        one = self.active[slot]
+        one.resumed = True
+        mine = self._copies.setdefault(slot, Copy())
+        history = longest([mine.told(), *(known.history for known in one.known.values())])
+        mine.gain(history)
+        came = [came for known in one.known.values() for came in known.came]
+        events = sorted(self._events.get(slot, {}).items())
+        together = [other for other in self.active if other != slot]
+        return Resume(deploy, self.checkpoint, history, came, events, together)
 
-    def came(self) -> list[Came]:
-        """What the survivors have of its channels."""
-        assert self.active is not None
-        return [one for known in self.active.known.values() for one in known.came]
-
-    def events(self) -> list[tuple[int, int]]:
-        """How many operator events it had sent, by vertex."""
-        assert self.active is not None
-        return sorted(self._events.get(self.active.slot, {}).items())
-
-    def over(self, heard: int) -> Iterable[AnyMessage] | None:
-        """The replacement is where the lost one was, and goes on: what it is to be told now. None where that is not known
-        any more."""
-        assert self.active is not None
-        active, self.active = self.active, None
-        said = self._said.setdefault(active.slot, _Said())
+    def over(self, slot: int, heard: int) -> Iterable[AnyMessage] | None:
+        """A replacement is where the lost one was, and goes on: what it is to be told now. None where that is not known any
+        more."""
+        active = self.active.pop(slot)
+        if not self.active:
+            self.checkpoint = None
+        said = self._said.setdefault(slot, _Said())
         if heard + 1 < said.first:
             return None
         self.count += 1
@@ -191,7 +231,8 @@ class Takeovers:
 
     def severed(self, slot: int, peer: int, epoch: int, now: int) -> None:
         """A link between two workers has closed. Mostly one of them is lost, and that will be heard soon."""
-        self._severed[slot, peer] = epoch, now
+        if slot not in self.active and peer not in self.active:
+            self._severed[slot, peer] = epoch, now
 
     def severed_at(self, limit: int) -> int | None:
         """When a link has been closed for too long, though neither worker seems to be lost."""

@@ -33,6 +33,8 @@ _WHOLE_CUT = struct.Struct("<BBqq")
 ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, WAVE, REST, ROUND_END, HISTORY = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 _VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY = 1, 2, 3, 4, 5, 6
 _SKIPPABLE = 1
+_KIND = 5
+"""Where the kind is in the header."""
 
 
 class ChannelId(NamedTuple):
@@ -192,6 +194,11 @@ class Frame:
 
 Element = Frame | Batch | Marker
 """An unread element of a channel: a frame from another worker, a batch from this one, or a marker."""
+
+
+def is_barrier(data: bytes) -> bool:
+    """Whether an encoded frame is a barrier."""
+    return data[_KIND] == BARRIER
 
 
 def encode_batch(channel: ChannelId, incarnation: int, attempt: int, seq: int, batch: Batch) -> bytes:

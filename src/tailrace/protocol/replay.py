@@ -14,8 +14,11 @@ are beginnings of the same history; the longest has everything that anybody depe
 
 *What is restored* is the newest complete checkpoint. Checkpoints under way are given up before.
 
-*One at a time.* Where a second worker is lost before the first one's replacement is there, all start again from the newest
-checkpoint, as without any of this: a survivor may be the only one that knew what another depends on.
+*So many at once* (`depth`). Where a second worker is lost before the first one's place is taken, a survivor depends on what
+the first one did through the second one, and may not know it. With a depth of 2 or more workers tell each other also what
+they know of others' histories, before anything that follows from it: with 2 what they have from that one itself, with more
+all that they know. Then so many may be lost at once: all are replaced together, and feed each other as they do again what
+the lost ones did. What is beyond the depth is a restart of all from the newest checkpoint, as without any of this.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ class Gained(Message, frozen=True):
     first: int
     entries: list[bytes]
     cuts: list[tuple[int, int]] = []
+    origin: int = -1
+    """Whose history it is, where the worker tells what it knows of another one's; -1: its own."""
 
 
 class Severed(Message, frozen=True):
@@ -55,6 +60,8 @@ class Lost(Message, frozen=True):
     slice: int
     checkpoint: int
     """What the one that takes its place restores; 0: that with which all have begun."""
+    turn: int = 0
+    """Which question it is: another one is asked when another worker is lost meanwhile."""
 
 
 class Known(Message, frozen=True):
@@ -63,6 +70,8 @@ class Known(Message, frozen=True):
     slice: int
     history: Gained
     came: list[Came]
+    turn: int = 0
+    """The question that it answers."""
 
 
 class Resume(Message, frozen=True):
@@ -75,6 +84,8 @@ class Resume(Message, frozen=True):
     """What others have of this slice's channels already."""
     events: list[tuple[int, int]] = []
     """How many messages of each source (its vertex) the coordinator has had for other subtasks of it."""
+    together: list[int] = []
+    """Others that are replaced at the same time: they lack all since the checkpoint, and get it as it is made."""
 
 
 class Replaced(Message, frozen=True):
@@ -101,6 +112,12 @@ class Copy:
         self.first = 0
         self.entries: list[bytes] = []
         self.cuts: dict[int, int] = {}
+        self.direct = 0
+        """How far that one has told it itself."""
+        self._told: dict[int, int] = {}
+        """How far it was told on, by party."""
+        self._complete = 0
+        """The newest checkpoint that is complete."""
 
     @property
     def end(self) -> int:
@@ -109,17 +126,25 @@ class Copy:
 
     def gain(self, gained: Gained) -> None:
         """More of it was told."""
-        self.cuts.update(gained.cuts)
-        if gained.first > self.end or not self.entries:
+        first, entries = gained.first, gained.entries
+        if gained.origin == -1:
+            self.direct = max(self.direct, first + len(entries))
+        elif first + len(entries) <= self.end:
+            return  # that one has told it itself by now
+        if first < self.first:  # who tells it had not heard yet that the checkpoint is complete
+            first, entries = self.first, entries[self.first - first :]
+        self.cuts.update((number, at) for number, at in gained.cuts if at >= first)
+        if first > self.end or not self.entries:
             # What lies between is older than a complete checkpoint: nobody will ever want it.
-            self.first, self.entries = gained.first, list(gained.entries)
-            return
-        if gained.first < self.first:
-            raise InternalError(f"Y3: entry {gained.first} is told where {self.first} is the first one", ())
-        self.entries += gained.entries[self.end - gained.first :]
+            self.first, self.entries = first, list(entries)
+        else:
+            self.entries += entries[self.end - first :]
+        if self._complete in self.cuts:
+            self.complete(self._complete)
 
     def complete(self, checkpoint: int) -> None:
         """Nobody restores an older checkpoint any more."""
+        self._complete = checkpoint
         cut = self.cuts.get(checkpoint)
         if cut is None or cut <= self.first:
             return
@@ -130,6 +155,21 @@ class Copy:
     def told(self) -> Gained:
         """All of it."""
         return Gained(self.first, self.entries, sorted(self.cuts.items()))
+
+    def told_on(self, origin: int, party: int, depth: int) -> Gained | None:
+        """What a party is to be told of this history, which is that of `origin`, where so many losses at once are covered;
+        None: nothing. It is taken for told."""
+        end = self.direct if depth == 2 else self.end
+        known = max(self._told.get(party, 0), self.first)
+        if known >= end:
+            return None
+        self._told[party] = end
+        cuts = [(number, at) for number, at in self.cuts.items() if known <= at < end]
+        return Gained(known, self.entries[known - self.first : end - self.first], cuts, origin)
+
+    def forget(self, party: int) -> None:
+        """Somebody new stands for this party, and was told nothing."""
+        self._told.pop(party, None)
 
 
 def longest(copies: list[Gained]) -> Gained:

@@ -47,7 +47,7 @@ class Peers:
         """An attempt needs these."""
         machine, meeting = self._machine, self._meeting
         epoch, incarnation = machine.epoch, machine.incarnation
-        for peer in meeting.begin(wanted.peers, epoch, incarnation, wanted.late, wanted.changing):
+        for peer in meeting.begin(wanted.peers, epoch, incarnation, wanted.late, wanted.changing, wanted.together):
             try:
                 link = self._dial(peer)
             except DialFailed as error:

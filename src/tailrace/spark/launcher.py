@@ -138,7 +138,7 @@ def submit(
         checkpointing=config is not None,
         overtaking=config is not None and config.overtakes,
         ahead=config is not None and config.writes_ahead,
-        standbys=env.standby is not None,
+        depth=0 if env.standby is None else env.standby.depth,
         allow_dropped_state=allow_dropped_state,
         state_backend=env.state_backend,
         checkpoint_dir=None if config is None else absolute(config.dir),
@@ -199,6 +199,7 @@ def submit(
             no_savepoints=no_savepoints(plan),
             standbys=standbys,
             replicas=1 if env.standby is None else max(1, env.standby.replicas),
+            depth=spec.depth,
         )
         runner: JobRunner | Follower
         if follower is not None:

@@ -27,6 +27,8 @@ class ConnectPeers:
     """Whether they run, and are all to be called: the worker takes the place of one that was lost."""
     changing: bool = False
     """Whether lost ones are replaced."""
+    together: frozenset[int] = frozenset()
+    """Slots of those that take lost ones' places at the same time."""
 
 
 @dataclass(frozen=True, slots=True)

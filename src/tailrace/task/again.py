@@ -8,7 +8,7 @@ one had it; whatever is sent is kept, and who goes on decides what of it is new 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from tailrace.elements.cuts import CutRequest
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
@@ -44,7 +44,7 @@ class Again:
         self._before: set[int] = set(slice.by_vertex) if checkpoint else set()
         """Vertices whose cut for the restored checkpoint is still to come."""
         for task in slice.tasks:
-            _let_all_go(task)
+            _let_all_go(task, slice.together)
         self.heard = 0
         """How many words of the coordinator are done."""
         begun = False
@@ -160,10 +160,12 @@ def _without_a_hold(request: CutRequest) -> CutRequest:
     return CutRequest(request.number, request.kind, False, request.overtakes_after, request.most_inflight)
 
 
-def _let_all_go(task: Task) -> None:
-    """Nothing that the task sends waits for credit. What comes from others does, as ever: they wait for what it grants."""
-    for channel in task.outbox.channels.values():
-        channel.flow.allowed = ANY
+def _let_all_go(task: Task, together: Container[int]) -> None:
+    """Nothing that the task sends waits for credit, but where it goes at once. What comes from others does, as ever: they
+    wait for what it grants."""
+    for ident, channel in task.outbox.channels.items():
+        if ident.target not in together:
+            channel.flow.allowed = ANY
     for ident, incoming in task.gate.channels.items():
         if ident.source == task.id.subtask:
             incoming.flow.granted = ANY

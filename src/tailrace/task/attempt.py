@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import (
     Deploy,
+    Deployed,
     EndSources,
     OperatorEvent,
     Peer,
@@ -127,11 +128,17 @@ class Attempt:
         wanted = self.slice.peers()
         late = self._resume is not None
         changing = self.slice.history is not None
-        connect = ConnectPeers(tuple(peer for slot, peer in self._peers.items() if slot in wanted), late, changing)
+        together = frozenset(self._resume.together if self._resume is not None else ())
+        peers = tuple(peer for slot, peer in self._peers.items() if slot in wanted)
+        connect = ConnectPeers(peers, late, changing, together)
         if self._resume is not None:
             self.resumed = Resumed(self.slice, self._resume)
             return [connect]
         return [connect, *self.wanted()]
+
+    def connected(self) -> list[Action]:
+        """All links to other workers are up."""
+        return [ToCoordinator(Deployed())] if self.resumed is None else self.resumed.connected()
 
     # Workers that are replaced.
 

@@ -26,8 +26,8 @@ class JobSpec:
     """Whether their barriers may overtake records."""
     ahead: bool = False
     """Whether records that wait are written before a checkpoint finds them."""
-    standbys: bool = False
-    """Whether other workers may take the place of one that is lost: what each does is kept."""
+    depth: int = 0
+    """How many workers may be lost at once, and are replaced while the others go on: what each does is kept. 0: none."""
     allow_dropped_state: tuple[str, ...] | bool = False
     """Operators (uids) whose state may be dropped where it does not fit any more, or True for all."""
     state_backend: str = "memory"

@@ -1,12 +1,13 @@
 """How the workers of a job meet: whom a worker calls, whom it lets in, and when all links of an attempt are up.
 
 The lower slot calls the higher one; the highest only lets in, so this ends by induction. Who takes the place of a worker
-that was lost calls all the others. Its drivers are `runtime.peers` and the simulator, which have the links.
+that was lost calls all the others; of two that do so at the same time the lower one calls. Its drivers are `runtime.peers`
+and the simulator, which have the links.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from enum import Enum
 
 from tailrace.protocol.deployment import Peer, PeerHello
@@ -40,13 +41,22 @@ class Meeting:
         """Workers that called and were none of the peers."""
 
     def begin(
-        self, peers: Iterable[Peer], epoch: int, incarnation: int, late: bool = False, changing: bool = False
+        self,
+        peers: Iterable[Peer],
+        epoch: int,
+        incarnation: int,
+        late: bool = False,
+        changing: bool = False,
+        together: Container[int] = (),
     ) -> list[Peer]:
-        """The attempt needs these: whom of them to call. `late`: the others run. `changing`: some may be replaced."""
+        """The attempt needs these: whom of them to call. `late`: the others run, but for those that come `together` with
+        this one. `changing`: some may be replaced."""
         self._changing = changing
         self._expected = {peer.slot: peer for peer in peers}
         self._epoch, self._incarnation = epoch, incarnation
-        return [peer for peer in self._expected.values() if late or peer.slot > self._slot]
+        return [
+            peer for peer in self._expected.values() if peer.slot > self._slot or (late and peer.slot not in together)
+        ]
 
     def replaced(self, peer: Peer) -> None:
         """Another worker has taken the place of a peer, and will call."""

@@ -367,6 +367,14 @@ class Outbox:
         channel.flow = Producer(channel.flow.window)
         self._drain(channel)
 
+    def without_barriers(self, ident: ChannelId) -> None:
+        """What waits on a channel was made again: checkpoints whose barriers are there were given up."""
+        channel = self.channels[ident]
+        waits = deque(one for one in channel.queue if not isinstance(one[1], Barrier))
+        self.blocked += bool(waits) - bool(channel.queue)
+        channel.queue = waits
+        self._drain(channel)
+
     def made_again(self, ident: ChannelId, count: int) -> Digest:
         """The digest of the first `count` elements that are kept of a channel; of fewer where there are fewer."""
         kept = self.channels[ident].kept

@@ -9,7 +9,7 @@ from tailrace.protocol.deployment import OperatorEvent, Progress
 from tailrace.protocol.replay import Came, Copy, Gained, Known, Lost, Replayed, Resume, encode_gained
 from tailrace.task.actions import Action, ToCoordinator
 from tailrace.task.again import Again, account_for_local, differs
-from tailrace.task.history import decode
+from tailrace.task.history import History, decode
 from tailrace.task.slice import Slice, ToPeer
 
 COORDINATOR = -1
@@ -19,19 +19,27 @@ COORDINATOR = -1
 def told(slice: Slice, wanted: Iterable[Action]) -> list[Action]:
     """What a worker wants, with what its history has gained before whatever follows from it. Figures follow from nothing
     that anybody depends on."""
-    history, found = slice.history, list[Action]()
+    if slice.history is None:
+        return [*wanted]
+    found: list[Action] = []
     for action in wanted:
-        gained: Gained | None = None
-        if history is not None and isinstance(action, ToPeer):
-            gained = history.gained(action.slot)
-            if gained is not None:
-                found.append(_to_peer(slice, action.slot, gained))
-        elif history is not None and isinstance(action, ToCoordinator) and not isinstance(action.message, Progress):
-            gained = history.gained(COORDINATOR)
-            if gained is not None:
-                found.append(ToCoordinator(gained))
+        if isinstance(action, ToPeer):
+            found += [_to_peer(slice, action.slot, gained) for gained in _news(slice, slice.history, action.slot)]
+        elif isinstance(action, ToCoordinator) and not isinstance(action.message, Progress):
+            found += [ToCoordinator(gained) for gained in _news(slice, slice.history, COORDINATOR)]
         found.append(action)
     return found
+
+
+def _news(slice: Slice, history: History, party: int) -> list[Gained]:
+    """What a party is to be told of histories: of others, where more than one loss at once is covered, and then of our own,
+    which depends on those."""
+    own, depth = history.gained(party), slice.services.depth
+    if depth < 2:
+        return [] if own is None else [own]
+    copies = [(origin, copy) for origin, copy in sorted(slice.copies.items()) if origin != party]
+    found = [copy.told_on(origin, party, depth) for origin, copy in copies]
+    return [gained for gained in [*found, own] if gained is not None]
 
 
 def _to_peer(slice: Slice, slot: int, gained: Gained) -> ToPeer:
@@ -47,7 +55,7 @@ def known(slice: Slice, lost: Lost) -> Known:
         for ident, channel in task.gate.channels.items()
         if ident.source == lost.slice and ident.source != slice.slot
     ]
-    return Known(lost.slice, slice.copies.setdefault(lost.slice, Copy()).told(), came)
+    return Known(lost.slice, slice.copies.setdefault(lost.slice, Copy()).told(), came, lost.turn)
 
 
 def peer_replaced(slice: Slice, slot: int) -> ToPeer:
@@ -56,6 +64,8 @@ def peer_replaced(slice: Slice, slot: int) -> ToPeer:
     assert slice.history is not None
     slice.gone.discard(slot)
     slice.history.forget(slot)
+    for copy in slice.copies.values():
+        copy.forget(slot)
     first = _to_peer(slice, slot, slice.history.gained(slot) or Gained(slice.history.first, []))
     for task in slice.tasks:
         for ident in task.gate.channels:
@@ -81,17 +91,30 @@ class Resumed:
         self._resume = resume
         for task in slice.tasks:
             task.gate.begin_at(resume.checkpoint)
+        slice.together = frozenset(resume.together)
         self._again = Again(slice, map(decode, resume.history.entries), resume.checkpoint)
-        self._silent = slice.peers()
+        self._silent = slice.peers() - slice.together
         """Others that have not told their histories: they may not know of us yet."""
+
+        self._unmet = {slot for slot in slice.together if slot > slice.slot}
+        """Those that we have called, and that may not have let us in yet: what went to them now would be lost."""
+        self._connected = False
+        """Whether all links are up."""
+
+    def connected(self) -> list[Action]:
+        """All links are up. Those that come at the same time, and have called, are told that they were let in."""
+        self._connected = True
+        return [_to_peer(self.slice, slot, Gained(0, [])) for slot in self.slice.together if slot < self.slice.slot]
 
     def heard(self, slot: int) -> None:
         """Another worker has sent something."""
         self._silent.discard(slot)
+        self._unmet.discard(slot)
 
     def go_on(self) -> list[Action] | None:
-        """Does again what can be done. What is wanted when all is done, and the slice goes on; None: not yet."""
-        if not self._again.go_on() or self._silent:
+        """Does again what can be done. What is wanted when all is done, and the slice goes on; None: not yet. Nothing is
+        done before all others can be reached: some of it is for them."""
+        if not self._connected or self._unmet or not self._again.go_on() or self._silent:
             return None
         return self._gone_on()
 
@@ -105,13 +128,16 @@ class Resumed:
         wanted: list[Action] = []
         for task in slice.tasks:
             for ident, channel in task.outbox.channels.items():
-                if not channel.local:
+                if ident.target in slice.together:
+                    task.outbox.without_barriers(ident)
+                elif not channel.local:
                     task.outbox.receiver_replaced(ident, came.get(ident, (0, 0))[0])
             task.cuts.declined.clear()
             task.work.finished = task.work.finished and not task.outbox.blocked
             task.wake()
             slice.route(task)
             wanted += self._events(task.id.vertex)
+        slice.together = frozenset()
         return [*slice.actions, *wanted, ToCoordinator(Replayed(self._again.heard))]
 
     def _compare(self, came: dict[ChannelId, tuple[int, int]]) -> None:

@@ -60,6 +60,8 @@ class Services:
     """Which records in flight in its channels are in files of checkpoints."""
     facts: Facts | None = None
     """Where what its tasks do is kept for who may have to do it again."""
+    depth: int = 0
+    """How many workers may be lost at once, and are replaced while the others go on."""
     outside: Outside = field(default_factory=Outside)
     """What user code asks of the world goes through it."""
     tuning: Tuning = field(default_factory=Tuning)

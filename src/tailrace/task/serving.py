@@ -44,8 +44,9 @@ def services_of(
         ahead=spec.ahead,
         in_flight=frozenset(in_flight),
         make_spill=make_spill,
-        facts=Facts() if spec.standbys and deploy is not None else None,
-        outside=Recorder() if spec.standbys else outside,
+        depth=spec.depth,
+        facts=Facts() if spec.depth and deploy is not None else None,
+        outside=Recorder() if spec.depth else outside,
         tuning=tuning,
         make_backend=make_backend,
     )

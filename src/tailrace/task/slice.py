@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import GRANT, HISTORY, ROWS, ChannelId, Frame, encode_grant
+from tailrace.elements.frames import GRANT, HISTORY, ROWS, ChannelId, Frame, encode_grant, is_barrier
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import SubtaskReport
-from tailrace.protocol.replay import Copy, decode_gained
+from tailrace.protocol.replay import Copy, Gained, decode_gained
 from tailrace.protocol.wire import AnyMessage
 from tailrace.task.history import Cut, Did, Flushed, History
 from tailrace.task.idle import Idle
@@ -77,6 +77,8 @@ class Slice:
                 task.outbox.keep()
         self.again = False
         """Whether it does again what was done before: whatever it sends to others is kept, and goes later."""
+        self.together: frozenset[int] = frozenset()
+        """Others that do so at the same time: what is made for them again goes at once, for they have nothing of it."""
         self.gone: set[int] = set()
         """Workers that are lost: nothing that still comes from them counts."""
         self.copies: dict[int, Copy] = {}
@@ -124,7 +126,7 @@ class Slice:
             return
         channel = frame.channel
         if frame.kind == HISTORY:
-            self.copies.setdefault(peer, Copy()).gain(decode_gained(frame.history()))
+            self._learn(peer, decode_gained(frame.history()))
             return
         if frame.kind == GRANT:
             if channel.target != peer:
@@ -136,6 +138,13 @@ class Slice:
             raise ProtocolViolation(f"worker {peer} sent on channel {channel}, which it does not write")
         element = frame if frame.count or frame.kind == ROWS else frame.marker()
         self._receiver(channel).arrive(channel, frame.seq, element, frame.size if frame.count else 0)
+
+    def _learn(self, peer: int, gained: Gained) -> None:
+        """Another worker tells its history, or what it knows of that of a third one."""
+        origin = peer if gained.origin == -1 else gained.origin
+        if origin == self.slot or not 0 <= origin < self.plan.slots:
+            raise ProtocolViolation(f"worker {peer} tells what worker {origin} has done")
+        self.copies.setdefault(origin, Copy()).gain(gained)
 
     def trigger(self, cut: CutRequest) -> None:
         """The coordinator wants a checkpoint."""
@@ -223,7 +232,7 @@ class Slice:
             sends, task.outbox.sends = task.outbox.sends, []
             for channel, seq, payload, charge in sends:
                 if isinstance(payload, bytes):
-                    if not self.again:
+                    if not self.again or (channel.target in self.together and not is_barrier(payload)):
                         self.actions.append(ToPeer(channel.target, payload))
                 else:
                     self._receiver(channel).arrive(channel, seq, payload, charge)

@@ -13,7 +13,6 @@ from tailrace.elements.frames import decode as decode_frame
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.deployment import (
     Deploy,
-    Deployed,
     EndSources,
     Failed,
     FailureKind,
@@ -249,9 +248,8 @@ class Worker:
         attempt = self._attempt
         if attempt is None or self.failed or self.phase is not Phase.DEPLOYED:
             return
-        if attempt.resumed is None:
-            self._say(Deployed())
-        else:
+        self._want(attempt.connected())
+        if attempt.resumed is not None:
             self._guarded(lambda: self._go_on(attempt))
 
     def _go_on(self, attempt: Attempt) -> list[Action]:
@@ -265,10 +263,13 @@ class Worker:
     def _peer_lost(self, peer: int, reason: str) -> None:
         """Once everything is finished that is how it should be. Where lost workers are replaced, the coordinator says what
         becomes of it."""
-        if self.spec is not None and self.spec.standbys and self.phase in (Phase.RUNNING, Phase.FINISHED):
-            if self._attempt is not None and not self.failed:
-                self._say(Severed(peer, reason, self._attempt.epoch_of(peer)))
-        elif self.phase in (Phase.RUNNING, Phase.DEPLOYED) and not self.failed:
+        attempt = self._attempt
+        if self.failed or attempt is None:
+            return
+        runs = self.phase in (Phase.RUNNING, Phase.FINISHED) or attempt.resumed is not None
+        if attempt.slice.history is not None and runs:
+            self._say(Severed(peer, reason, attempt.epoch_of(peer)))
+        elif self.phase in (Phase.RUNNING, Phase.DEPLOYED):
             self._failed(failed(FailureKind.PEER, f"lost the connection to worker {peer}: {reason}", peer))
 
     def _restore(self, event: StatePartRead | StateRead | StateUnreadable) -> None:

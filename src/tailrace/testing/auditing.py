@@ -86,7 +86,7 @@ def audit(env: Environment, *, seed: int = 0, name: str = "audited") -> Audit:
     """
     check_job_name(name)
     sinks, recordings = env._pending(), Audited()
-    options: dict[str, Any] = {"recordings": recordings, "standbys": False, "replaces": False, "spares": 0}
+    options: dict[str, Any] = {"recordings": recordings, "depth": 0, "replaces": False, "spares": 0}
     simulation = prepared_simulation(env, name=name, seed=seed, debug=True, keep_trace=False, **options)
     nodes = simulation.plan.graph.nodes
     for node in nodes:

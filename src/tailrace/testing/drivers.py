@@ -62,6 +62,8 @@ class Job:
     pace: Pace | None = None
     standbys: int | None = None
     """How many worker processes stand by; None: lost workers are not replaced alone."""
+    depth: int = 0
+    """How many workers may be lost at once and are replaced."""
 
 
 class Drivers:
@@ -109,6 +111,7 @@ class Drivers:
                 nests=nests_of(job.plan),
                 pace=job.pace,
                 standbys=job.standbys,
+                depth=job.depth,
             )
 
         return self._driver(run_id, fresh, store, origin)

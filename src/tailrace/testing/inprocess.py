@@ -118,6 +118,7 @@ def prepared_simulation(
     options.setdefault("restarts", lambda: strategy_of(env.restart))
     options.setdefault("replaces", env.standby is not None)
     options.setdefault("spares", 0 if env.standby is None else env.standby.processes(plan.slots))
+    options.setdefault("depth", 0 if env.standby is None else env.standby.depth)
     spec = JobSpec(
         name,
         1,
@@ -130,7 +131,7 @@ def prepared_simulation(
         checkpointing=options["checkpoints"] is not None,
         overtaking=options["checkpoints"] is not None and options["checkpoints"].overtakes_after >= 0,
         ahead=options["checkpoints"] is not None and options["checkpoints"].ahead,
-        standbys=options.pop("standbys", env.standby is not None),
+        depth=options["depth"],
         allow_dropped_state=options.get("allow_dropped_state", False),
     )
     load: Callable[[], JobSpec] = (

@@ -18,6 +18,7 @@ from tailrace.elements.timestamps import MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.graph.operators import Head
 from tailrace.graph.plan import Nest, Plan
+from tailrace.protocol.replay import Resume
 from tailrace.protocol.snapshot import Trigger
 from tailrace.protocol.termination import Advance, CallFinish, EndLoop, Release, StartRound, StartWave, StopRounds
 from tailrace.state.manifest import Manifest
@@ -98,13 +99,15 @@ class LoopWatch(Observer):
         what = COUNTED.get(type(message))
         if what is not None and action.slot == 0:
             self.world.count(what)
+        if isinstance(message, Resume) and message.together:
+            self.world.count("several take places together")
         if isinstance(message, Trigger):
             self._begun[driver.coordinator.incarnation] = message.checkpoint
         if isinstance(message, Trigger | EndLoop) and action.slot == 0:
             self._check_queues()
         if isinstance(message, Advance | CallFinish | EndLoop) and action.slot == 0:
             # A worker that takes the place of a lost one has still to do what that one did, with records that go once more.
-            if driver.coordinator.takeovers.active is None:
+            if not driver.coordinator.takeovers.active:
                 self._at_rest(driver.coordinator.incarnation, message)
 
     def handled(self, process: Process, event: Event) -> None:

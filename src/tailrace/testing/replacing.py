@@ -30,6 +30,28 @@ def standing_by(made: Scenario) -> Scenario:
     return replace(replacing(made), spares=rng.randint(1, 3))
 
 
+def several_at_once(made: Scenario) -> Scenario:
+    """The same, where two or three workers may be lost at once, and are: in the same moment, soon after each other, and
+    while those that take their places do again what was done."""
+    rng = random.Random(f"tailrace several at once {made.seed}")
+    made = replacing(made)
+    if made.checkpoints is None:
+        return made
+    turns, found = 0, []
+    for _ in range(rng.choice([1, 2, 2, 3])):
+        turns += rng.randint(10, rng.choice([100, 500, 1_500]))
+        for _ in range(rng.choice([2, 2, 2, 3])):
+            found.append(Fault(turns, rng.choice(["kill", "kill", "kill", "respawn"]), which=rng.randint(0, 5)))
+            turns += rng.choice([0, 1, rng.randint(2, 40), rng.randint(10, 200)])
+    size = max(made.parallelism, min(rng.choice([3, 4]), made.max_parallelism - 1))
+    depth = rng.choice([2, 2, 3])
+    return replace(made, parallelism=size, depth=depth, spares=rng.choice([0, 1, 3]), faults=tuple(found))
+
+
+TUNES = {"replacing": replacing, "standing-by": standing_by, "several-at-once": several_at_once}
+"""By the name under which a search takes them."""
+
+
 def replacing_run(run: Run) -> Run:
     """A random dataflow likewise, at the parallelism that it was drawn with."""
     return replace(run, world=replace(replacing(run.world), parallelism=run.world.parallelism))

@@ -77,6 +77,8 @@ class Scenario:
     eager: bool = False
     """Whether waves begin at any time, not only where the counts of the workers fit: they alone must find the end."""
     replaces: bool = False
+    depth: int = 1
+    """How many workers may be lost at once, where they are replaced."""
     spares: int = 0
     """How many processes stand by to replace lost workers."""
     """Whether lost workers are replaced while the others go on."""
@@ -299,7 +301,7 @@ def run_scenario(
     try:
         options: dict[str, Any] = {"recordings": recordings, "patience": what.patience}
         if shadows is not None and not what.replaces:
-            options["standbys"] = True
+            options["depth"] = 1
         world = build(what, program, Ledger(name), files, keep_trace, **options)
         if shadows is not None:
             shadows.over(world)
@@ -369,7 +371,7 @@ def tuned(what: Scenario) -> dict[str, Any]:
     eager = Pace(pause=200, longest=2 * MS, eager=True)
     tuning = Tuning(window=what.window, chunk=what.chunk, inline=what.chunk)
     found = {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small}
-    return found | ({"standbys": True, "replaces": True, "spares": what.spares} if what.replaces else {})
+    return found | ({"depth": what.depth, "replaces": True, "spares": what.spares} if what.replaces else {})
 
 
 def _run(world: Simulation, verdict: Verdict) -> None:

@@ -15,6 +15,7 @@ from tailrace.testing.random_flows.drawing import Run, drawn
 from tailrace.testing.random_flows.hunting import Hunt, hunt
 from tailrace.testing.random_flows.running import Outcome, carry_out, story
 from tailrace.testing.random_flows.shrinking import shrunk
+from tailrace.testing.replacing import TUNES
 from tailrace.testing.scenarios import Scenario, Verdict, run_scenario, scenario
 
 FIGURES = (
@@ -108,6 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--shrink", action="store_true", help="with --random: shrink each dataflow that fails, and print it"
     )
+    parser.add_argument("--lost", choices=sorted(TUNES), help="lose workers that are replaced while the others go on")
     parser.add_argument("--all", action="store_true", help="go on after a failure")
     parser.add_argument("--trace", action="store_true", help="print the history of each seed")
     options = parser.parse_args(arguments)
@@ -124,7 +126,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.trace:
         return _traced(seeds, options.program)
     started = time.monotonic()
-    covered, failed = search(seeds, options.program, stop=not options.all, seconds=options.seconds)
+    tune = TUNES[options.lost] if options.lost else lambda made: made
+    covered, failed = search(seeds, options.program, stop=not options.all, seconds=options.seconds, tune=tune)
     for verdict in failed:
         print(told(verdict), file=sys.stderr)
     print(f"{covered['runs']} runs, {covered['turns']} turns, {time.monotonic() - started:.0f} s")

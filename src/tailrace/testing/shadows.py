@@ -50,7 +50,7 @@ class Shadows(Observer):
         self._turn = 0
 
     def over(self, world: Simulation) -> None:
-        """Looks at the workers of this world from now on. It is to have been made with `standbys`."""
+        """Looks at the workers of this world from now on. It is to have been made with a `depth`."""
         self._world, self._turn = world, self._chance.randint(1, self._every)
         world.watch(self)
 

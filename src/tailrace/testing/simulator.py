@@ -81,9 +81,10 @@ class Simulation:
         patience: int | None = None,
         replaces: bool = False,
         spares: int = 0,
+        depth: int = 0,
     ) -> None:
         """`replaces`: whether lost workers are replaced while the others go on; the job is to be one whose workers keep
-        histories. `spares`: how many processes stand by for that."""
+        histories. `spares`: how many processes stand by for that; `depth`: how many workers may be lost at once."""
         self.plan = plan
         self.seed = seed
         self.name = name
@@ -98,7 +99,7 @@ class Simulation:
         kept = None if checkpoints is None else self.storage
         self._workers = Workers(cluster, kept, name, load, Setting(tuning, small, disk), recordings)
         standbys = spares if replaces else None
-        job = Job(plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, pace, standbys)
+        job = Job(plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, pace, standbys, depth)
         self._drivers = Drivers(cluster, self.storage, self._workers, job)
         self._strikes = Strikes(cluster, self.storage, self._workers, self._drivers, faults)
         self._drivers.begin(origin)

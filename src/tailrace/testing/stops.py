@@ -134,6 +134,28 @@ def drawn_beside(rng: random.Random) -> list[Fault]:
     return found
 
 
+def losing(asked: Asked) -> Asked:
+    """The same run, of a job whose lost workers are replaced while the others go on, and some of whose are lost while it
+    stops. Its barriers overtake nothing: what is in flight in a checkpoint is another matter."""
+    made = asked.scenario
+    assert made.checkpoints is not None
+    rng = random.Random(f"tailrace losing {made.seed} {made.faults}")
+    kills = [
+        Fault(rng.randint(0, rng.choice([3, 20, 60])), "kill", rng.randint(0, 5), after="status STOPPING")
+        for _ in range(rng.choice([0, 1, 1, 2]))
+    ]
+    made = replace(
+        made,
+        checkpoints=replace(made.checkpoints, overtakes_after=-1, most_inflight=-1, ahead=False),
+        parallelism=max(made.parallelism, min(rng.choice([2, 3]), made.max_parallelism - 1)),
+        replaces=True,
+        depth=rng.choice([1, 2]),
+        spares=rng.choice([0, 1, 2]),
+        faults=(*(one for one in made.faults if rng.random() < 0.3), *kills),
+    )
+    return replace(asked, scenario=made)
+
+
 @dataclass
 class Outcome:
     """What came of a seed."""
@@ -431,12 +453,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0:200", help="FIRST:LAST, LAST excluded, or a single seed (default: 0:200)")
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="run this golden program only")
     parser.add_argument("--seconds", type=float, help="begin no other seed after this many seconds")
+    parser.add_argument("--lost", action="store_true", help="lose workers that are replaced while the others go on")
     parser.add_argument("--all", action="store_true", help="go on after a failure")
     options = parser.parse_args(arguments)
     first, _, last = options.seeds.partition(":")
     seeds = range(int(first), int(last) if last else int(first) + 1)
     started = time.monotonic()
-    covered, failed = look(seeds, options.program, stop=not options.all, seconds=options.seconds)
+    tune = losing if options.lost else lambda made: made
+    covered, failed = look(seeds, options.program, stop=not options.all, seconds=options.seconds, tune=tune)
     for outcome in failed:
         print(outcome.told, file=sys.stderr)
     print(f"{covered['seeds']} seeds, {len(failed)} failures, {time.monotonic() - started:.0f} s")

@@ -180,7 +180,9 @@ class Workers:
 
     def _call(self, process: Process, action: ConnectPeers) -> None:
         machine, meeting = process.machine, process.meeting
-        for peer in meeting.begin(action.peers, machine.epoch, machine.incarnation, action.late, action.changing):
+        for peer in meeting.begin(
+            action.peers, machine.epoch, machine.incarnation, action.late, action.changing, action.together
+        ):
             party = peer.port  # a simulated worker listens at its party
             if party not in self._cluster.processes:
                 process.handle(PeersUnreachable(f"worker {peer.slot} is gone"))

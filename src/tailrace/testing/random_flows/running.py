@@ -150,7 +150,7 @@ class _Phases:
             limit = LEAST + EACH * self.run.flow.size
             options: dict[str, Any] = {"patience": limit, "recordings": self.recordings}
             if self.shadows is not None and not self.run.world.replaces:
-                options["standbys"] = True
+                options["depth"] = 1
             world = self.world(number, phase, self.name, self.files, self.run.world.faults, **options)
             if self.shadows is not None:
                 self.shadows.over(world)

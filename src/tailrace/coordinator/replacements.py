@@ -1,0 +1,145 @@
+"""Workers that are lost, and replaced while the others go on: what is asked, told and started for that, and when it is not
+done. What is known of them is in `takeovers`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.coordinator.actions import CloseLink, NotReplaced, Replacing, Replayed, Send
+from tailrace.coordinator.decisions import Decisions, StopFailed, Tell
+from tailrace.coordinator.durability import Durability
+from tailrace.coordinator.failures import Cause
+from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.loops import Nests
+from tailrace.coordinator.output import PUBLISHER
+from tailrace.coordinator.roster import Roster, Slot
+from tailrace.coordinator.takeovers import Takeovers
+from tailrace.protocol.deployment import FailureKind
+from tailrace.protocol.replay import Replaced
+from tailrace.state.manifest import encode_manifest
+
+IN_FLIGHT = "the newest checkpoint holds records in flight"
+
+
+class Replacements:
+    """The bookkeeping of one job; what follows is for its course to carry out."""
+
+    def __init__(self, roster: Roster, durability: Durability, nests: Nests, takeovers: Takeovers) -> None:
+        self._roster = roster
+        self._durability = durability
+        self._nests = nests
+        self._takeovers = takeovers
+
+    @property
+    def active(self) -> bool:
+        """Whether somebody is being replaced."""
+        return bool(self._takeovers.active)
+
+    # A worker is lost.
+
+    def refused(self, cause: Cause, status: JobStatus) -> str | None:
+        """Why others cannot go on where this has failed. Empty: it is no loss of a worker; None: they can."""
+        if cause.kind is not FailureKind.WORKER or cause.slot is None or not self._takeovers.enabled:
+            return ""
+        return self._takeovers.refused(cause.slot) or self._out_of_place(cause.slot, status)
+
+    def _out_of_place(self, slot: int, status: JobStatus) -> str | None:
+        if status not in (JobStatus.RUNNING, JobStatus.STOPPING):
+            return f"the job is {status}"
+        if self._durability.checkpoints is None:
+            return "the job takes no checkpoints"
+        if self._durability.may_be_stopped:
+            return "the checkpoint of a stop is being committed"
+        newest = self._durability.newest
+        if newest is not None and newest[1].in_flight:
+            return IN_FLIGHT
+        others = [one for one in self._roster.slots if one.index != slot and one.index not in self._takeovers.active]
+        return None if all(one.connected and one.deployed for one in others) else "another worker is not there"
+
+    def not_replaced(self, cause: Cause, why: str) -> Decisions:
+        """The loss of a worker is not covered."""
+        assert cause.slot is not None
+        return [NotReplaced(cause.slot, why)]
+
+    def begin(self, cause: Cause, now: int) -> Decisions:
+        """A worker is lost, and is replaced: checkpoints under way are given up, another process is wanted, and the others
+        are asked what they know."""
+        assert cause.slot is not None
+        given_up = self._durability.suspend(f"worker {cause.slot} is being replaced", now)
+        decided: Decisions = [one for one in given_up if not isinstance(one, StopFailed)]  # the stop is begun once more
+        if cause.slot not in self._takeovers.active:
+            decided.append(Replacing(cause.slot, cause))
+        for useless in self._takeovers.begin(cause.slot, now):
+            slot = self._roster.slots[useless]
+            decided.append(CloseLink(slot.index, slot.epoch))
+            self._roster.lose(slot.index)
+            decided += self._roster.replace(slot.index)
+        return [*decided, *self._roster.replace(cause.slot), *self.ask()]
+
+    def cannot_reach(self, slot: Slot, what: str) -> Decisions | None:
+        """One that takes a place, and has not gone on, cannot reach another worker: that one is lost as well, most likely.
+        None where it is none of those."""
+        active = self._takeovers.active.get(slot.index)
+        if active is None or not active.resumed:
+            return None
+        closed = CloseLink(slot.index, slot.epoch)
+        self._roster.lose(slot.index)
+        return [closed, Cause(what, FailureKind.WORKER, slot=slot.index)]
+
+    # What is known is told.
+
+    def ask(self) -> Decisions:
+        """Once it is known what is restored, survivors say what they know of the lost ones."""
+        takeovers = self._takeovers
+        if not takeovers.waiting or self._durability.committing:
+            return []
+        newest = self._durability.newest
+        if newest is not None and newest[1].in_flight:
+            return [Cause(IN_FLIGHT, FailureKind.WORKER)]
+        takeovers.checkpoint = 0 if newest is None else newest[0]
+        return [Tell(lost, slot) for lost in takeovers.ask() for slot in takeovers.survivors]
+
+    def committed(self) -> Decisions:
+        """A manifest was on its way when a worker was lost, and is there."""
+        return self.ask() if self.active else []
+
+    def resume(self, plan: bytes) -> Decisions:
+        """The replacements are told what to do, when all of them are there, and all is known."""
+        takeovers, slots = self._takeovers, [self._roster.slots[slot] for slot in sorted(self._takeovers.active)]
+        if not takeovers.ready or not all(slot.connected for slot in slots):
+            return []
+        assert takeovers.checkpoint is not None
+        claims, origin, newest = self._durability.claims, self._durability.output.origin, self._durability.newest
+        peers = self._roster.peers()
+        told: Decisions = []
+        for slot in slots:
+            peer = next(one for one in peers if one.slot == slot.index)
+            told += [Tell(Replaced(peer, takeovers.checkpoint), one) for one in takeovers.survivors]
+        for slot in slots:
+            slot.deployed = True
+            takeovers.resumes += 1
+            deploy = origin.deploy(plan, peers, claims.incarnation, slot.attempt + takeovers.resumes)
+            if newest is not None:
+                manifest = encode_manifest(msgspec.structs.replace(newest[1], prepared=[]))
+                deploy = msgspec.structs.replace(deploy, manifest=manifest, folder="", own=True)
+            told.append(Tell(takeovers.resume(slot.index, deploy), slot.index))
+        return told
+
+    def replayed(self, slot: int, heard: int, now: int) -> Decisions:
+        """A replacement is where the lost one was."""
+        active = self._takeovers.active.get(slot)
+        if active is None or not active.resumed:
+            return []
+        said = self._takeovers.over(slot, heard)
+        if said is None:
+            return [Cause(f"it is not known any more what worker {slot} was told", FailureKind.WORKER)]
+        self._nests.replaced(slot)
+        place = self._roster.slots[slot]
+        decided: Decisions = [Replayed(slot, now - active.began_at)]
+        decided += [Send(place.index, place.epoch, message) for message in said]
+        if slot == PUBLISHER:
+            decided += self._durability.output.publisher_replaced()
+        if not self.active:
+            decided += self._roster.standbys.fill()
+            self._durability.resume()
+        return decided
