@@ -1,5 +1,5 @@
-"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|start|stop|stateread|components|termination|lap`: JSON
-lines on standard output.
+"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|components|
+termination|lap`: JSON lines on standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
 
@@ -13,8 +13,9 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from . import backpressure, components, measure, recovery
+from . import backpressure, components, failover, measure, recovery
 from .components import ComponentsSpec
+from .failover import FailoverSpec
 from .loops import LapSpec, TerminationSpec, with_options
 from .measure import Spec
 from .recovery import RecoverySpec
@@ -28,7 +29,19 @@ LOOPS = ("components", "termination", "lap")
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    workloads = ["chain", "keyed", "checkpoint", "backpressure", "recovery", "start", "stop", "stateread", *LOOPS]
+    workloads = [
+        "chain",
+        "keyed",
+        "checkpoint",
+        "backpressure",
+        "recovery",
+        "failover",
+        "standby",
+        "start",
+        "stop",
+        "stateread",
+        *LOOPS,
+    ]
     p.add_argument("workload", choices=workloads)
     p.add_argument(
         "--form",
@@ -77,6 +90,10 @@ def main() -> None:
         return run_recovery(RecoverySpec.of(options, parallelism=args.parallelism))
     if args.workload == "backpressure":
         return run_backpressure(options)
+    if args.workload == "failover":
+        return run_failover(options, args.parallelism)
+    if args.workload == "standby":
+        return run_standby(args, options)
     if args.workload == "start":
         return run_start(StartSpec.of(options, parallelism=args.parallelism), args.repeat)
     if args.workload == "stop":
@@ -111,19 +128,33 @@ def run_checkpoint(args: argparse.Namespace, options: dict[str, str]) -> None:
     """The keyed workload with a checkpoint each second against none, one run after the other."""
     records = args.records or measure.default_records("keyed", "tailrace", args.form, args.function) // 2
     spec = Spec("keyed", "tailrace", args.form, args.function, args.parallelism, records)
-    rates: dict[str, list[float]] = {"none": [], "checkpoints": []}
-    cpu: dict[str, list[float]] = {"none": [], "checkpoints": []}
+    every = {"checkpoint": options.get("interval", "1.0")}
+    compared(args, spec, {"none": {}, "checkpoints": every}, "checkpoint")
+
+
+def run_standby(args: argparse.Namespace, options: dict[str, str]) -> None:
+    """The keyed workload with a checkpoint each second and with standbys, against the same without standbys. With
+    `replicas=0` nobody stands by, and what workers do is kept all the same."""
+    records = args.records or measure.default_records("keyed", "tailrace", args.form, args.function) // 2
+    spec = Spec("keyed", "tailrace", args.form, args.function, args.parallelism, records)
+    every = {"checkpoint": options.get("interval", "1.0")}
+    compared(args, spec, {"alone": every, "standbys": {**every, "standby": options.get("replicas", "1")}}, "standby")
+
+
+def compared(args: argparse.Namespace, spec: Spec, kinds: dict[str, dict[str, str]], workload: str) -> None:
+    """Two kinds of a run, one after the other and in turns; the ratio of the second to the first."""
+    rates: dict[str, list[float]] = {name: [] for name in kinds}
+    cpu: dict[str, list[float]] = {name: [] for name in kinds}
     for turn in range(args.repeat):
-        kinds = list(rates.items())
-        for name, found in kinds if turn % 2 == 0 else reversed(kinds):
-            every = {"checkpoint": options.get("interval", "1.0")} if name == "checkpoints" else {}
-            line = show(measure.run(replace(spec, options=every)))
-            found.append(line["records_per_second"])
+        for name in kinds if turn % 2 == 0 else reversed(kinds):
+            line = show(measure.run(replace(spec, options=kinds[name])))
+            rates[name].append(line["records_per_second"])
             cpu[name].append(line["cpu_seconds"])
     medians = {name: round(statistics.median(found)) for name, found in rates.items()}
-    ratio = round(medians["checkpoints"] / medians["none"], 3)
-    used = round(statistics.median(cpu["none"]) / statistics.median(cpu["checkpoints"]), 3)
-    same = {"workload": "checkpoint", "summary": True, "runs": args.repeat}
+    first, second = kinds
+    ratio = round(medians[second] / medians[first], 3)
+    used = round(statistics.median(cpu[first]) / statistics.median(cpu[second]), 3)
+    same = {"workload": workload, "summary": True, "runs": args.repeat}
     show({**same, "rates": medians, "ratio": ratio, "cpu_ratio": used})
 
 
@@ -165,6 +196,16 @@ def run_recovery(spec: RecoverySpec) -> None:
         show({"workload": "recovery", **line})
     same = {"workload": "recovery", "summary": True, **asdict(spec)}
     show({**same, **recovery.summary(lines), "busy_elsewhere": busy})
+
+
+def run_failover(options: dict[str, str], parallelism: int) -> None:
+    """Kills of workers in each mode, or in the one that was named, each in processes of its own."""
+    lines: list[dict[str, Any]] = []
+    for mode in [options["mode"]] if "mode" in options else failover.MODES:
+        spec = FailoverSpec.of(options, parallelism=parallelism, mode=mode)
+        found, busy = measure.isolated("benchmarks.failover", spec)
+        lines += [show({**line, "busy_elsewhere": busy}) for line in found]
+    show(failover.summary(lines))
 
 
 def run_start(spec: StartSpec, repeat: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def test_a_lost_worker_is_replaced_while_the_others_go_on(jobs: Any, paced: Any,
 def test_standbys_take_the_slots_of_lost_workers_though_one_of_them_is_lost_as_well(
     jobs: Any, paced: Any, tmp_path: Path
 ) -> None:
-    records = 12_000
+    records = 18_000  # enough for others to stand by again before the last one is read
     settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.3, retain="never")
     standby = tr.StandbyConfig(replicas=2)
     env = jobs.env(parallelism=2, checkpoint=settings, restart=AT_ONCE, standby=standby)
@@ -66,6 +67,34 @@ def test_standbys_take_the_slots_of_lost_workers_though_one_of_them_is_lost_as_w
     assert not ready().keys() & first.keys(), "others stand by now"
     os.kill(jobs.workers(job)[0], signal.SIGKILL)
     assert waited(lambda: machine.takeovers.count == 2, 20), story(job)
+    assert job.await_termination(150)
+    assert job.restarts == 0, story(job)
+    assert paced.wrong(tmp_path, records) == "", story(job)
+
+
+@pytest.mark.parametrize(
+    "apart", [0.0, 0.05, 1.0], ids=["at once", "while the first is replaced", "one after the other"]
+)
+def test_the_loss_of_two_workers_is_covered_with_a_depth_of_two(
+    jobs: Any, paced: Any, tmp_path: Path, apart: float
+) -> None:
+    """The patterns of the evaluation of Clonos: concurrent and staggered. All workers exchange records with all others, so
+    those that are lost are neighbours."""
+    records = 12_000
+    settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.3, retain="never")
+    standby = tr.StandbyConfig(replicas=0, depth=2)
+    env = jobs.env(parallelism=3, checkpoint=settings, restart=AT_ONCE, standby=standby)
+    paced.flow(env, tmp_path, records, 3000)
+    job = jobs.start(env, "paced")
+    takeovers = job._runner.machine.takeovers
+    assert waited(lambda: len(job.checkpoints) > 1 and running(job))
+    before = jobs.workers(job)
+    os.kill(before[1], signal.SIGKILL)
+    until = time.monotonic() + apart
+    assert waited(lambda: time.monotonic() >= until)
+    os.kill(before[2], signal.SIGKILL)
+    assert waited(lambda: takeovers.count >= 2, 30), story(job)
+    assert jobs.workers(job)[0] == before[0], "the survivor goes on"
     assert job.await_termination(150)
     assert job.restarts == 0, story(job)
     assert paced.wrong(tmp_path, records) == "", story(job)

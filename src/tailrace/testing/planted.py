@@ -43,6 +43,7 @@ from tailrace.testing.planted_overtaking import OVERTAKING_BUGS
 from tailrace.testing.planted_replacing import REPLACING_BUGS
 from tailrace.testing.planted_replay import REPLAY_BUGS
 from tailrace.testing.planted_stops import STOP_BUGS
+from tailrace.testing.planted_together import TOGETHER_BUGS
 from tailrace.testing.planting import Bug, Patches, method
 from tailrace.testing.scenarios import Scenario
 
@@ -480,6 +481,7 @@ BUGS: dict[str, Bug] = {
         *OVERTAKING_BUGS,
         *REPLAY_BUGS,
         *REPLACING_BUGS,
+        *TOGETHER_BUGS,
         *STOP_BUGS,
     )
 }

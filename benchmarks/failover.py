@@ -1,0 +1,261 @@
+"""How long latency is not as usual when a worker is killed: with standbys, and beside it with a restart of all. Records come
+at a pace through several exchanges by key, one of which keeps state of a given size."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import statistics
+import struct
+import tempfile
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tailrace as tr
+
+SEEN = struct.Struct("<qdd")
+"""Of a record: its number, when it was due, and when it was at the sink."""
+SAMPLED = 97
+"""One record in so many is told of."""
+USUAL = 3.0
+"""Seconds before a kill over which latency is measured, and for which it has to be as usual before the next kill."""
+MODES = ("standby", "started", "restart")
+"""A standby takes the slot; a worker is started for it; all start again."""
+
+
+@dataclass(frozen=True)
+class FailoverSpec:
+    rate: float = 50_000.0  # records a second
+    megabytes: int = 100  # of state in each slice
+    depth: int = 5  # exchanges by key
+    interval: float = 5.0  # of checkpoints
+    kills: int = 10
+    parallelism: int = 2
+    mode: str = "standby"
+
+    @classmethod
+    def of(cls, options: dict[str, str], **more: Any) -> FailoverSpec:
+        kinds = {"rate": float, "megabytes": int, "depth": int, "interval": float, "kills": int}
+        return cls(**{**{name: kinds[name](value) for name, value in options.items() if name in kinds}, **more})
+
+    @property
+    def keys(self) -> int:
+        return self.megabytes * self.parallelism * 1000
+
+
+class Paced(tr.Source):
+    """(number, when it is due): first one for each key, as fast as they are taken, which are due at no time (0); then so
+    many a second."""
+
+    bounded = False
+
+    def __init__(self, spec: FailoverSpec) -> None:
+        self.spec = spec
+
+    def splits(self, parallelism: int) -> list[tuple[int, int]]:
+        return [(i, parallelism) for i in range(parallelism)]
+
+    def reader(self, split: tuple[int, int], position: Any = None) -> tr.Reader:
+        at, since = (split[0], 0.0) if position is None else position
+        return PacedReader(self.spec, split[1], at, since)
+
+
+class PacedReader(tr.Reader):
+    def __init__(self, spec: FailoverSpec, step: int, at: int, since: float) -> None:
+        self.step, self.at, self.since = step, at, since
+        self.keys, self.rate = spec.keys, spec.rate
+
+    def read(self, limit: int, now: float) -> Any:
+        at, step = self.at, self.step
+        if at < self.keys:
+            stop = min(at + limit * step, self.keys + step)
+            self.at += len(range(at, stop, step)) * step
+            return [(number, 0.0) for number in range(at, stop, step)]
+        self.since = self.since or now - (at - self.keys) / self.rate
+        due = self.keys + int((now - self.since) * self.rate)
+        stop = min(at + limit * step, due)
+        self.at += len(range(at, stop, step)) * step
+        keys, since, rate = self.keys, self.since, self.rate
+        return [(number, since + (number - keys) / rate) for number in range(at, stop, step)]
+
+    def next_at(self, now: float) -> float:
+        return now + 0.001
+
+    @property
+    def position(self) -> tuple[int, float]:
+        return self.at, self.since
+
+
+class Keep(tr.KeyedProcessFunction):
+    """Keeps a kilobyte for each key, and looks at it with each record."""
+
+    value = tr.ValueState(bytes)
+
+    def process(self, record: tuple[int, float], ctx: tr.Context) -> Iterator[tuple[int, float]]:
+        if self.value.value is None:
+            self.value.value = record[0].to_bytes(8, "little") + bytes(992)
+        if record[1]:
+            yield record
+
+
+class Count(tr.KeyedProcessFunction):
+    count = tr.ValueState(int, default=0)
+
+    def process(self, record: tuple[int, float], ctx: tr.Context) -> Iterator[tuple[int, float]]:
+        self.count.value += 1
+        yield record
+
+
+class By:
+    """The key of a record in one of the exchanges."""
+
+    def __init__(self, keys: int, factor: int = 1) -> None:
+        self.keys, self.factor = keys, factor
+
+    def __call__(self, record: tuple[int, float]) -> int:
+        return record[0] * self.factor % self.keys
+
+
+class Tell:
+    """Tells the driver of one record in `SAMPLED`."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.socket = port, None
+
+    def __call__(self, record: tuple[int, float]) -> None:
+        if record[0] % SAMPLED == 0:
+            if self.socket is None:
+                self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            self.socket.sendto(SEEN.pack(*record, time.time()), ("127.0.0.1", self.port))
+
+
+class Listener(threading.Thread):
+    """What came, each record once: what is done again comes again."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        self.socket.bind(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        self.seen: dict[int, tuple[float, float]] = {}
+
+    def run(self) -> None:
+        while data := self.socket.recv(64):
+            number, due, came = SEEN.unpack(data)
+            self.seen.setdefault(number, (due, came))
+
+    def latencies(self, begin: float, end: float) -> list[tuple[float, float]]:
+        """Of the records that were due then: (when, latency)."""
+        found = sorted((due, came - due) for due, came in list(self.seen.values()))
+        return found[bisect_left(found, (begin,)) : bisect_left(found, (end,))]
+
+
+def run(spec: FailoverSpec) -> list[dict[str, Any]]:
+    from tailrace.spark.session import active_or_local
+
+    spark = active_or_local(spec.parallelism + 2)
+    listener = Listener()
+    listener.start()
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
+        standby = {"standby": tr.StandbyConfig(1), "started": tr.StandbyConfig(0), "restart": None}[spec.mode]
+        env = tr.Environment(
+            spark,
+            parallelism=spec.parallelism,
+            progress=False,
+            checkpoint=tr.CheckpointConfig(f"{folder}/checkpoints", interval=spec.interval, retain="never"),
+            restart=tr.FixedDelay(attempts=1_000_000, delay=0.0),
+            standby=standby,
+        )
+        stream = env.from_source(Paced(spec)).key_by(By(spec.keys)).process(Keep())
+        for stage in range(1, spec.depth):
+            stream = stream.key_by(By(1000, 7 + 2 * stage)).process(Count())
+        stream.sink_to(tr.sinks.Callback(Tell(listener.port)))
+        job = env.execute("failover")
+        chance = random.Random(spec.mode)
+        lines = [_kill(spec, job, listener, chance, turn) for turn in range(spec.kills)]
+        job.cancel()
+        job.await_termination(30)
+    return lines
+
+
+def _kill(spec: FailoverSpec, job: Any, listener: Listener, chance: random.Random, turn: int) -> dict[str, Any]:
+    _settle(spec, job, listener)
+    time.sleep(chance.uniform(0.0, spec.interval))  # anywhere between two checkpoints
+    machine = job._runner.machine
+    slot = machine.roster.slots[turn % spec.parallelism]
+    killed, restarts = time.time(), job.restarts
+    usual = [latency for _, latency in listener.latencies(killed - USUAL, killed - 0.1)]
+    bound = max(2 * _percentile(usual, 0.99), 0.02)
+    newest = job.checkpoints[-1].timestamp
+    os.kill(slot.hello.pid, signal.SIGKILL)
+    late = _until_usual(job, listener, killed, bound)
+    return {
+        "workload": "failover",
+        "mode": spec.mode,
+        "slot": slot.index,
+        "seconds": round(late[0], 3),
+        "worst_latency": round(late[1], 3),
+        "usual_p50_ms": round(1000 * _percentile(usual, 0.5), 2),
+        "usual_p99_ms": round(1000 * _percentile(usual, 0.99), 2),
+        "since_checkpoint": round(killed - newest, 2),
+        "restarts": job.restarts - restarts,
+    }
+
+
+def _settle(spec: FailoverSpec, job: Any, listener: Listener) -> None:
+    """Waits for a complete checkpoint, for standbys that hold it, and for latency that has been as usual for a while."""
+    begun = time.time()
+    while True:
+        if not job.is_active:
+            job.await_termination()
+        time.sleep(0.1)
+        held = all(one.held for one in job._runner.machine.roster.standbys.all)
+        now = time.time()
+        recent = [latency for _, latency in listener.latencies(now - USUAL - 0.5, now - 0.5)]
+        expected = spec.rate * USUAL / SAMPLED
+        fresh = any(one.timestamp > begun for one in job.checkpoints)
+        if fresh and held and len(recent) > 0.9 * expected and _percentile(recent, 0.95) < 0.2:
+            return
+        if now > begun + 120:
+            raise SystemExit(f"latency does not settle: {len(recent)} of {expected:.0f}, {job.last_progress}")
+
+
+def _until_usual(job: Any, listener: Listener, killed: float, bound: float) -> tuple[float, float]:
+    """(seconds from the kill until the last late record was there that came before a second without one, worst latency)"""
+    while True:
+        time.sleep(0.1)
+        if not job.is_active:
+            job.await_termination()
+        now = time.time()
+        since = listener.latencies(killed - 1.0, now)
+        late = [(due + latency, latency) for due, latency in since if latency > bound and due + latency > killed]
+        last = max((came for came, _ in late), default=killed)
+        calm = [latency for due, latency in since if due > last]
+        if now > last + 1.5 and len(calm) > 100:
+            return last - killed, max((latency for _, latency in late), default=0.0)
+        if now > killed + 120:
+            raise SystemExit("latency is not as usual 120 s after the kill")
+
+
+def _percentile(found: list[float], share: float) -> float:
+    return sorted(found)[int(share * (len(found) - 1))]
+
+
+def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """The median of each figure, by mode."""
+    modes = list(dict.fromkeys(line["mode"] for line in lines))
+    by_mode = {mode: [line["seconds"] for line in lines if line["mode"] == mode] for mode in modes}
+    return {
+        "workload": "failover",
+        "summary": True,
+        "kills": {mode: len(found) for mode, found in by_mode.items()},
+        "median_seconds": {mode: round(statistics.median(found), 3) for mode, found in by_mode.items()},
+        "slowest": {mode: max(found) for mode, found in by_mode.items()},
+    }

@@ -1,0 +1,48 @@
+"""Bugs of workers that are lost at once, and replaced together, to be planted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.protocol.replay import Copy
+from tailrace.task.outbox import Outbox
+from tailrace.task.replacing import Resumed
+from tailrace.testing.planting import Bug, Patches, method
+from tailrace.testing.replacing import several_at_once
+
+
+def _not_told_on() -> Patches:
+    """What a worker knows of others it keeps to itself."""
+    return [method(Copy, "told_on", lambda told_on: lambda self, origin, party, depth: None)]
+
+
+def _sent_before_it_is_let_in() -> Patches:
+    """Who is replaced begins before those that are replaced with it can hear."""
+
+    def make(connected: Any) -> Any:
+        def hasty(self: Resumed) -> Any:
+            self._unmet.clear()
+            return connected(self)
+
+        return hasty
+
+    return [method(Resumed, "connected", make)]
+
+
+def _given_up_barriers_go() -> Patches:
+    """Barriers of checkpoints that were given up wait on a channel that was made again, and go."""
+
+    def make(without: Any) -> Any:
+        def careless(self: Outbox, ident: Any) -> None:
+            self._drain(self.channels[ident])
+
+        return careless
+
+    return [method(Outbox, "without_barriers", make)]
+
+
+TOGETHER_BUGS = (
+    Bug("what is known of others is not told on", "counted", _not_told_on, several_at_once, seed=27),
+    Bug("it is sent before it is let in", "counted", _sent_before_it_is_let_in, several_at_once, seed=27),
+    Bug("barriers that were given up go", "aggregated", _given_up_barriers_go, several_at_once),
+)
