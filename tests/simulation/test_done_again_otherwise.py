@@ -4,9 +4,11 @@ nobody goes on with half of each: all start again from the newest checkpoint, an
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tailrace as tr
@@ -58,6 +60,15 @@ def by_number(numbers: Any) -> Any:
     return numbers.flat_map(more_or_less, name="drawn").key_by(lambda pair: pair[0]).map(lambda pair: pair)
 
 
+def keyed_by_python(value: int) -> tuple[float, float, int]:
+    return random.random(), np.random.random(), value
+
+
+def by_python(numbers: Any) -> Any:
+    drawn = numbers.map(keyed_by_python, name="drawn")
+    return drawn.key_by(lambda row: row[:2]).map(lambda row: (row[2], True))
+
+
 def by_ctx(numbers: Any) -> Any:
     return numbers.key_by(lambda n: n % 7).process(AsksThroughCtx(), uid="asks")
 
@@ -78,9 +89,12 @@ def test_what_is_made_otherwise_is_noticed_and_all_start_again(build: Any) -> No
     assert noticed > 1
 
 
-def test_what_comes_through_ctx_is_the_same_again() -> None:
+@pytest.mark.parametrize("build", [by_ctx, by_python], ids=["through ctx", "random numbers of Python and numpy"])
+def test_what_comes_through_ctx_and_plain_random_numbers_are_the_same_again(build: Any) -> None:
+    mine = random.getstate()
     for seed in range(6):
-        job, out = ran(seed, by_ctx, turn=150 + 40 * seed)
+        job, out = ran(seed, build, turn=150 + 40 * seed)
+        assert random.getstate() == mine, "those of whoever tests are left alone"
         assert restarts_of(job) == []
         job.await_termination()
         assert sorted(out.result()) == [(n, True) for n in range(N)]

@@ -98,3 +98,13 @@ def test_the_loss_of_two_workers_is_covered_with_a_depth_of_two(
     assert job.await_termination(150)
     assert job.restarts == 0, story(job)
     assert paced.wrong(tmp_path, records) == "", story(job)
+
+
+def test_texts_hash_in_one_way_in_all_workers(jobs: Any) -> None:
+    """So sets have one order in a worker and in the one that takes its place."""
+    env = jobs.env(parallelism=3)
+    hashes = env.from_collection(range(30)).map(lambda n: (os.getpid(), hash("a text"), list({"a", "b", "c", "d"})))
+    found = hashes.sink_to(tr.sinks.Collect())
+    assert jobs.start(env, "hashes").await_termination(60)
+    assert len({pid for pid, *_ in found.result()}) == 3
+    assert len({(one, tuple(order)) for _, one, order in found.result()}) == 1

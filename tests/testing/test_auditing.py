@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tailrace as tr
@@ -33,6 +34,13 @@ def counted(
     words = env.from_collection(WORDS).map(lambda row: row["word"], name="theirs")
     words.map(fn, name="mine").key_by(key).count().sink_to(tr.sinks.Collect())
     return env
+
+
+def test_random_numbers_are_the_same_where_workers_are_replaced() -> None:
+    fn = lambda word: (word, random.random(), float(np.random.random()))  # noqa: E731
+    standby = tr.StandbyConfig(replicas=0)
+    env = tr.Environment(parallelism=2, checkpoint=tr.CheckpointConfig("checkpoints"), standby=standby)
+    assert tr.testing.audit(counted(fn, env)).same
 
 
 def test_what_follows_from_its_input_is_the_same() -> None:

@@ -24,6 +24,7 @@ from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Hello
 from tailrace.protocol.wire import AnyMessage
 from tailrace.runtime.binding import Binding
+from tailrace.runtime.chance import reseed
 from tailrace.runtime.clock import unix_micros
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.dialing import reach
@@ -74,7 +75,7 @@ class WorkerProcess:
         self.config = config
         self.scratch: Scratch | None = None
         """A folder of this process for state on disk, once there is any."""
-        self.machine = Worker(config.slot, load, random.Random, self._make_backend, SpillFiles)
+        self.machine = Worker(config.slot, load, random.Random, self._make_backend, SpillFiles, reseed=reseed)
         self.exit_reason: str | None = None
         self._started = time.monotonic_ns()
         self._next_report = self._started + REPORT_NANOS

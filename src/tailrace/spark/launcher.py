@@ -139,6 +139,7 @@ def submit(
         overtaking=config is not None and config.overtakes,
         ahead=config is not None and config.writes_ahead,
         depth=0 if env.standby is None else env.standby.depth,
+        reseeds=env.standby is not None,
         allow_dropped_state=allow_dropped_state,
         state_backend=env.state_backend,
         checkpoint_dir=None if config is None else absolute(config.dir),

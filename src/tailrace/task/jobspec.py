@@ -28,6 +28,8 @@ class JobSpec:
     """Whether records that wait are written before a checkpoint finds them."""
     depth: int = 0
     """How many workers may be lost at once, and are replaced while the others go on: what each does is kept. 0: none."""
+    reseeds: bool = False
+    """Whether Python's own generators of random numbers are seeded for each step, so that who does it again has the same."""
     allow_dropped_state: tuple[str, ...] | bool = False
     """Operators (uids) whose state may be dropped where it does not fit any more, or True for all."""
     state_backend: str = "memory"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 RandomFactory = Callable[[int], "Random"]
 """Makes a `random.Random` from a seed. Given from above: nothing below the waterline makes randomness."""
+Reseed = Callable[[int], None]
+"""Seeds the generators that all code of a process shares. Given from above, too."""
 
 
 @dataclass
@@ -62,6 +64,8 @@ class Services:
     """Where what its tasks do is kept for who may have to do it again."""
     depth: int = 0
     """How many workers may be lost at once, and are replaced while the others go on."""
+    reseed: Reseed | None = None
+    """Called before each step of a task, where that is done again if its worker is lost; None: it is not."""
     outside: Outside = field(default_factory=Outside)
     """What user code asks of the world goes through it."""
     tuning: Tuning = field(default_factory=Tuning)

@@ -11,7 +11,7 @@ from tailrace.task.history import Facts
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.mirrors import Mirror
 from tailrace.task.outside import Outside, Recorder
-from tailrace.task.services import RandomFactory, Services
+from tailrace.task.services import RandomFactory, Reseed, Services
 from tailrace.task.spilling import Spill
 from tailrace.task.tuning import Tuning
 
@@ -24,6 +24,7 @@ def services_of(
     make_spill: Callable[[str | None], Spill] | None,
     outside: Outside,
     tuning: Tuning,
+    reseed: Reseed | None = None,
 ) -> Services:
     """The services of a deployment; None: of a slice that nobody deploys."""
     in_flight: list[str] = []
@@ -46,6 +47,7 @@ def services_of(
         make_spill=make_spill,
         depth=spec.depth,
         facts=Facts() if spec.depth and deploy is not None else None,
+        reseed=reseed if spec.reseeds else None,
         outside=Recorder() if spec.depth else outside,
         tuning=tuning,
         make_backend=make_backend,

@@ -74,6 +74,7 @@ class Work:
         """Whether the end of the input has gone to all channels: no barrier may go behind it."""
         self.finished = False
         self.story: deque[str] = deque(maxlen=_STORY)
+        self._seed = self.services.seed_of("step", vertex.id, subtask)
 
     @property
     def busy(self) -> bool:
@@ -96,6 +97,8 @@ class Work:
         self.services.now = self.outbox.now = now
         self.last_count = 0
         self.brought_in = False
+        if self.services.reseed is not None:
+            self.services.reseed(self._seed ^ now)
 
     def obey(self, now: int, budget: int) -> None:
         assert self.loop is not None

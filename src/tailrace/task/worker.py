@@ -66,7 +66,7 @@ from tailrace.task.machine import Task
 from tailrace.task.mirrors import Mirror
 from tailrace.task.outside import Outside
 from tailrace.task.replacing import told
-from tailrace.task.services import RandomFactory, Services
+from tailrace.task.services import RandomFactory, Reseed, Services
 from tailrace.task.serving import backends, services_of
 from tailrace.task.slice import Slice
 from tailrace.task.spilling import Spill
@@ -92,6 +92,7 @@ class Worker:
         make_spill: Callable[[str | None], Spill] | None = None,
         outside: Outside | None = None,
         tuning: Tuning | None = None,
+        reseed: Reseed | None = None,
     ) -> None:
         self.slot = slot
         self.phase = Phase.JOINING
@@ -110,7 +111,7 @@ class Worker:
         self._make_spill = make_spill
         services = lambda spec: self.services_of(spec, None)  # noqa: E731 - of a slice that nobody deploys
         self._standing = Standing(load, services, backend_factory, self._numbers)
-        self._outside = outside if outside is not None else Outside()
+        self._outside, self._reseed = Outside() if outside is None else outside, reseed
         self._tuning = tuning if tuning is not None else Tuning()
 
     # Events.
@@ -434,7 +435,7 @@ class Worker:
         """What the tasks of a deployment get from this worker; `mirror` has backends for some of them."""
         make, spill, tuning = self._backend_factory, self._make_spill, self._tuning
         backend = None if make is None else backends(spec, make, mirror)
-        return services_of(spec, deploy, self._random_factory, backend, spill, self._outside, tuning)
+        return services_of(spec, deploy, self._random_factory, backend, spill, self._outside, tuning, self._reseed)
 
     def _reset(self, number: int) -> None:
         """The job starts anew in this process: nothing of what ran here stays."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from tailrace.api.checks import check_job_name
 from tailrace.api.environment import Environment
@@ -78,7 +81,12 @@ def _simulate(
         faults=faults,
         files=files,
     )
-    simulation.run()
+    state = random.getstate(), np.random.get_state()
+    try:
+        simulation.run()
+    finally:  # workers of such a job seed what all code of a process shares, and theirs are in this one
+        random.setstate(state[0])
+        np.random.set_state(state[1])
     for node in simulation.plan.graph.nodes:
         if isinstance(node.operator, Sink):
             remove_unfinished(node.operator.sink, simulation.driver.run_id, node.uid)
@@ -132,6 +140,7 @@ def prepared_simulation(
         overtaking=options["checkpoints"] is not None and options["checkpoints"].overtakes_after >= 0,
         ahead=options["checkpoints"] is not None and options["checkpoints"].ahead,
         depth=options["depth"],
+        reseeds=env.standby is not None,
         allow_dropped_state=options.get("allow_dropped_state", False),
     )
     load: Callable[[], JobSpec] = (

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tailrace.runtime.chance import reseed
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.outside import Outside
 from tailrace.task.tuning import Tuning
@@ -35,4 +36,6 @@ class Setting:
         """A worker that has not joined."""
         make = InMemory(self.small) if self.disk is None else OnDisk(self.disk, covered, self.small)
         backend = make if checkpointing else None
-        return Worker(slot, lambda _: load(), random.Random, backend, outside=outside, tuning=self.tuning)
+        return Worker(
+            slot, lambda _: load(), random.Random, backend, outside=outside, tuning=self.tuning, reseed=reseed
+        )
