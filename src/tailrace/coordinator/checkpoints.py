@@ -266,8 +266,9 @@ class Checkpoints:
         pending = self.pending.get(ack.checkpoint)
         if pending is not None and pending.cut.kind.whole and ack.older:
             return f"the file of worker {slot} refers to {ack.older[0]}, and that of a savepoint must be whole"
-        known = self._sizes.keys() | self._found
-        gone = [name for name in ack.older if name not in known] if ack.checkpoint in self.pending else []
+        if pending is None:
+            return None
+        gone = [name for name in ack.older if name not in self._sizes and name not in self._found]
         return f"the file of worker {slot} refers to {gone[0]}, which is deleted" if gone else None
 
     def commit(self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int, now: int) -> Commit:
