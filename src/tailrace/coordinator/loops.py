@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from tailrace.coordinator.counts import Counts
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.termination import (
@@ -145,7 +146,7 @@ class _Nest:
         """Of the wave under way; None: none is."""
         self.actions = 0
         """How many of `Release`, `Advance` and `CallFinish` were sent."""
-        self.quiet: dict[int, Quiet] = {}
+        self.counts = Counts(spec.slots)
         self.news = False
         """Somebody came to rest since the last wave began."""
         self.entered: dict[int, Moved] = {}
@@ -185,7 +186,7 @@ class _Nest:
                 raise ProtocolViolation(
                     f"worker {slot} has followed {message.actions} commands, and was sent {self.actions}"
                 )
-            self.quiet[slot] = message
+            self.counts.said(slot, message)
             self.news, self.pause = True, self.pace.pause
         elif isinstance(message, Moved):
             self.entered[slot] = message
@@ -211,26 +212,12 @@ class _Nest:
         """When the next wave is due: 0 for now, None where something else must happen first."""
         if self.ended or self.reports is not None:
             return None
-        balanced = self.balanced
+        balanced = self.pace.eager or self.counts.fit
         if balanced and self.news:
             return 0
         if self.moved:
             return self.moved_at
         return self.again_at if balanced or self.lag else None
-
-    @property
-    def balanced(self) -> bool:
-        """Whether by the newest word of each worker all are at rest, and nothing is between them."""
-        said = self.quiet
-        if self.pace.eager:
-            return True
-        if len(said) < self.spec.slots or any(one.actions < self.actions for one in said.values()):
-            return False
-        return all(
-            sum(one.sent[slot] for other, one in said.items() if other != slot and slot < len(one.sent))
-            == said[slot].received
-            for slot in said
-        )
 
     # Waves.
 
@@ -261,7 +248,7 @@ class _Nest:
             self.again_at = now + self.pause
             self.pause = min(2 * self.pause, self.pace.longest)
             return said + self.maybe_launch(now)
-        self.actions += 1
+        self._command()
         self.pause = self.pace.pause
         if decision.step is Step.ADVANCE:
             return self._all(Advance(self.number))
@@ -294,8 +281,15 @@ class _Nest:
                     self.released[scope] = max(time, before)
                     times.append((scope, self.released[scope]))
                 self.idle.discard(scope)
-        self.actions += bool(times)
-        return self._all(Release(self.number, self.wave, times)) if times else []
+        if not times:
+            return []
+        self._command()
+        return self._all(Release(self.number, self.wave, times))
+
+    def _command(self) -> None:
+        """Something is said that all are to follow before their counts say anything."""
+        self.actions += 1
+        self.counts.commanded(self.actions)
 
     def _lags(self, facts: list[Facts]) -> bool:
         """Whether another wave may release more of the nest. As long as it may, waves go on, ever more rarely where they
