@@ -133,6 +133,29 @@ class _Rounds:
     started: int = 0
     """The newest round that was started. Round 0 starts by itself."""
     stopped: bool = False
+    newest: int = 0
+    """The newest that any slot has reported."""
+    behind: set[int] = field(default_factory=set)
+    """The slots whose newest report is of a round before the one that was started."""
+
+    def heard(self, slot: int, report: RoundReport) -> None:
+        """A slot has reported."""
+        self.reports[slot] = report
+        if report.round != NO_ROUNDS:
+            self.newest = max(self.newest, report.round)
+        if report.round >= self.started:
+            self.behind.discard(slot)
+
+    def start(self, number: int) -> None:
+        """A round is started."""
+        self.started = number
+        self.behind = {slot for slot, one in self.reports.items() if one.round < number}
+
+    @property
+    def going_on(self) -> bool:
+        """Whether some slots have yet to end the round that was started, and none is ahead of it: nothing follows, whatever
+        the others say."""
+        return bool(self.behind) and self.newest <= self.started
 
 
 class _Nest:
@@ -324,16 +347,18 @@ class _Nest:
         if not self.spec.rounds or (known is not None and report.round < known.round):
             why = "which has no rounds" if known is None or not self.spec.rounds else f"after round {known.round}"
             raise ProtocolViolation(f"worker {slot} reports round {report.round} of nest {self.number}, {why}")
-        rounds.reports[slot] = report
+        rounds.heard(slot, report)
+        if rounds.stopped or len(rounds.reports) < self.spec.slots or rounds.going_on:
+            return []
         said = {slot: one for slot, one in sorted(rounds.reports.items()) if one.round != NO_ROUNDS}
-        if rounds.stopped or len(rounds.reports) < self.spec.slots or not said:
+        if not said:
             return []
         newest = max(one.round for one in said.values())
         behind = [slot for slot, one in said.items() if one.round < newest]
         if behind:
             if newest <= rounds.started:
                 return []  # already started
-            rounds.started = newest  # started before the checkpoint that was restored; some slots have not heard
+            rounds.start(newest)  # started before the checkpoint that was restored; some slots have not heard
             return [(one, StartRound(self.number, newest)) for one in behind]
         if newest < rounds.started or not any(one.waiting for one in said.values()):
             return []
@@ -341,7 +366,7 @@ class _Nest:
         if last or any(one.verdict for one in said.values()):
             rounds.stopped = True
             return self._all(StopRounds(self.number))
-        rounds.started = newest + 1
+        rounds.start(newest + 1)
         return self._all(StartRound(self.number, newest + 1))
 
     def _all(self, message: AnyMessage) -> Sent:
