@@ -393,9 +393,19 @@ class Checkpoints:
         return Aborted(ended, pending.final, pending.cut.hold, too_many, self._unneeded())
 
     def unwanted(self, ack: Ack) -> list[str]:
-        """A worker has acked a checkpoint that was aborted meanwhile: the files that go."""
+        """A worker has acked a checkpoint that was aborted meanwhile: the files that go. All others that nobody needs went
+        when that came to be."""
         self._left(ack.checkpoint, ack)
-        return self._unneeded()
+        if self._is_needed(ack.file):
+            return []
+        del self._sizes[ack.file]
+        self._found.discard(ack.file)
+        return [ack.file]
+
+    def _is_needed(self, name: str) -> bool:
+        if name in self._unanswered or name in self.pinned or any(name in kept.names for kept in self._kept):
+            return True
+        return any(name in pending.base or name in pending.needs() for pending in self.pending.values())
 
     def _left(self, number: int, ack: Ack) -> None:
         """The file of a worker was acked for a checkpoint that will never be complete. Those that were triggered behind it
