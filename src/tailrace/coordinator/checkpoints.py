@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.coordinator.actions import CheckpointEnded, Commit, Delete
+from tailrace.coordinator.recorded import in_flight, operator_records
 from tailrace.coordinator.stats import CheckpointStats, parts_of, policy_of
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.format import Placed
 from tailrace.state.manifest import (
     Manifest,
-    OperatorRecord,
     Prepared,
     StateFile,
     encode_manifest,
@@ -312,12 +312,12 @@ class Checkpoints:
             slots=self.slots,
             files=[StateFile(slot, pending.acks[slot].file, pending.acks[slot].size) for slot in sorted(pending.acks)],
             older=sorted(older),
-            operators=_records(acks),
+            operators=operator_records(acks),
             prepared=prepared,
             final=pending.final,
             size=sum(ack.size for ack in acks),
             stopped=pending.cut.hold or (pending.final and self.stopping),
-            in_flight=_in_flight(acks),
+            in_flight=in_flight(acks),
             root=self.settings.origin,
         )
 
@@ -477,30 +477,3 @@ class Checkpoints:
             referred=sum(ack.referred for ack in pending.acks.values()),
             policy=policy_of(list(pending.acks.values())),
         )
-
-
-def _in_flight(acks: list[Ack]) -> dict[str, int]:
-    """Bytes that barriers have overtaken, by the uid of the operator that was to receive them."""
-    found: dict[str, int] = {}
-    for ack in acks:
-        for uid, size in ack.overtaken.items():
-            found[uid] = found.get(uid, 0) + size
-    return dict(sorted(found.items()))
-
-
-def _records(acks: list[Ack]) -> list[OperatorRecord]:
-    """The operators, from what their subtasks said."""
-    by_uid: dict[str, list[Any]] = {}
-    for ack in acks:
-        for subtask in ack.subtasks:
-            for operator in subtask.operators:
-                by_uid.setdefault(operator.uid, []).append((subtask.subtask, operator))
-    records = []
-    for uid, said in sorted(by_uid.items()):
-        said.sort(key=lambda pair: pair[0])
-        first = said[0][1]
-        tables = {table.name: table for _, operator in said for table in operator.tables}
-        stateful = any(operator.stateful for _, operator in said)
-        finished = [operator.finished for _, operator in said]
-        records.append(OperatorRecord(uid, first.name, first.parallelism, finished, list(tables.values()), stateful))
-    return records
