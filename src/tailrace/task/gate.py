@@ -382,7 +382,7 @@ class Gate:
             self._lowest.watermark(),
             self._lowest.live,
         ):
-            raise InternalError(f"G4: event time is {min(counted, default=None)}, not {self._lowest.watermark()}")
+            raise InternalError(f"G5: event time is {min(counted, default=None)}, not {self._lowest.watermark()}")
 
 
 def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:

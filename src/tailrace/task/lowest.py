@@ -12,7 +12,7 @@ from tailrace.task.inputs import InputChannel
 class Lowest:
     """The watermarks of some channels.
 
-    Invariant G4: each of them that is neither idle nor ended is in the heap, once (`counted`), with a watermark that it has
+    Invariant G5: each of them that is neither idle nor ended is in the heap, once (`counted`), with a watermark that it has
     or had before; `live` is how many have not ended.
     """
 
