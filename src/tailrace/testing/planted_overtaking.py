@@ -80,7 +80,7 @@ def _nothing_on_one_channel() -> Patches:
 
     def make(overtake: Any) -> Any:
         def forgetful(self: InFlight, number: int) -> None:
-            first, asked = self._in_line.get(number, [None])[0], Outbox.overtaken_by
+            first, asked = next(iter(self._in_line.get(number, {None: None}))), Outbox.overtaken_by
 
             def without(outbox: Outbox, channel: Any, checkpoint: int) -> Any:
                 return [] if channel.id == first else asked(outbox, channel, checkpoint)
