@@ -361,11 +361,21 @@ def of_worker(plan: Plan, workers: int) -> dict[str, Any]:
         "windows_bytes": window * channels_in,
         "watermark_ms": min(_marked(built, Watermark(1)), _marked(built, Watermark(2))),
         "barrier_ms": _marked(built, Barrier(CutRequest(1))),
+        "overtaking_ms": overtaking(plan, slot),
     }
 
 
-def _slice(plan: Plan, slot: int) -> Slice:
-    return Slice(plan, slot, 0, Services(random.Random, max_parallelism=GROUPS, checkpointing=True), MEMORY)
+def overtaking(plan: Plan, slot: int) -> float:
+    """CPU, in milliseconds, when every sender of one exchange sends a barrier that waits for no record."""
+    held, cut = _slice(plan, slot, overtakes=True), CutRequest(1, overtakes_after=0)
+    held.open()
+    held.trigger(cut)
+    return _marked(held, Barrier(cut))
+
+
+def _slice(plan: Plan, slot: int, overtakes: bool = False) -> Slice:
+    services = Services(random.Random, max_parallelism=GROUPS, checkpointing=True, overtaking=overtakes)
+    return Slice(plan, slot, 0, services, MEMORY)
 
 
 def _marked(held: Slice, marker: Marker) -> float:

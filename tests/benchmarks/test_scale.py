@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("benchmarks.scale")
 
-from benchmarks.scale import Played, dataflow, of_coordinator, of_worker
+from benchmarks.scale import Played, dataflow, of_coordinator, of_worker, overtaking
 
 import tailrace
 
@@ -65,6 +65,11 @@ def test_the_coordinator_does_at_most_so_many_times_as_much_for_so_many_times_as
 def test_a_worker_does_at_most_so_many_times_as_much_for_its_channels(job: str) -> None:
     few, many = (lines(lambda n=n: of_worker(dataflow(job, n), n)) for n in (FEW, TIMES * FEW))  # type: ignore[misc]
     assert many <= TIMES * ALMOST * few
+
+
+def test_so_it_does_where_barriers_overtake() -> None:
+    few, many = (lines(lambda n=n: overtaking(dataflow("keyed", n), 0)) for n in (100, TIMES * 100))  # type: ignore[misc]
+    assert many <= TIMES * few
 
 
 def test_a_plan_is_made_into_bytes_once() -> None:
