@@ -235,12 +235,17 @@ class _Nest:
         """When the next wave is due: 0 for now, None where something else must happen first."""
         if self.ended or self.reports is not None:
             return None
-        balanced = self.pace.eager or self.counts.fit
+        balanced = self.balanced
         if balanced and self.news:
             return 0
         if self.moved:
             return self.moved_at
         return self.again_at if balanced or self.lag else None
+
+    @property
+    def balanced(self) -> bool:
+        """Whether by the newest word of each worker all are at rest, and nothing is between them."""
+        return self.pace.eager or self.counts.fit
 
     # Waves.
 
