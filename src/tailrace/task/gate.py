@@ -115,8 +115,12 @@ class Gate:
     def returned(self, front: list[list[InputChannel]]) -> None:
         """Before anything has arrived: what was in flight at the restored cut comes first."""
         self.front.extend(front)
-        self._lowest = Lowest(self._current)
+        self.compare_anew()
         self._next_front()
+
+    def compare_anew(self) -> None:
+        """Other channels have their turn, or it was put back where they stand in event time."""
+        self._lowest = Lowest(self._current)
 
     def open(self) -> Iterable[tuple[ChannelId, int]]:
         """The first grants of channels that began closed, where nothing is left of what was in flight."""
@@ -135,7 +139,7 @@ class Gate:
         while self.front and all(channel.drained for channel in self.front[0]):
             self._update()  # it may have held nothing but event time
             self.front.popleft()
-            self._lowest = Lowest(self._current)
+            self.compare_anew()
         self._turn.extend(c for c in self._current if c.ready and not c.blocked)
         self.woken = self.woken or (was_idle and not self.all_idle)
         self._update()

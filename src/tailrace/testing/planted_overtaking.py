@@ -15,7 +15,6 @@ from tailrace.task.gate import Gate
 from tailrace.task.inflight import InFlight
 from tailrace.task.inputs import InputChannel
 from tailrace.task.logs import LogFrame
-from tailrace.task.lowest import Lowest
 from tailrace.task.outbox import Outbox
 from tailrace.task.returning import Piece, Returned
 from tailrace.task.snapshot import TaskSnapshot
@@ -147,7 +146,7 @@ def _read_late_behind_new_data() -> Patches:
         def impatient(self: Gate) -> None:
             while self.front and not any(one.ready or one.drained for one in self.front[0]):
                 aside.update((id(channel), channel) for channel in self.front.popleft())
-            self._lowest = Lowest(self._current)
+            self.compare_anew()
             next_front(self)
 
         return impatient
@@ -156,7 +155,7 @@ def _read_late_behind_new_data() -> Patches:
         def late(self: Gate, channel: InputChannel) -> None:
             if aside.pop(id(channel), None) is channel:
                 self.front.appendleft([channel])
-                self._lowest = Lowest(self._current)
+                self.compare_anew()
                 self._turn.clear()
             loaded(self, channel)
 
