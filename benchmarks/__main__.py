@@ -1,4 +1,4 @@
-"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|components|
+"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|scale|components|
 termination|lap`: JSON lines on standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from . import backpressure, components, failover, measure, recovery
+from . import backpressure, components, failover, measure, recovery, scale
 from .components import ComponentsSpec
 from .failover import FailoverSpec
 from .loops import LapSpec, TerminationSpec, with_options
@@ -24,25 +24,15 @@ from .state import StateSpec
 from .stateread import KINDS, StateReadSpec
 from .stop import StopSpec
 
+WORKLOADS = (
+    "chain", "keyed", "checkpoint", "backpressure", "recovery", "failover", "standby", "start", "stop", "stateread", "scale",
+)  # fmt: skip
 LOOPS = ("components", "termination", "lap")
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    workloads = [
-        "chain",
-        "keyed",
-        "checkpoint",
-        "backpressure",
-        "recovery",
-        "failover",
-        "standby",
-        "start",
-        "stop",
-        "stateread",
-        *LOOPS,
-    ]
-    p.add_argument("workload", choices=workloads)
+    p.add_argument("workload", choices=[*WORKLOADS, *LOOPS])
     p.add_argument(
         "--form",
         choices=["rows", "columns"],
@@ -100,6 +90,8 @@ def main() -> None:
         return run_stop(StopSpec.of(options, parallelism=args.parallelism), args.repeat)
     if args.workload == "stateread":
         return run_stateread(args, options)
+    if args.workload == "scale":
+        return run_scale(options, args.repeat)
     if args.workload == "checkpoint":
         return run_state(args, options) if "state" in options else run_checkpoint(args, options)
     if "graphx" in args.peer or "dataframe" in args.peer:
@@ -229,6 +221,15 @@ def run_stateread(args: argparse.Namespace, options: dict[str, str]) -> None:
         for _ in range(args.repeat):
             figures, busy = measure.isolated("benchmarks.stateread", spec)
             show({"workload": "stateread", **asdict(spec), **figures, "busy_elsewhere": busy})
+
+
+def run_scale(options: dict[str, str], repeat: int) -> None:
+    """Every kind of job with each number of workers, each in a process of its own; or those that were named."""
+    jobs = [options["job"]] if "job" in options else scale.JOBS
+    counts = [int(options["workers"])] if "workers" in options else scale.WORKERS
+    for spec in [scale.ScaleSpec(job, workers) for job in jobs for workers in counts for _ in range(repeat)]:
+        figures, busy = measure.isolated("benchmarks.scale", spec)
+        show({"workload": "scale", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
 def run_loops(args: argparse.Namespace, options: dict[str, str]) -> None:

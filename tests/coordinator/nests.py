@@ -284,7 +284,9 @@ class Play:
             nest = self.nests._nests[0]
             self._nest_key = (
                 nest.wave, nest.actions, nest.news, nest.moved, nest.lag, nest.pause, nest.again_at, nest.moved_at,
-                repr(sorted((nest.reports or {}).items())), nest.reports is None, repr(sorted(nest.quiet.items())),
+                repr(sorted((nest.reports or {}).items())), nest.reports is None,
+                tuple(sorted((slot, *said.tolist()) for slot, said in nest.counts.newest.items())),
+                tuple(sorted(nest.counts.behind)),
             )  # fmt: skip
         return self._nest_key
 
@@ -525,7 +527,7 @@ class Play:
     def _up(self, slot: int, message: Any) -> None:
         nest = self.nests._nests[0]
         self.nests, self._nest_key = copy(self.nests), None
-        self.nests._nests = [_cloned(nest)]
+        self.nests._nests = [_cloned(nest, counts=_cloned(nest.counts))]
         self._say(self.nests.message(slot, message, self.now))
 
     def _say(self, sent: list[tuple[int, Any]]) -> None:

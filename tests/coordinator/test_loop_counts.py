@@ -8,14 +8,11 @@ from itertools import product
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tailrace.coordinator.loops import (
-    Nests,
-    NestSpec,
-)
-from tailrace.protocol.termination import (
-    Quiet,
-)
+from tailrace.coordinator.counts import Counts
+from tailrace.protocol.termination import Quiet
 
 # Counts. Each slot's count must fit by itself; a sum over all of them would hide what is under way.
 
@@ -84,11 +81,44 @@ def test_counts_that_fit_in_every_slot_mean_that_nothing_is_under_way(
 ) -> None:
     misled = fits = 0
     for pending, view in views(script, begin):
-        book = Nests([NestSpec(4)])._nests[0]
-        book.quiet = {slot: Quiet(0, list(sent), received) for slot, (sent, received) in enumerate(view)}
-        if book.balanced:
+        book = Counts(4)
+        for slot, (sent, received) in enumerate(view):
+            book.said(slot, Quiet(0, list(sent), received))
+        if book.fit:
             fits += 1
             assert not pending
         misled += pending and sum(sum(sent) for sent, _ in view) == sum(received for _, received in view)
     assert fits, "and at the end they fit"
     assert misled or script is not SCRIPTS[2][0], "a sum over all slots fits too early"
+
+
+def fit(said: dict[int, Quiet], slots: int, commands: int) -> bool:
+    """The same, added up anew."""
+    if len(said) < slots or any(one.actions < commands for one in said.values()):
+        return False
+    between = range(slots)
+    sent = [sum(said[one].sent[to] for one in between if one != to and to < len(said[one].sent)) for to in between]
+    return sent == [said[slot].received for slot in between]
+
+
+Word = tuple[int, list[int], int, int]
+QUIET = st.tuples(
+    st.integers(0, 2), st.lists(st.integers(0, 1), min_size=2, max_size=4), st.integers(0, 2), st.integers(0, 1)
+)
+"""A worker comes to rest: (its slot, sent by slot, received, how many commands short of all it has followed)."""
+
+
+@given(st.lists(QUIET | st.none(), max_size=20))
+def test_counts_fit_whenever_they_would_if_they_were_added_up_anew(
+    story: list[Word | None],
+) -> None:
+    counts, said, commands = Counts(3), dict[int, Quiet](), 0
+    for happens in story:
+        if happens is None:
+            commands += 1
+            counts.commanded(commands)
+        else:
+            slot, sent, received, short = happens
+            said[slot] = Quiet(0, sent, received, max(0, commands - short))
+            counts.said(slot, said[slot])
+        assert counts.fit == fit(said, 3, commands)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nests import Desk
 
 from tailrace.coordinator.loops import (
@@ -73,3 +75,41 @@ def test_rounds_do_not_go_back() -> None:
     desk.say(0, RoundReport(0, 1))
     with pytest.raises(ProtocolViolation):
         desk.say(0, RoundReport(0, 0))
+
+
+class Plainly:
+    """The same rules for three slots, looked up anew at each report."""
+
+    def __init__(self) -> None:
+        self.reports: dict[int, RoundReport] = {}
+        self.started = 0
+
+    def say(self, slot: int, report: RoundReport) -> list[tuple[int, StartRound]]:
+        self.reports[slot] = report
+        going = {slot: one for slot, one in sorted(self.reports.items()) if one.round != NO_ROUNDS}
+        if len(self.reports) < 3 or not going:
+            return []
+        newest = max(one.round for one in going.values())
+        behind = [slot for slot, one in going.items() if one.round < newest]
+        if newest < self.started or (behind and newest == self.started):
+            return []  # somebody has yet to end the round that was started
+        if behind:
+            self.started = newest
+            return [(slot, StartRound(0, newest)) for slot in behind]
+        if not any(one.waiting for one in going.values()):
+            return []
+        self.started = newest + 1
+        return [(slot, StartRound(0, newest + 1)) for slot in range(3)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, 0, 1, 1, 2, NO_ROUNDS]), st.integers(0, 1)), max_size=40)
+)
+def test_whoever_reports_the_rounds_are_those_that_the_rules_say(story: list[tuple[int, int, int]]) -> None:
+    desk, plainly, at = Desk(NestSpec(3, rounds=True)), Plainly(), [0, 0, 0]
+    for slot, step, waiting in story:
+        at[slot] = min(NO_ROUNDS, at[slot] + step)
+        report = RoundReport(0, at[slot], waiting=waiting)
+        desk.sent = []
+        desk.say(slot, report)
+        assert [one for one in desk.sent if isinstance(one[1], StartRound)] == plainly.say(slot, report)

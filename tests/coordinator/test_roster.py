@@ -1,5 +1,9 @@
 """Which worker holds which slot, and the watermark of a whole job."""
 
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tailrace.coordinator.progress import overall_watermark
 from tailrace.coordinator.roster import Roster
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
@@ -36,6 +40,46 @@ def test_the_roster_is_ready_when_every_slot_is_held() -> None:
     roster.admit(hello(0), 0)
     assert roster.ready
     assert roster.peers() == [Peer(0, "h0", 1000, 1), Peer(1, "h1", 1001, 1)]
+
+
+PLACES = st.integers(0, 3)
+"""Three slots and a standby behind them."""
+
+
+@given(st.lists(st.tuples(st.sampled_from(["joins", "is heard", "is lost", "is asked"]), PLACES), max_size=40))
+def test_the_longest_silence_is_found_whoever_is_heard_joins_and_is_lost(story: list[tuple[str, int]]) -> None:
+    roster = Roster(3, standbys=1)
+    for now, (what, index) in enumerate(story):
+        if what == "joins":
+            roster.admit(hello(index, pid=10 + index), now)
+        elif what == "is heard":
+            roster.heard(index, 10 + index, now)
+        elif what == "is lost":
+            roster.lose(index)
+        elif what == "is asked":
+            assert roster.silent_at(5) == min((p.heard_at + 5 for p in roster.places if p.connected), default=None)
+
+
+def test_a_sign_of_life_is_of_the_process_that_gives_it_whatever_place_it_holds() -> None:
+    roster = Roster(2, standbys=1)
+    roster.admit(hello(0, pid=10), 0)
+    roster.admit(msgspec.structs.replace(hello(1, pid=12), place=2), 0)  # a standby has taken slot 1
+    roster.admit(hello(2, pid=13), 0)  # and another one stands by in its place
+    roster.heard(2, 12, 5)
+    assert [place.heard_at for place in roster.places] == [0, 5, 0]
+    roster.heard(2, 13, 6)
+    assert [place.heard_at for place in roster.places] == [0, 5, 6]
+    roster.heard(1, 10, 7)
+    roster.heard(7, 10, 7)
+    assert [place.heard_at for place in roster.places] == [0, 5, 6], "nobody that was started for these is there"
+
+
+@given(st.integers(1, 6), st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30))
+def test_all_are_deployed_when_each_is_whatever_was_asked_before(slots: int, story: list[tuple[int, bool]]) -> None:
+    roster = Roster(slots)
+    for index, deployed in story:
+        roster.slots[index % slots].deployed = deployed
+        assert roster.deployed == all(slot.deployed for slot in roster.slots)
 
 
 def reports(*watermarks: int, timed: bool = True) -> list[SubtaskReport]:

@@ -155,6 +155,28 @@ def test_rescaling_serves_every_receiver_and_uses_every_sender(senders: int, rec
     assert max(senders_of) - min(senders_of) <= 1
 
 
+@given(
+    st.lists(st.integers(1, 7), min_size=2, max_size=5),
+    st.lists(st.sampled_from(["rebalance", "shuffle", "rescale", "broadcast", "forward"]), min_size=4, max_size=4),
+)
+def test_channels_are_counted_as_if_each_were_looked_at(widths: list[int], verbs: list[str]) -> None:
+    env = environment(max_parallelism=40)
+    stream = env.from_collection([1], parallelism=widths[0])
+    for width, verb in zip(widths[1:], verbs, strict=False):
+        stream = (stream if verb == "forward" else getattr(stream, verb)()).map(abs, parallelism=width)
+    plan = plan_of(env)
+    channels = [channel for edge in plan.edges for channel in plan.channels(edge)]
+    assert [plan.channel_count(edge) for edge in plan.edges] == [len(list(plan.channels(edge))) for edge in plan.edges]
+    into = [sum(channel.target == slot for channel in channels) for slot in range(plan.slots)]
+    assert plan.most_channels == max(into)
+    for slot in range(plan.slots):
+        ends = {(c.source, c.target) for c in channels if slot in (c.source, c.target)}
+        assert plan.peers(slot) == {one for pair in ends for one in pair} - {slot}
+        for edge in plan.edges:
+            from_whom = [channel.source for channel in plan.channels(edge) if channel.target == slot]
+            assert slot >= plan.vertices[edge.target].parallelism or list(plan.sources(edge, slot)) == from_whom
+
+
 @given(st.data(), st.integers(1, 300))
 def test_every_key_group_has_one_owner_and_owners_have_ranges(data: st.DataObject, groups: int) -> None:
     parallelism = data.draw(st.integers(1, groups))

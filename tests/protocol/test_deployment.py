@@ -53,7 +53,7 @@ from tailrace.protocol.termination import (
     StopRounds,
     WaveReport,
 )
-from tailrace.protocol.wire import AnyMessage, decode, encode
+from tailrace.protocol.wire import AnyMessage, Speech, decode, encode
 from tailrace.state.format import Placed, TableInfo
 
 SAID: list[Any] = [
@@ -203,6 +203,15 @@ def test_a_worker_that_has_its_part_publishes_and_hears_its_fellows(phase: Phase
 def test_a_plain_message_is_short() -> None:
     assert encode(Start()) == b"\x81\xa4type\xa5Start"
     assert len(encode(Deploy(b"", []))) < 40, "fields at their defaults do not travel"
+
+
+def test_what_is_said_to_many_is_made_into_bytes_once() -> None:
+    speech, plan = Speech(), Deploy(b"the plan", [Peer(0, "h", 1, 1)])
+    first = speech.encode(plan)
+    assert first == encode(plan) and speech.encode(plan) is first
+    assert speech.encode(Start()) == encode(Start())
+    assert speech.encode(plan) == first
+    assert speech.encode(Deploy(b"another", [])) == encode(Deploy(b"another", [])), "that it is alike is not enough"
 
 
 def test_every_conversation_is_in_the_one_union() -> None:

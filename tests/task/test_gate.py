@@ -243,3 +243,29 @@ def test_a_marker_from_another_worker_is_the_same_marker() -> None:
     g = gate(A)
     frame = decode(encode_marker(A, 1, 0, 0, Watermark(7)))
     assert marked(g, A, frame.marker()) == 7
+
+
+MARKERS = st.integers(1, 9).map(Watermark) | st.just(IdleChannel()) | st.just(EndOfInput())
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), MARKERS | st.none()), max_size=40))
+def test_event_time_is_the_lowest_of_all_channels_whatever_comes(story: list[tuple[int, Any]]) -> None:
+    g, times, idle, ended, now, seq = gate(A, B, C), [MIN_TIME] * 3, set(), set(), MIN_TIME, [0, 0, 0]
+    for number, marker in story:
+        if number in ended:
+            continue
+        g.arrive(ChannelId(0, number, 0), seq[number], Rows(["x"]) if marker is None else marker, int(marker is None))
+        seq[number] += marker is None
+        read(g)
+        idle.discard(number)
+        if isinstance(marker, IdleChannel):
+            idle.add(number)
+        elif isinstance(marker, EndOfInput):
+            ended.add(number)
+        elif marker is not None:
+            times[number] = max(times[number], marker.time)
+        counted = [times[one] for one in range(3) if one not in idle and one not in ended]
+        now = max(now, min(counted)) if counted else MAX_TIME if len(ended) == 3 else now
+        assert g.watermark == now
+        assert g.ended == (len(ended) == 3)
+        assert g.all_idle == (not counted and len(ended) < 3)

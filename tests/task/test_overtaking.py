@@ -15,7 +15,7 @@ from tests.task.test_machine_cuts import One, passed_on, state, summed
 from tests.task.test_restore import Counted, Crew, Disk
 
 import tailrace as tr
-from tailrace.coordinator.checkpoints import _in_flight
+from tailrace.coordinator.recorded import in_flight
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.frames import decode
 from tailrace.elements.markers import Barrier, EndOfInput, Watermark
@@ -420,7 +420,7 @@ class Fleet(Crew):
         return manifest
 
     def manifest(self, number: int) -> Manifest:
-        return msgspec.structs.replace(super().manifest(number), in_flight=_in_flight(self.acks[number]))
+        return msgspec.structs.replace(super().manifest(number), in_flight=in_flight(self.acks[number]))
 
 
 def by_key(env: tr.Environment, sink: tr.Sink) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.coordinator.actions import CheckpointEnded, Commit, Delete
+from tailrace.coordinator.recorded import in_flight, operator_records
 from tailrace.coordinator.stats import CheckpointStats, parts_of, policy_of
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.format import Placed
 from tailrace.state.manifest import (
     Manifest,
-    OperatorRecord,
     Prepared,
     StateFile,
     encode_manifest,
@@ -266,8 +266,9 @@ class Checkpoints:
         pending = self.pending.get(ack.checkpoint)
         if pending is not None and pending.cut.kind.whole and ack.older:
             return f"the file of worker {slot} refers to {ack.older[0]}, and that of a savepoint must be whole"
-        known = self._sizes.keys() | self._found
-        gone = [name for name in ack.older if name not in known] if ack.checkpoint in self.pending else []
+        if pending is None:
+            return None
+        gone = [name for name in ack.older if name not in self._sizes and name not in self._found]
         return f"the file of worker {slot} refers to {gone[0]}, which is deleted" if gone else None
 
     def commit(self, pending: PendingCheckpoint, carried: list[Prepared], incarnation: int, now: int) -> Commit:
@@ -311,12 +312,12 @@ class Checkpoints:
             slots=self.slots,
             files=[StateFile(slot, pending.acks[slot].file, pending.acks[slot].size) for slot in sorted(pending.acks)],
             older=sorted(older),
-            operators=_records(acks),
+            operators=operator_records(acks),
             prepared=prepared,
             final=pending.final,
             size=sum(ack.size for ack in acks),
             stopped=pending.cut.hold or (pending.final and self.stopping),
-            in_flight=_in_flight(acks),
+            in_flight=in_flight(acks),
             root=self.settings.origin,
         )
 
@@ -392,9 +393,19 @@ class Checkpoints:
         return Aborted(ended, pending.final, pending.cut.hold, too_many, self._unneeded())
 
     def unwanted(self, ack: Ack) -> list[str]:
-        """A worker has acked a checkpoint that was aborted meanwhile: the files that go."""
+        """A worker has acked a checkpoint that was aborted meanwhile: the files that go. All others that nobody needs went
+        when that came to be."""
         self._left(ack.checkpoint, ack)
-        return self._unneeded()
+        if self._is_needed(ack.file):
+            return []
+        del self._sizes[ack.file]
+        self._found.discard(ack.file)
+        return [ack.file]
+
+    def _is_needed(self, name: str) -> bool:
+        if name in self._unanswered or name in self.pinned or any(name in kept.names for kept in self._kept):
+            return True
+        return any(name in pending.base or name in pending.needs() for pending in self.pending.values())
 
     def _left(self, number: int, ack: Ack) -> None:
         """The file of a worker was acked for a checkpoint that will never be complete. Those that were triggered behind it
@@ -466,30 +477,3 @@ class Checkpoints:
             referred=sum(ack.referred for ack in pending.acks.values()),
             policy=policy_of(list(pending.acks.values())),
         )
-
-
-def _in_flight(acks: list[Ack]) -> dict[str, int]:
-    """Bytes that barriers have overtaken, by the uid of the operator that was to receive them."""
-    found: dict[str, int] = {}
-    for ack in acks:
-        for uid, size in ack.overtaken.items():
-            found[uid] = found.get(uid, 0) + size
-    return dict(sorted(found.items()))
-
-
-def _records(acks: list[Ack]) -> list[OperatorRecord]:
-    """The operators, from what their subtasks said."""
-    by_uid: dict[str, list[Any]] = {}
-    for ack in acks:
-        for subtask in ack.subtasks:
-            for operator in subtask.operators:
-                by_uid.setdefault(operator.uid, []).append((subtask.subtask, operator))
-    records = []
-    for uid, said in sorted(by_uid.items()):
-        said.sort(key=lambda pair: pair[0])
-        first = said[0][1]
-        tables = {table.name: table for _, operator in said for table in operator.tables}
-        stateful = any(operator.stateful for _, operator in said)
-        finished = [operator.finished for _, operator in said]
-        records.append(OperatorRecord(uid, first.name, first.parallelism, finished, list(tables.values()), stateful))
-    return records

@@ -118,8 +118,9 @@ class Course:
         claims.deployed()
         self._takeovers.anew()
         origin, peers = self._durability.output.origin, self._roster.peers()
-        for slot in self._roster.slots:
-            self.do([Tell(origin.deploy(self.plan, peers, claims.incarnation, slot.attempt), slot.index)], now)
+        attempts_of = sorted({slot.attempt for slot in self._roster.slots})
+        deploys = {of: origin.deploy(self.plan, peers, claims.incarnation, of) for of in attempts_of}
+        self.do([Tell(deploys[slot.attempt], slot.index) for slot in self._roster.slots], now)
 
     def begin(self, now: int) -> None:
         """All have deployed. What the restored checkpoint had prepared is published before anything else happens."""
@@ -408,8 +409,9 @@ class Course:
     def _tell(self, told: Tell, now: int) -> None:
         to = "all" if told.slot is None else told.slot
         self.story.append(f"{now} {type(told.message).__name__} to {to}")
-        for slot in self._roster.places if isinstance(told.message, Leave) else self._roster.slots:
-            if told.slot in (None, slot.index) and not self._takeovers.holds_back(slot.index, told.message):
+        whom: Iterable[Place] = self._roster.places if isinstance(told.message, Leave) else self._roster.slots
+        for slot in whom if told.slot is None else [self._roster.slots[told.slot]]:
+            if not self._takeovers.holds_back(slot.index, told.message):
                 self._send(slot, told.message)
 
     def _send(self, slot: Place, message: AnyMessage) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from tailrace.coordinator.counts import Counts
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.termination import (
@@ -132,6 +133,29 @@ class _Rounds:
     started: int = 0
     """The newest round that was started. Round 0 starts by itself."""
     stopped: bool = False
+    newest: int = 0
+    """The newest that any slot has reported."""
+    behind: set[int] = field(default_factory=set)
+    """The slots whose newest report is of a round before the one that was started."""
+
+    def heard(self, slot: int, report: RoundReport) -> None:
+        """A slot has reported."""
+        self.reports[slot] = report
+        if report.round != NO_ROUNDS:
+            self.newest = max(self.newest, report.round)
+        if report.round >= self.started:
+            self.behind.discard(slot)
+
+    def start(self, number: int) -> None:
+        """A round is started."""
+        self.started = number
+        self.behind = {slot for slot, one in self.reports.items() if one.round < number}
+
+    @property
+    def going_on(self) -> bool:
+        """Whether some slots have yet to end the round that was started, and none is ahead of it: nothing follows, whatever
+        the others say."""
+        return bool(self.behind) and self.newest <= self.started
 
 
 class _Nest:
@@ -145,7 +169,7 @@ class _Nest:
         """Of the wave under way; None: none is."""
         self.actions = 0
         """How many of `Release`, `Advance` and `CallFinish` were sent."""
-        self.quiet: dict[int, Quiet] = {}
+        self.counts = Counts(spec.slots)
         self.news = False
         """Somebody came to rest since the last wave began."""
         self.entered: dict[int, Moved] = {}
@@ -185,7 +209,7 @@ class _Nest:
                 raise ProtocolViolation(
                     f"worker {slot} has followed {message.actions} commands, and was sent {self.actions}"
                 )
-            self.quiet[slot] = message
+            self.counts.said(slot, message)
             self.news, self.pause = True, self.pace.pause
         elif isinstance(message, Moved):
             self.entered[slot] = message
@@ -221,16 +245,7 @@ class _Nest:
     @property
     def balanced(self) -> bool:
         """Whether by the newest word of each worker all are at rest, and nothing is between them."""
-        said = self.quiet
-        if self.pace.eager:
-            return True
-        if len(said) < self.spec.slots or any(one.actions < self.actions for one in said.values()):
-            return False
-        return all(
-            sum(one.sent[slot] for other, one in said.items() if other != slot and slot < len(one.sent))
-            == said[slot].received
-            for slot in said
-        )
+        return self.pace.eager or self.counts.fit
 
     # Waves.
 
@@ -261,7 +276,7 @@ class _Nest:
             self.again_at = now + self.pause
             self.pause = min(2 * self.pause, self.pace.longest)
             return said + self.maybe_launch(now)
-        self.actions += 1
+        self._command()
         self.pause = self.pace.pause
         if decision.step is Step.ADVANCE:
             return self._all(Advance(self.number))
@@ -294,8 +309,15 @@ class _Nest:
                     self.released[scope] = max(time, before)
                     times.append((scope, self.released[scope]))
                 self.idle.discard(scope)
-        self.actions += bool(times)
-        return self._all(Release(self.number, self.wave, times)) if times else []
+        if not times:
+            return []
+        self._command()
+        return self._all(Release(self.number, self.wave, times))
+
+    def _command(self) -> None:
+        """Something is said that all are to follow before their counts say anything."""
+        self.actions += 1
+        self.counts.commanded(self.actions)
 
     def _lags(self, facts: list[Facts]) -> bool:
         """Whether another wave may release more of the nest. As long as it may, waves go on, ever more rarely where they
@@ -330,16 +352,18 @@ class _Nest:
         if not self.spec.rounds or (known is not None and report.round < known.round):
             why = "which has no rounds" if known is None or not self.spec.rounds else f"after round {known.round}"
             raise ProtocolViolation(f"worker {slot} reports round {report.round} of nest {self.number}, {why}")
-        rounds.reports[slot] = report
+        rounds.heard(slot, report)
+        if rounds.stopped or len(rounds.reports) < self.spec.slots or rounds.going_on:
+            return []
         said = {slot: one for slot, one in sorted(rounds.reports.items()) if one.round != NO_ROUNDS}
-        if rounds.stopped or len(rounds.reports) < self.spec.slots or not said:
+        if not said:
             return []
         newest = max(one.round for one in said.values())
         behind = [slot for slot, one in said.items() if one.round < newest]
         if behind:
             if newest <= rounds.started:
                 return []  # already started
-            rounds.started = newest  # started before the checkpoint that was restored; some slots have not heard
+            rounds.start(newest)  # started before the checkpoint that was restored; some slots have not heard
             return [(one, StartRound(self.number, newest)) for one in behind]
         if newest < rounds.started or not any(one.waiting for one in said.values()):
             return []
@@ -347,7 +371,7 @@ class _Nest:
         if last or any(one.verdict for one in said.values()):
             rounds.stopped = True
             return self._all(StopRounds(self.number))
-        rounds.started = newest + 1
+        rounds.start(newest + 1)
         return self._all(StartRound(self.number, newest + 1))
 
     def _all(self, message: AnyMessage) -> Sent:

@@ -411,10 +411,9 @@ class Coordinator:
             return
         limits, roster, durability = self.limits, self.roster, self.durability
         if self.course.filling and not durability.claims.under_way:
-            here, wanted = len(roster.connected), len(roster.slots)
             again = self.attempts.restarts > 0
             due = self.attempts.slots_late_at(limits.filled_within(again=again))
-            yield due, lambda now: [limits.slots_late(here, wanted, again=again)]
+            yield due, lambda now: [limits.slots_late(len(roster.connected), len(roster.slots), again=again)]
         if not self.course.ending:
             yield roster.silent_at(limits.lease), lambda now: roster.replace_silent(now, limits.lease)
         if not self.course.ending:

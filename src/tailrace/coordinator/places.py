@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush, heapreplace
+from typing import TypeVar
 
 from tailrace.coordinator.actions import Kill, Launch
 from tailrace.protocol.deployment import Hello
@@ -31,7 +34,7 @@ class Place:
     unwanted: set[Start] = field(default_factory=set)
     """Starts whose Spark job was told to end."""
     heard_at: int = 0
-    """When the worker was last heard (int64 microseconds of the coordinator's clock)."""
+    """When the worker was last heard (int64 microseconds of the coordinator's clock, which never goes back)."""
 
     @property
     def connected(self) -> bool:
@@ -86,6 +89,58 @@ class Place:
         self.running.discard(start)
         self.unwanted.discard(start)
         return told
+
+
+class Silence:
+    """Which worker has been silent for longest. It is asked behind each message, and there may be thousands in a second: a
+    place is looked at again only where it seemed to be that one and has been heard since.
+
+    Invariant R2: each place that is connected is in here once, with a time at which it was heard, or one before.
+    """
+
+    def __init__(self) -> None:
+        self._heard: list[tuple[int, int]] = []
+        """A heap of (when it was heard, which place), as it was when that was looked at last."""
+        self._inside: set[int] = set()
+
+    def joined(self, place: Place) -> None:
+        """A worker holds a place now."""
+        if place.index not in self._inside:
+            self._inside.add(place.index)
+            heappush(self._heard, (place.heard_at, place.index))
+
+    def longest(self, at: Callable[[int], Place]) -> Place | None:
+        """The place that is connected and was heard before all others; None where none is."""
+        while self._heard:
+            heard_at, index = self._heard[0]
+            place = at(index)
+            if not place.connected:
+                heappop(self._heard)
+                self._inside.discard(index)
+            elif place.heard_at == heard_at:
+                return place
+            else:
+                heapreplace(self._heard, (place.heard_at, index))
+        return None
+
+
+T = TypeVar("T", bound=Place)
+
+
+class Each:
+    """Whether something is true of each place. It is asked whenever one more has come to that: the place that was lacking
+    last is looked at first."""
+
+    def __init__(self) -> None:
+        self._lacking = 0
+
+    def of(self, places: Sequence[T], holds: Callable[[T], bool]) -> bool:
+        """Of all of these, which are always the same ones."""
+        for _ in places:
+            if not holds(places[self._lacking]):
+                return False
+            self._lacking = (self._lacking + 1) % len(places)
+        return True
 
 
 def start_of(hello: Hello) -> Start:

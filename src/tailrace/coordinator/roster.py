@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tailrace.coordinator.actions import CloseLink, Launch
 from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.failures import Cause
-from tailrace.coordinator.places import Place, Start, start_of
+from tailrace.coordinator.places import Each, Place, Silence, Start, start_of
 from tailrace.coordinator.standbys import Standby, Standbys
 from tailrace.protocol.deployment import FailureKind, Hello, Peer, SubtaskReport
 from tailrace.protocol.recovery import Reset
@@ -46,6 +47,11 @@ class Slot(Place):
         self.taken = None
         return super().launch()
 
+    @property
+    def holds_up(self) -> bool:
+        """Whether its worker has yet to drop what it ran."""
+        return self.connected and not self.clean
+
     def reset_late_at(self, limit: int) -> int:
         """When its worker has taken too long to drop what it runs."""
         return self.reset_at + limit
@@ -63,6 +69,12 @@ class Roster:
     def __init__(self, count: int, standbys: int = 0, replicas: int = 1) -> None:
         self.slots = [Slot(index) for index in range(count)]
         self.standbys = Standbys(count, standbys, replicas)
+        self._silence = Silence()
+        self._started: dict[int, dict[int, None]] = {}
+        """The places that processes have held which were started for a place: that one, and slots that standbys took."""
+        self._told_to_reset: deque[int] = deque()
+        """The slots whose workers were told to drop what they run, all at one time; those in front may have."""
+        self._each, self._each_ended = Each(), Each()
 
     def launch(self) -> Decisions:
         """Every slot is to get a worker."""
@@ -81,7 +93,7 @@ class Roster:
     def wants(self, hello: Hello, job: str, incarnation: int) -> bool:
         """Whether a worker that says hello is one that was started for a place of this job, and by the start that is
         wanted."""
-        if hello.job != job or not 0 <= hello.slot < len(self.places):
+        if hello.job != job or not 0 <= hello.slot < len(self.slots) + len(self.standbys.all):
             return False
         return self.at(hello.slot).is_held_by(hello) and 0 < hello.incarnation <= incarnation
 
@@ -89,6 +101,8 @@ class Roster:
         """A worker says hello: (its epoch, the epoch of the worker it replaces or None)."""
         place = self.at(hello.slot)
         replaced = place.admit(hello, now)
+        self._silence.joined(place)
+        self._started.setdefault(start_of(hello)[0], {})[place.index] = None
         return place.epoch, replaced
 
     def holds(self, index: int, epoch: int) -> bool:
@@ -98,7 +112,8 @@ class Roster:
 
     def holder(self, start: Start) -> Slot | Standby:
         """The place that a start of a Spark job is of by now."""
-        return next((place for place in self.places if start in place.running), self.at(start[0]))
+        own = self.at(start[0])
+        return own if start in own.running else next((one for one in self.places if start in one.running), own)
 
     def taken(self, index: int, epoch: int) -> Slot | None:
         """The slot that a standby has been told to take, and for which it has not said hello yet."""
@@ -170,7 +185,7 @@ class Roster:
 
     def heard(self, index: int, pid: int, now: int) -> None:
         """A process that was started for this place has given a sign of life."""
-        for place in self.places:
+        for place in map(self.at, self._started.get(index, ())):
             if place.hello is not None and place.hello.pid == pid and start_of(place.hello)[0] == index:
                 place.heard_at = now
 
@@ -184,18 +199,21 @@ class Roster:
 
     def silent_at(self, lease: int) -> int | None:
         """When a worker has been silent for `lease`, if nobody is heard until then."""
-        return min((place.silent_at(lease) for place in self.places if place.connected), default=None)
+        place = self._silence.longest(self.at)
+        return None if place is None else place.silent_at(lease)
 
     # Everybody begins anew.
 
     def anew(self, now: int, lost: int | None) -> Decisions:
         """All slices start anew: workers that live drop what they run, and for those that do not others are started."""
         decided: Decisions = []
+        self._told_to_reset.clear()
         for slot in self.slots:
             slot.anew()
             if slot.connected:
                 slot.clean = False
                 slot.reset_at = now
+                self._told_to_reset.append(slot.index)
                 decided.append(Tell(Reset(slot.attempt), slot.index))
             elif slot.abandoned or slot.index == lost:
                 decided += self._fill(slot)
@@ -203,20 +221,20 @@ class Roster:
 
     def reset_late_at(self, limit: int) -> int | None:
         """When a worker has taken too long to drop what it runs."""
-        return min((slot.reset_late_at(limit) for slot in self._holding_up()), default=None)
+        told = self._told_to_reset
+        while told and not self.slots[told[0]].holds_up:
+            told.popleft()
+        return self.slots[told[0]].reset_late_at(limit) if told else None
 
     def replace_late(self, now: int, limit: int) -> Decisions:
         """User code holds workers up: their processes are ended, and others started."""
         decided: Decisions = []
-        for slot in self._holding_up():
-            if slot.reset_late_at(limit) <= now:
+        for slot in self.slots:
+            if slot.holds_up and slot.reset_late_at(limit) <= now:
                 decided.append(CloseLink(slot.index, slot.epoch))
                 self.lose(slot.index)
                 decided += self._fill(slot)
         return decided
-
-    def _holding_up(self) -> list[Slot]:
-        return [slot for slot in self.connected if not slot.clean]
 
     # The end.
 
@@ -227,7 +245,8 @@ class Roster:
     @property
     def spark_ended(self) -> bool:
         """Whether no Spark job of the job is left."""
-        return all(place.spark_ended for place in self.places)
+        here = self._each_ended.of(self.slots, lambda slot: slot.spark_ended)
+        return here and all(standby.spark_ended for standby in self.standbys.all)
 
     # All of them.
 
@@ -238,15 +257,15 @@ class Roster:
     @property
     def ready(self) -> bool:
         """Whether every slot has a worker that runs nothing."""
-        return all(slot.connected and slot.clean for slot in self.slots)
+        return self._each.of(self.slots, lambda slot: slot.connected and slot.clean)
 
     @property
     def deployed(self) -> bool:
-        return all(slot.deployed for slot in self.slots)
+        return self._each.of(self.slots, lambda slot: slot.deployed)
 
     @property
     def finished(self) -> bool:
-        return all(slot.finished for slot in self.slots)
+        return self._each.of(self.slots, lambda slot: slot.finished)
 
     @property
     def prepared(self) -> list[Prepared]:

@@ -11,7 +11,7 @@ from tailrace.graph.scope import NO_LOOP, StreamScope
 
 def as_text(plan: Plan) -> str:
     """The plan as indented text: slots, loops, vertices with their chains, edges with their channels."""
-    channels = sum(1 for edge in _told(plan.edges) for _ in plan.channels(edge))
+    channels = sum(plan.channel_count(edge) for edge in _told(plan.edges))
     lines = [
         f"{plan.slots} slot(s), {len(plan.vertices)} vertices, {plan.subtasks} subtasks, {channels} channels, "
         f"{plan.graph.max_parallelism} key groups"
@@ -96,7 +96,7 @@ def _told(edges: list[PlanEdge] | tuple[PlanEdge, ...]) -> list[PlanEdge]:
 
 def _edge_text(plan: Plan, edge: PlanEdge) -> str:
     source: Vertex = plan.vertices[edge.source]
-    count = sum(1 for _ in plan.channels(edge))
+    count = plan.channel_count(edge)
     return f"[{source.id}] {plan.graph.node(edge.source_node).name}  {_edge_label(edge)}, {count} channel(s)"
 
 

@@ -127,9 +127,38 @@ class Plan:
             return _share(source, senders, receivers)
         return range(receivers)
 
-    def sources(self, edge: PlanEdge, target: int) -> list[int]:
+    def sources(self, edge: PlanEdge, target: int) -> range:
         """The subtasks of the edge's source that may send to subtask `target`."""
-        return [s for s in range(self.vertices[edge.source].parallelism) if target in self.targets(edge, s)]
+        senders, receivers = self.vertices[edge.source].parallelism, self.vertices[edge.target].parallelism
+        if isinstance(edge.partitioning, Forward):
+            return range(target, target + 1)
+        if isinstance(edge.partitioning, Rescale):
+            return _share(target, receivers, senders)  # who shares something out to whom is the same from both sides
+        return range(senders)
+
+    def channel_count(self, edge: PlanEdge) -> int:
+        """How many channels an edge has."""
+        return sum(len(self.targets(edge, source)) for source in range(self.vertices[edge.source].parallelism))
+
+    @cached_property
+    def most_channels(self) -> int:
+        """How many channels lead into that slot which has most of them. They are counted edge by edge: a job of a thousand
+        workers has millions."""
+        into = [0] * self.slots
+        for edge in self.edges:
+            for target in range(self.vertices[edge.target].parallelism):
+                into[target] += len(self.sources(edge, target))
+        return max(into)
+
+    def peers(self, slot: int) -> set[int]:
+        """The other slots that this one has channels with."""
+        found: set[int] = set()
+        for edge in self.edges:
+            if slot < self.vertices[edge.source].parallelism:
+                found.update(self.targets(edge, slot))
+            if slot < self.vertices[edge.target].parallelism:
+                found.update(self.sources(edge, slot))
+        return found - {slot}
 
     def name_of(self, channel: ChannelId) -> ChannelName:
         """What a channel is called in checkpoints, which outlive this plan: by the operators at its two ends."""

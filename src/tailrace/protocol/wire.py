@@ -100,6 +100,22 @@ def encode(message: AnyMessage) -> bytes:
     return _encoder.encode(message)
 
 
+class Speech:
+    """What one process says to many: a message that goes to one after the other is made into bytes once, and all links on
+    which it waits share them. The plan of a job is in such a message."""
+
+    def __init__(self) -> None:
+        self._message: AnyMessage | None = None
+        self._data = b""
+        """The newest message, as bytes."""
+
+    def encode(self, message: AnyMessage) -> bytes:
+        """A message as bytes."""
+        if message is not self._message:
+            self._message, self._data = message, encode(message)
+        return self._data
+
+
 def decode(data: bytes) -> AnyMessage:
     """A message from bytes. Raises `ProtocolViolation` for anything that is none."""
     try:

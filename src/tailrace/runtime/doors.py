@@ -46,6 +46,7 @@ class WorkerDoor:
         """Connections that knew the token and were of no worker that is wanted."""
         self._hearts: dict[Link, int] = {}
         self._strangers: set[Link] = set()
+        self._speech = wire.Speech()
 
     def send(self, slot: int, epoch: int, message: AnyMessage) -> None:
         """A message to a worker, where it is still there. Raises `TooLarge`."""
@@ -53,7 +54,7 @@ class WorkerDoor:
         if link is None:
             return
         try:
-            link.send(CONTROL, wire.encode(message))
+            link.send(CONTROL, self._speech.encode(message))
             link.flush()
             self._watch(link)
         except LinkError as error:

@@ -13,6 +13,7 @@ from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
 from tailrace.task.history import Facts
 from tailrace.task.inputs import InputChannel, Taken, count_of
+from tailrace.task.lowest import Lowest
 from tailrace.task.parked import Parked
 
 AT_ONCE = 256 << 10
@@ -50,6 +51,8 @@ class Gate:
         """What was in flight at the restored cut, in the order in which it is read: one list after the other."""
         self.at_once = max((channel.flow.window for channel in channels), default=AT_ONCE)
         """So many bytes of each channel of that are in memory, and the others in their files."""
+        self._lowest = Lowest(channels)
+        """The event time of the channels whose turn it is."""
 
     @property
     def has_input(self) -> bool:
@@ -60,7 +63,7 @@ class Gate:
 
     @property
     def ended(self) -> bool:
-        return not self.front and all(channel.ended for channel in self.channels.values())
+        return not self.front and not self._lowest.live
 
     @property
     def _current(self) -> Iterable[InputChannel]:
@@ -70,8 +73,9 @@ class Gate:
     @property
     def all_idle(self) -> bool:
         """Whether every channel that has not ended is idle; where all have ended, whether the task is."""
-        live = [channel for channel in self._current if not channel.ended]
-        return all(channel.idle for channel in live) if live else self.idle_at_end
+        if self._lowest.watermark() is not None:
+            return False
+        return True if self._lowest.live else self.idle_at_end
 
     def arrive(self, ident: ChannelId, seq: int, element: Element, charge: int) -> None:
         """Stores what came on a channel: a `Frame`, a batch or a marker. Raises `ProtocolViolation` for a channel that
@@ -111,7 +115,12 @@ class Gate:
     def returned(self, front: list[list[InputChannel]]) -> None:
         """Before anything has arrived: what was in flight at the restored cut comes first."""
         self.front.extend(front)
+        self.compare_anew()
         self._next_front()
+
+    def compare_anew(self) -> None:
+        """Other channels have their turn, or it was put back where they stand in event time."""
+        self._lowest = Lowest(self._current)
 
     def open(self) -> Iterable[tuple[ChannelId, int]]:
         """The first grants of channels that began closed, where nothing is left of what was in flight."""
@@ -130,6 +139,7 @@ class Gate:
         while self.front and all(channel.drained for channel in self.front[0]):
             self._update()  # it may have held nothing but event time
             self.front.popleft()
+            self.compare_anew()
         self._turn.extend(c for c in self._current if c.ready and not c.blocked)
         self.woken = self.woken or (was_idle and not self.all_idle)
         self._update()
@@ -327,16 +337,18 @@ class Gate:
             channel.idle = True
         else:
             channel.ended = True
+            self._lowest.ends()
         self._update()
 
     def _wake(self, channel: InputChannel) -> None:
         self.woken = self.woken or self.all_idle
         channel.idle = False
+        self._lowest.wakes(channel)
 
     def _update(self) -> None:
-        counted = [c.watermark for c in self._current if not c.ended and not c.idle]
-        if counted:
-            self.watermark = max(self.watermark, min(counted))
+        lowest = self._lowest.watermark()
+        if lowest is not None:
+            self.watermark = max(self.watermark, lowest)
         elif self.ended:
             self.watermark = MAX_TIME
 
@@ -369,6 +381,12 @@ class Gate:
         for channel in self.channels.values():
             if not channel.flow.consumed <= channel.flow.arrived:
                 raise InternalError(f"F2: channel {channel.id} consumed more than arrived")
+        counted = [c.watermark for c in self._current if not c.ended and not c.idle]
+        if (min(counted, default=None), sum(not c.ended for c in self._current)) != (
+            self._lowest.watermark(),
+            self._lowest.live,
+        ):
+            raise InternalError(f"G5: event time is {min(counted, default=None)}, not {self._lowest.watermark()}")
 
 
 def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:

@@ -85,7 +85,7 @@ class InFlight:
         """How many logs of channels into the task are open."""
         self.found = 0
         """Bytes that the last unaligned cut has found in flight to the task, without what had come back."""
-        self._in_line: dict[int, list[ChannelId]] = {}
+        self._in_line: dict[int, dict[ChannelId, None]] = {}
         """Barriers that wait behind records of channels out of the task, and may overtake them: the channels of each
         checkpoint."""
 
@@ -193,7 +193,7 @@ class InFlight:
             if recording is None:
                 recording = self._sent[channel.id] = Recording(self._who, self._shelf, self._written)
             recording.begin(number)
-            self._in_line.setdefault(number, []).append(channel.id)
+            self._in_line.setdefault(number, {})[channel.id] = None
             logged.append((self._named(channel.id, LogKind.SENT), recording))
         return logged
 
@@ -232,25 +232,27 @@ class InFlight:
         recording.came(item)
         self._shelf.release(item)
         if isinstance(element, EndOfInput):
+            open_ = len(recording.open)
             recording.end()
-            self._recount()
+            self.recording += len(recording.open) - open_
 
     def _barrier_arrived(self, recording: Recording, number: int) -> None:
         """The log of this checkpoint is complete. One of an older checkpoint, whose barrier the sender has left out, never
         will be: it was given up. One that was not begun yet is begun with what is unread by then."""
-        for open_ in [log.checkpoint for log in recording.open]:
+        begun = [log.checkpoint for log in recording.open]
+        for open_ in begun:
             if open_ == number:
                 recording.completed(number)
             elif open_ < number:
                 recording.discard(open_)
-        self._recount()
+        self.recording += len(recording.open) - len(begun)
 
     def sent(self) -> None:
         """Barriers may have left: what they waited behind has gone before them."""
         for ident, number in self._outbox.barriers_sent:
-            waiting = self._in_line.get(number, [])
+            waiting = self._in_line.get(number, {})
             if ident in waiting:
-                waiting.remove(ident)
+                del waiting[ident]
                 self._sent[ident].completed(number)
             if not waiting:
                 self._in_line.pop(number, None)

@@ -22,8 +22,8 @@ class InputChannel:
     """
 
     __slots__ = (
-        "blocked", "charge", "digests", "ended", "expected", "flow", "id", "idle", "number", "port", "queue", "reading",
-        "returning", "taken", "watermark", "worked_off",
+        "blocked", "charge", "counted", "digests", "ended", "expected", "flow", "id", "idle", "number", "port", "queue",
+        "reading", "returning", "taken", "watermark", "worked_off",
     )  # fmt: skip
 
     def __init__(self, ident: ChannelId, port: int, window: int, closed: bool = False) -> None:
@@ -37,6 +37,8 @@ class InputChannel:
         self.watermark = MIN_TIME
         self.idle = False
         self.ended = False
+        self.counted = False
+        """Whether it is among those whose watermarks are compared (`task.lowest`)."""
         self.blocked = False
         """Whether it waits for other channels to reach a cut that it has reached."""
         self.reading: Batch | None = None

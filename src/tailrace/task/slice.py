@@ -38,10 +38,10 @@ class ToPeer:
     data: bytes
 
 
-def window_of(plan: Plan, slot: int, memory: int) -> int:
-    """The window of each channel into this slot, so that all of them together stay within the worker's memory."""
-    channels = sum(1 for edge in plan.edges for channel in plan.channels(edge) if channel.target == slot)
-    return max(MIN_WINDOW, min(MAX_WINDOW, memory // max(1, channels)))
+def window_of(plan: Plan, memory: int) -> int:
+    """The window of each channel, so that all of those into one slot together stay within its worker's memory, as long as
+    the smallest window allows it. Both ends of a channel must agree: it is what the slot with most channels can afford."""
+    return max(MIN_WINDOW, min(MAX_WINDOW, memory // max(1, plan.most_channels)))
 
 
 class Slice:
@@ -53,8 +53,7 @@ class Slice:
         self.attempt = attempt
         self.incarnation = services.incarnation
         self.services = services
-        # Both ends of a channel must agree on its window: it is the smallest that any slot could afford.
-        window = services.tuning.window or min(window_of(plan, s, memory) for s in range(plan.slots))
+        window = services.tuning.window or window_of(plan, memory)
         self.tasks = [
             Task(plan, vertex, slot, attempt, services, window)
             for vertex in reversed(plan.vertices)
@@ -105,12 +104,7 @@ class Slice:
 
     def peers(self) -> set[int]:
         """The slots of other workers that this one has channels with."""
-        found: set[int] = set()
-        for edge in self.plan.edges:
-            for channel in self.plan.channels(edge):
-                if self.slot in (channel.source, channel.target):
-                    found.update((channel.source, channel.target))
-        return found - {self.slot}
+        return self.plan.peers(self.slot)
 
     # Events.
 

@@ -79,6 +79,7 @@ def put_back(task: Task, data: bytes, checkpoint: int) -> None:
     task.outbox.sends.clear()
     task.work.grants.clear()
     _set(task.gate, known["gate"])
+    task.gate.compare_anew()
     aligner = task.cuts.aligner
     aligner.live = dict.fromkeys(known["live"])
     aligner.done = checkpoint

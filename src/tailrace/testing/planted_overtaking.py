@@ -79,7 +79,7 @@ def _nothing_on_one_channel() -> Patches:
 
     def make(overtake: Any) -> Any:
         def forgetful(self: InFlight, number: int) -> None:
-            first, asked = self._in_line.get(number, [None])[0], Outbox.overtaken_by
+            first, asked = next(iter(self._in_line.get(number, {None: None}))), Outbox.overtaken_by
 
             def without(outbox: Outbox, channel: Any, checkpoint: int) -> Any:
                 return [] if channel.id == first else asked(outbox, channel, checkpoint)
@@ -146,6 +146,7 @@ def _read_late_behind_new_data() -> Patches:
         def impatient(self: Gate) -> None:
             while self.front and not any(one.ready or one.drained for one in self.front[0]):
                 aside.update((id(channel), channel) for channel in self.front.popleft())
+            self.compare_anew()
             next_front(self)
 
         return impatient
@@ -154,6 +155,7 @@ def _read_late_behind_new_data() -> Patches:
         def late(self: Gate, channel: InputChannel) -> None:
             if aside.pop(id(channel), None) is channel:
                 self.front.appendleft([channel])
+                self.compare_anew()
                 self._turn.clear()
             loaded(self, channel)
 

@@ -1,0 +1,59 @@
+"""What a task knows at its cut, and no checkpoint holds, is put back where another worker does again what it did."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.elements.frames import ChannelId
+from tailrace.elements.markers import EndOfInput, IdleChannel, Marker, Watermark
+from tailrace.graph.plan import make_plan
+from tailrace.task.machine import Task
+from tailrace.task.services import Services
+from tailrace.task.slice import Slice
+from tailrace.task.volatile import put_back, taken
+
+
+def task() -> Task:
+    """One that reads from three others, and is open."""
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1], parallelism=3).rebalance().map(str).sink_to(tr.sinks.Print())
+    plan = make_plan(env._graph.subgraph({node.id for node in env._graph.nodes}))
+    held = Slice(plan, 0, 0, Services(random.Random, debug=True), 1 << 20)
+    held.open()
+    return next(one for one in held.tasks if one.gate.channels)
+
+
+def hear(one: Task, *said: tuple[int, Marker]) -> Task:
+    for source, marker in said:
+        one.arrive(ChannelId(0, source, 0), 0, marker, 0)
+        while one.step(0, 100) is None:
+            pass
+        one.check()
+    return one
+
+
+def standing(one: Task) -> Any:
+    return one.gate.watermark, one.gate.all_idle, one.gate.ended
+
+
+BEFORE: list[tuple[tuple[int, Marker], ...]] = [
+    ((0, Watermark(5)), (1, Watermark(7)), (2, Watermark(3))),
+    ((0, Watermark(5)), (1, IdleChannel()), (2, IdleChannel())),
+    ((0, EndOfInput()), (1, EndOfInput()), (2, Watermark(4))),
+    ((0, IdleChannel()), (1, IdleChannel()), (2, IdleChannel())),
+]
+BEHIND: list[tuple[int, Marker]] = [(2, Watermark(6)), (2, IdleChannel()), (2, EndOfInput())]
+
+
+@pytest.mark.parametrize("before", BEFORE, ids=range(len(BEFORE)))
+@pytest.mark.parametrize("behind", BEHIND, ids=range(len(BEHIND)))
+def test_event_time_goes_on_where_it_was(before: tuple[tuple[int, Marker], ...], behind: tuple[int, Marker]) -> None:
+    was = hear(task(), *before)
+    other = task()
+    put_back(other, taken(was), 1)
+    assert standing(other) == standing(was)
+    assert standing(hear(other, behind)) == standing(hear(was, behind))
