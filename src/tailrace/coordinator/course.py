@@ -177,7 +177,8 @@ class Course:
         newest = self._durability.newest
         if newest is not None:
             bare = msgspec.structs.replace(newest[1], prepared=[])
-            self.do(self._roster.standbys.hold(newest[0], lambda: encode_manifest(bare)), now)
+            homes = self._roster.homes()
+            self.do(self._roster.standbys.hold(newest[0], lambda: encode_manifest(bare), homes, now), now)
 
     def standby_lost(self, place: Standby, what: str, now: int) -> None:
         """A standby is gone. While the job runs another one is started."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tailrace.coordinator.actions import Kill, Launch
+from tailrace.coordinator.dealing import Executor
 from tailrace.protocol.deployment import Hello
 
 Start = tuple[int, int]
@@ -91,3 +92,8 @@ class Place:
 def start_of(hello: Hello) -> Start:
     """The start of the process that says hello."""
     return (hello.slot if hello.place is None else hello.place, hello.launch)
+
+
+def executor_of(hello: Hello) -> Executor:
+    """Where that process runs, as far as it knows."""
+    return (hello.host, hello.executor)

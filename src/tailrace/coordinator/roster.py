@@ -6,9 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tailrace.coordinator.actions import CloseLink, Launch
+from tailrace.coordinator.dealing import Executor
 from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.failures import Cause
-from tailrace.coordinator.places import Place, Start, start_of
+from tailrace.coordinator.places import Place, Start, executor_of, start_of
 from tailrace.coordinator.standbys import Standby, Standbys
 from tailrace.protocol.deployment import FailureKind, Hello, Peer, SubtaskReport
 from tailrace.protocol.recovery import Reset
@@ -256,3 +257,7 @@ class Roster:
     def peers(self) -> list[Peer]:
         """Where every worker listens."""
         return [Peer(s.index, s.hello.host, s.hello.port, s.epoch) for s in self.slots if s.hello is not None]
+
+    def homes(self) -> list[Executor | None]:
+        """Where the worker of each slot runs; None where there is none now."""
+        return [None if slot.hello is None else executor_of(slot.hello) for slot in self.slots]

@@ -44,6 +44,9 @@ class Hello(Message, frozen=True):
     """Which start of the place's Spark job this is; an older one is not wanted any more."""
     place: int | None = None
     """The place that the Spark job was started for, where it is not that of the slot: a standby takes the slot."""
+    executor: str = ""
+    """The executor on that host that the process belongs to, where its environment says; empty where it does not, and in
+    local mode, where all are in one."""
 
 
 class Heartbeat(Message, frozen=True):
