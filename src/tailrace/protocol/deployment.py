@@ -92,6 +92,11 @@ class Progress(Message, frozen=True):
     elapsed_micros: int
     refused: dict[str, int] = {}
     """Connections refused at the worker's port, by reason."""
+    log_entries: int = 0
+    """Of its history, as far as another worker may have to do it again; 0 where lost workers are not replaced alone."""
+    log_bytes: int = 0
+    kept_bytes: int = 0
+    """What has gone to other workers since the newest complete checkpoint, and is kept for those that take their places."""
 
 
 class SubtasksFinished(Message, frozen=True):

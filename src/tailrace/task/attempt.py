@@ -264,7 +264,7 @@ class Attempt:
 
     def report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> list[Action]:
         """How it goes."""
-        progress = Progress(self.slice.reports(busy), elapsed, refused)
+        progress = Progress(self.slice.reports(busy), elapsed, refused, *self.slice.log_figures())
         return [ToCoordinator(progress), *map(ToCoordinator, self.slice.nests.times())]
 
     def command(self, message: Command) -> list[Action]:
