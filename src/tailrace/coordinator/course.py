@@ -153,6 +153,7 @@ class Course:
             self.do(roster.standbys.welcome(place, self.plan) if taken is None else taken, now)
             return
         active = self._takeovers.active
+        self._takeovers.failovers.there(place.index, now)
         if active is not None and active.slot == place.index and not active.resumed:
             self.maybe_resume(now)
         elif self._attempts.deployed:
@@ -225,6 +226,7 @@ class Course:
         if refused is not None:
             self.story.append(f"{now} worker {cause.slot} is not replaced: {refused}")
             self.actions.append(NotReplaced(cause.slot, refused))
+            self._takeovers.failovers.refuse(cause.slot, refused)
             return False
         what = f"worker {cause.slot} is being replaced"
         self.story.append(f"{now} {what}: {cause.message}")
@@ -273,6 +275,7 @@ class Course:
         if newest is not None:
             manifest = encode_manifest(msgspec.structs.replace(newest[1], prepared=[]))
             deploy = msgspec.structs.replace(deploy, manifest=manifest, folder="", own=True)
+        takeovers.failovers.resumes(active.slot, deploy.attempt)
         history, came, events = takeovers.history(), takeovers.came(), takeovers.events()
         peer = next(one for one in deploy.peers if one.slot == active.slot)
         replaced = Replaced(peer, active.checkpoint)
@@ -288,6 +291,7 @@ class Course:
         if said is None:
             self.restart(now, Cause(f"it is not known any more what worker {slot} was told", FailureKind.WORKER), 0)
             return
+        self._takeovers.failovers.replayed(slot, now)
         self._nests.replaced(slot)
         self.actions.append(Replayed(slot, now - active.began_at))
         for message in said:
@@ -303,6 +307,7 @@ class Course:
     def restart(self, now: int, cause: Cause, delay: int) -> None:
         """Everybody drops what they run and waits for the plan; lost workers are started anew."""
         self._attempts.anew(cause, now, delay)
+        self._takeovers.failovers.given_up(cause.message)
         self._takeovers.anew()
         self.story.append(f"{now} restart {self._attempts.restarts}: {cause.message}")
         if self.status is not JobStatus.RESTARTING:

@@ -92,6 +92,13 @@ class Standbys:
         """It has read it."""
         place.held, place.holding = said.checkpoint, said.slots
 
+    def behind(self, place: Standby) -> tuple[int, int]:
+        """How many checkpoints, and how many microseconds, what it holds is older than the newest complete one."""
+        complete, held = [*self.complete], place.held
+        newer = [at for number, at in complete if number > held]
+        since = next((at for number, at in complete if number == held), newer[0] if newer else 0)
+        return len(newer), (newer[-1] - since if newer else 0)
+
     def choose(self, slot: int) -> Standby | None:
         """One that takes a slot: one that holds its state, if there is one, or at least one that is ready."""
         here = [one for one in self.all if one.connected]

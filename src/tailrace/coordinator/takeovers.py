@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tailrace.coordinator.failovers import Failovers
 from tailrace.protocol.deployment import EndSources, Leave, OperatorEvent, Publish, Settled, Welcome
 from tailrace.protocol.recovery import Reset
 from tailrace.protocol.replay import Came, Copy, Gained, Known, Resume, longest
@@ -66,6 +67,7 @@ class Takeovers:
         self.active: Takeover | None = None
         self.count = 0
         """How many workers were replaced, ever."""
+        self.failovers = Failovers()
         self._copies: dict[int, Copy] = {}
         self._said: dict[int, _Said] = {}
         self._events: dict[int, dict[int, int]] = {}
@@ -144,6 +146,7 @@ class Takeovers:
         """A worker is lost, and is replaced."""
         self.active = Takeover(slot, now, frozenset(range(self._slots)) - {slot})
         self._lost_since.add(slot)
+        self.failovers.noticed(slot, now)
 
     def know(self, slot: int, known: Known) -> None:
         """A survivor says what it knows."""

@@ -16,7 +16,7 @@ from tailrace.protocol.deployment import (
     Settled,
     SubtasksFinished,
 )
-from tailrace.protocol.replay import Lost, Replaced, Resume
+from tailrace.protocol.replay import Lost, Replaced, Restored, Resume
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
@@ -130,7 +130,7 @@ class Attempt:
         connect = ConnectPeers(tuple(peer for slot, peer in self._peers.items() if slot in wanted), late, changing)
         if self._resume is not None:
             self.resumed = Resumed(self.slice, self._resume)
-            return [connect]
+            return [ToCoordinator(Restored()), connect]
         return [connect, *self.wanted()]
 
     # Workers that are replaced.
