@@ -51,7 +51,7 @@ def test_a_second_replica_is_rather_not_there_than_with_the_first_one() -> None:
 def test_a_slice_is_better_not_mirrored_in_the_executor_of_its_own_worker() -> None:
     homes = [HERE, THERE, HERE, THERE]
     assert deal({4: HERE, 5: THERE}, {}, homes, 1, 2) == {4: [1, 3], 5: [0, 2]}
-    assert deal({4: HERE, 5: HERE}, {}, homes, 1, 2) == {4: [0, 2], 5: [1, 3]}, "but rather there than nowhere"
+    assert deal({4: HERE, 5: HERE}, {}, homes, 1, 2) == {4: [0, 1], 5: [2, 3]}, "but rather there than nowhere"
     # 5 is wanted by both: the first slice goes on to the other process that it may have.
     assert deal({4: ELSEWHERE, 5: THERE}, {}, [HERE, ELSEWHERE], 1, 1) == {4: [0], 5: [1]}
 
@@ -74,6 +74,7 @@ def test_two_replicas_part_when_another_executor_comes() -> None:
 
 def test_nobody_holds_more_than_it_is_to_have_memory_for() -> None:
     assert deal({8: HERE}, {}, [HERE] * 8, 1, 4) == {8: [0, 1, 2, 3]}
+    assert deal({8: HERE}, {}, [HERE, THERE] * 4, 1, 4) == {8: [1, 3, 5, 7]}, "rather those whose worker is elsewhere"
     assert deal({}, {}, [HERE] * 8, 1, 4) == {}
 
 

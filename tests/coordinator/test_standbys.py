@@ -187,6 +187,18 @@ def test_who_comes_later_gets_what_nobody_holds_and_others_are_not_told_again() 
     assert held(job) == {2: [0], 3: [1]}
 
 
+def test_who_says_late_that_it_holds_what_it_is_to_drop_does_not_hold_it() -> None:
+    job = Standing(3, replicas=2).run()
+    job.stands_by(2, host="a")
+    job.stands_by(3, host="a")
+    first = job.complete()
+    assert held(job) == {2: [0, 1], 3: [0, 1]}
+    job.stands_by(4, host="b")
+    assert held(job) == {2: [1], 3: [0], 4: [0, 1]}, "a second replica is in another executor, now that there is one"
+    job.says(3, Held(first, [0, 1]))
+    assert job.machine.roster.standbys.all[1].holding == [0]
+
+
 def test_what_the_one_held_that_has_taken_a_slot_is_dealt_to_the_next_one_in_its_place() -> None:
     job = standing()
     job.complete()

@@ -56,10 +56,11 @@ class _Deal:
     def give_out(self) -> None:
         """Each slice gets its first replica before any gets its second one."""
         for replica in range(self._replicas):
-            for slot in range(len(self._homes)):
-                if sum(slot in has for has in self.has.values()) <= replica:
-                    # Better not with the slice's own worker, which would be lost together with its replica.
-                    any(self._place(slot, away, set()) for away in (True, False))
+            # Better not with the slice's own worker, which would be lost together with its replica.
+            for away in (True, False):
+                for slot in range(len(self._homes)):
+                    if sum(slot in has for has in self.has.values()) <= replica:
+                        self._place(slot, away, set())
 
     def level(self) -> None:
         """Slices go from processes that have more of them than others, as long as that is of use to the balance."""

@@ -14,7 +14,6 @@ from tailrace.protocol.standby import Held, Hold, StandBy, TakeSlot
 
 TRIES = 3
 """How many starts of a standby in a row may end before it is ready. Then it is left alone until the job starts again."""
-
 REMEMBERED = 100
 """Checkpoints by whose ages it is said how far a standby is behind."""
 
@@ -89,8 +88,8 @@ class Standbys:
         return [Send(one.index, one.epoch, Hold(checkpoint, data, one.slots)) for one in news]
 
     def holds(self, place: Standby, said: Held) -> None:
-        """It has read it."""
-        place.held, place.holding = said.checkpoint, said.slots
+        """It has read it; perhaps before it has heard that some of these slices are dealt to another one."""
+        place.held, place.holding = said.checkpoint, [slot for slot in said.slots if slot in place.slots]
 
     def behind(self, place: Standby) -> tuple[int, int]:
         """How many checkpoints, and how many microseconds, what it holds is older than the newest complete one."""
