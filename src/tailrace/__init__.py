@@ -41,6 +41,7 @@ from tailrace.api.windowed import WindowedStream
 from tailrace.api.windows import Sliding, Tumbling
 from tailrace.connectors import sinks, sources
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.slices import Failover, SliceStandby, SliceStatus
 from tailrace.errors import (
     CheckpointCorrupt,
     CheckpointError,
@@ -93,6 +94,7 @@ __all__ = [
     "Enumerator",
     "Environment",
     "ExponentialDelay",
+    "Failover",
     "FailureRate",
     "FilterFunction",
     "FixedDelay",
@@ -127,6 +129,8 @@ __all__ = [
     "Sink",
     "SinkContext",
     "SinkWriter",
+    "SliceStandby",
+    "SliceStatus",
     "Sliding",
     "SlotsError",
     "Source",

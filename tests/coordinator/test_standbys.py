@@ -7,7 +7,6 @@ from typing import Any
 from tests.coordinator.driving import SECOND, Job, S
 
 from tailrace.coordinator.actions import CloseLink, Kill, Launch, NotReplaced, Replayed, StandbyLost
-from tailrace.coordinator.standbys import Standbys
 from tailrace.protocol.deployment import Deploy, Deployed, Failed, FailureKind, Hello, Leave, Welcome
 from tailrace.protocol.replay import Gained, Known, Replaced, Resume
 from tailrace.protocol.replay import Replayed as SaidReplayed
@@ -29,18 +28,20 @@ class Standing(Job):
         self.deployed()
         return self
 
-    def comes(self, place: int, launch: int = 1, slot: int | None = None, pid: int | None = None) -> int | None:
+    def comes(
+        self, place: int, launch: int = 1, slot: int | None = None, pid: int | None = None, host: str = ""
+    ) -> int | None:
         """The process of a place says hello, for a slot that it is to take or for itself."""
         index = place if slot is None else slot
         pid = 10 + place if pid is None else pid
         other = None if slot is None else place
-        epoch = self.machine.hello(Hello(index, f"h{place}", place, pid, "job", 1, launch, other), self.now)
+        epoch = self.machine.hello(Hello(index, host or f"h{place}", place, pid, "job", 1, launch, other), self.now)
         if epoch is not None:
             self.epochs[index] = epoch
         return epoch
 
-    def stands_by(self, place: int, launch: int = 1) -> None:
-        assert self.comes(place, launch) is not None
+    def stands_by(self, place: int, launch: int = 1, host: str = "") -> None:
+        assert self.comes(place, launch, host=host) is not None
         self.says(place, StandsBy())
 
     def survivor_knows(self, lost: int) -> None:
@@ -161,13 +162,54 @@ def test_a_silent_standby_is_replaced() -> None:
     assert [one for one in told if isinstance(one, CloseLink | Launch)] == [CloseLink(2, 1), Launch(2, 2)]
 
 
-def test_the_replicas_of_a_slice_are_in_different_processes_and_slices_are_dealt_to_all() -> None:
-    held = [one.slots for one in Standbys(8, 2, 1).all]
-    assert held == [[0, 2, 4, 6], [1, 3, 5, 7]]
-    for slots, count, replicas in ((3, 2, 2), (8, 5, 2), (5, 9, 3)):
-        dealt = [one.slots for one in Standbys(slots, count, replicas).all]
-        assert all(len(set(one)) == len(one) for one in dealt)
-        assert all(sum(slot in one for one in dealt) == replicas for slot in range(slots)), dealt
+def held(job: Standing) -> dict[int, list[int]]:
+    """What standbys were told to hold since this was asked last."""
+    return {place: said.slots for place, said in job.sent(Hold)}
+
+
+def test_slices_are_dealt_to_those_that_have_come_each_to_another_executor_than_its_worker_is_in() -> None:
+    job = Standing().run()
+    job.stands_by(2, host="h0")
+    job.stands_by(3, host="h1")
+    job.complete()
+    assert held(job) == {2: [1], 3: [0]}, "slot 0 is on h0, slot 1 on h1"
+
+
+def test_who_comes_later_gets_what_nobody_holds_and_others_are_not_told_again() -> None:
+    job = Standing().run()
+    job.stands_by(2)
+    first = job.complete()
+    assert held(job) == {2: [0]}, "its memory is not to grow because the other one is late"
+    job.says(2, Held(first, [0]))
+    job.stands_by(3)
+    assert held(job) == {3: [1]}
+    job.complete()
+    assert held(job) == {2: [0], 3: [1]}
+
+
+def test_who_says_late_that_it_holds_what_it_is_to_drop_does_not_hold_it() -> None:
+    job = Standing(3, replicas=2).run()
+    job.stands_by(2, host="a")
+    job.stands_by(3, host="a")
+    first = job.complete()
+    assert held(job) == {2: [0, 1], 3: [0, 1]}
+    job.stands_by(4, host="b")
+    assert held(job) == {2: [1], 3: [0], 4: [0, 1]}, "a second replica is in another executor, now that there is one"
+    job.says(3, Held(first, [0, 1]))
+    assert job.machine.roster.standbys.all[1].holding == [0]
+
+
+def test_what_the_one_held_that_has_taken_a_slot_is_dealt_to_the_next_one_in_its_place() -> None:
+    job = standing()
+    job.complete()
+    assert held(job) == {2: [0], 3: [1]}
+    job.lose(1)
+    assert job.sent(TakeSlot) == [(2, TakeSlot(1))], "none has said by then that it holds anything"
+    job.survivor_knows(1)
+    job.comes(2, slot=1)
+    job.says(1, SaidReplayed(0))
+    job.stands_by(2, launch=2)
+    assert held(job) == {2: [0]}
 
 
 def test_a_standby_is_to_hold_each_complete_checkpoint_from_when_it_is_ready() -> None:

@@ -23,6 +23,8 @@ from tailrace.coordinator import stopping
 from tailrace.coordinator.failures import REACTIONS
 from tailrace.coordinator.lifecycle import EDGES
 from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.progress import ProgressMaker
+from tailrace.coordinator.slices import Slices, standby_figures
 from tailrace.coordinator.stopping import Happening
 from tailrace.protocol import deployment, handshake, recovery, replay, snapshot, standby, termination
 from tailrace.protocol.deployment import AFTER, FailureKind
@@ -328,6 +330,26 @@ def test_the_keys_of_metrics_are_those_of_a_job() -> None:
     for heading, real in (("key of `metrics()`", figures), ("key of a subtask", figures["subtasks"][0])):
         said = [name for row in table(GUIDE / "running.md", heading, "meaning") for name in code(row[0])]
         assert sorted(said) == sorted(real)
+
+
+def test_what_is_said_of_a_slice_is_what_it_has() -> None:
+    standby: set[str] = set()
+    for kind in (tr.SliceStatus, tr.Failover):
+        rows = table(GUIDE / "running.md", f"of a `tr.{kind.__name__}`", "meaning")
+        assert sorted(name for row in rows for name in code(row[0])) == sorted(field.name for field in fields(kind))
+        standby |= {name for row in rows if row[0] == "`standbys`" for name in code(row[1])}
+    assert standby - {"tr.SliceStandby"} == {field.name for field in fields(tr.SliceStandby)}
+
+
+def test_the_figures_under_tailrace_are_those_of_a_report() -> None:
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(tr.sinks.Callback(lambda record: None))
+    report = ProgressMaker("id", "run", "name", env._plan(env._pending()), 0).make([], 1)
+    rows = table(GUIDE / "running.md", 'under `"tailrace"`', "meaning")
+    assert [code(row[0])[0] for row in rows] == list(report["tailrace"])
+    [standby] = [row[1] for row in rows if row[0] == "`standby`"]
+    figures = standby_figures(Slices((), (0, 0)))
+    assert figures is not None and set(code(standby)) == set(figures)
 
 
 def test_the_errors_are_those_there_are() -> None:

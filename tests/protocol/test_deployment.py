@@ -35,7 +35,7 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.message import Message
 from tailrace.protocol.recovery import Reset, WasReset
-from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Replayed, Resume, Severed
+from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Replayed, Restored, Resume, Severed
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, OperatorAck, SubtaskAck, Transaction, Trigger
 from tailrace.protocol.standby import Held, Hold, StandBy, StandsBy, TakeSlot
 from tailrace.protocol.termination import (
@@ -103,6 +103,7 @@ SAID: list[Any] = [
         Deploy(b"plan", [Peer(0, "h", 1, 1)], 2, 1, b"manifest"), 5, Gained(3, []), [(0, 1, 2, 17, 12345)], [(4, 2)]
     ),
     Replaced(Peer(1, "h", 2, 3), 5),
+    Restored(),
     Replayed(12),
     WaveReport(1, 2, Facts(3, True, True, False, 5, 4, 1, 2, True, [ScopeFacts("0.1", 7, 8, 6, True)])),
     RoundReport(0, 1, 2, False),

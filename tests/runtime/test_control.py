@@ -8,6 +8,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
+from tailrace.coordinator.slices import Failover, SliceStandby, SliceStatus
 from tailrace.errors import ConfigError
 from tailrace.runtime.control import ControlDoor, Reply, ask, folder, jobs
 from tailrace.runtime.loop import Loop
@@ -247,6 +249,8 @@ SHOWN = {
     "operators": [
         {"name": "map, filter", **OPERATOR, "waiting_bytes": 4_000, "state_entries": 0, "blocked": 0, "finished": 0}
     ],
+    "standby": None,
+    "slices": [{**asdict(SliceStatus(0, "10.0.0.1", None, 4711, 0)), "standbys": []}],
     "progress": {
         "inputRowsPerSecond": 1234.5,
         "tailrace": {
@@ -270,14 +274,43 @@ restarts 1
 
 operator     tasks      in  out  busy s  waiting bytes  state entries
 map, filter      2  12,000   11     1.2          4,000              0
+
+slice      host  executor  process  attempt
+    0  10.0.0.1               4711        0
 """
     assert called("show", "routes") == (0, text)
     assert json.loads(called("show", "routes", "--json")[1]) == SHOWN
     assert one.asked == 2 * [{"verb": "show"}]
 
 
+def test_where_lost_workers_are_replaced_each_slice_is_shown_with_its_standbys_and_its_losses(
+    served: Callable[..., Served],
+) -> None:
+    ready, late = SliceStandby(2, "h3", "5", 4714, True, 7, 2, 1.5), SliceStandby(3, "h4", None, 4715, False)
+    failover = Failover(1_700_000_000.5, 20.0, 1.0, 300.0, 79.0, 400.0)
+    slices = [
+        SliceStatus(0, "h1", "3", 4711, 0, (ready, late), 1_200, 14_000, 3_000_000, not_replaced="the job is STOPPING"),
+        SliceStatus(1, "h2", "4", 4712, 1, (replace(ready, behind=0),), 0, 0, 500, replaced=1, last_failover=failover),
+        SliceStatus(2, None, None, None, 0, being_replaced=True),
+    ]
+    served({**SHOWN, "standby": {"ready": 1}, "slices": [asdict(one) for one in slices]})
+    text = """\
+slice  host     executor  process  attempt  standbys                      behind                  log  entries   kept  replaced
+    0  h1       3         4711           0  2 on h3, executor 5; 3 on h4  2 (1.5 s); not ready  14 kB    1,200   3 MB         0
+    1  h2       4         4712           1  2 on h3, executor 5           0                       0 B        0  500 B         1
+    2  nowhere                           0  none                                                  0 B        0    0 B         0
+
+slice 0: all had to start again when it was lost: the job is STOPPING
+slice 1: lost at 2023-11-14T22:13:20.500Z and replaced in 400 ms (process 20, survivors 1, restore 300, replay 79)
+slice 2: its worker was lost, and is being replaced
+"""  # noqa: E501 - as wide as it is
+    told = called("show", "routes")[1]
+    assert told[told.index("slice") :] == text
+    assert json.loads(called("show", "routes", "--json")[1])["slices"][1]["last_failover"] == asdict(failover)
+
+
 def test_of_a_job_that_has_only_begun_it_is_said_that_nothing_is_known(served: Callable[..., Served]) -> None:
-    served({**SHOWN, "status": "STARTING", "operators": [], "progress": None})
+    served({**SHOWN, "status": "STARTING", "operators": [], "slices": [], "progress": None})
     assert "STARTING; no worker has reported yet" in called("show", "routes")[1]
 
 

@@ -3,12 +3,14 @@ workers are threads of the test, and so is the coordinator's process."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +112,14 @@ class Far:
     """A job with its coordinator in an outpost."""
 
     def __init__(
-        self, env: tr.Environment, folder: Path | None = None, secure: Tls | None = None, **outpost: Any
+        self,
+        env: tr.Environment,
+        folder: Path | None = None,
+        secure: Tls | None = None,
+        standbys: int | None = None,
+        **outpost: Any,
     ) -> None:
-        self.tls = secure
+        self.tls, self.standbys = secure, standbys
         self.plan = env._plan(env._pending())
         self.provider, self.options = Threads(), outpost
         self.post = self._post()
@@ -136,9 +143,7 @@ class Far:
             incarnation = claimed.claim("run")
             config = tr.CheckpointConfig(str(self.folder), interval=0.05)
             settings, store = settings_of(config, claimed.url), StoreAt(str(self.folder), "job", None)
-            spec = JobSpec(
-                "job", 1, self.plan, self.env.memory, "run", checkpointing=True, checkpoint_dir=str(self.folder)
-            )
+            spec = replace(spec, checkpoint_dir=str(self.folder), depth=int(self.standbys is not None))
         machine = Coordinator(
             "job",
             incarnation,
@@ -147,6 +152,7 @@ class Far:
             run_id="run",
             checkpoints=settings,
             restarts=Fixed(3, 0),
+            standbys=self.standbys,
         )
         fresh = pickle.dumps(machine)
         if store is not None:
@@ -273,6 +279,39 @@ def test_another_terminal_shows_stops_and_cancels_it(
     until(lambda: [who["status"] for _, who in jobs()] == ["RUNNING"])
     [(path, _)] = jobs()
     assert ask(path, {"verb": "cancel"}, 20) == {"status": "CANCELLED"}
+    far.post.thread.join(5)
+
+
+def test_who_follows_a_job_sees_its_slices_and_who_stands_by(
+    flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="tr-"))
+    far = Far(flow(None, 100), tmp_path / "checkpoints", standbys=1)
+    job = far.begin()
+
+    def figures() -> dict[str, Any]:
+        return ((job.last_progress or {}).get("tailrace") or {}).get("standby") or {}
+
+    until(lambda: figures().get("slicesHeld") == 2)
+    assert {name: figures()[name] for name in ("ready", "wanted", "replaced")} == {
+        "ready": 1,
+        "wanted": 1,
+        "replaced": 0,
+    }
+    assert figures()["logBytes"] > 0
+    first, second = slices = job.slices
+    assert [(one.slot, one.host, one.pid, one.attempt) for one in slices] == [
+        (slot, "127.0.0.1", os.getpid(), 0) for slot in (0, 1)
+    ]
+    [standby] = first.standbys
+    assert (standby.place, standby.pid, standby.ready) == (2, os.getpid(), True)
+    assert standby.behind is not None and [one.place for one in second.standbys] == [2]
+    [(path, _)] = jobs()
+    shown = ask(path, {"verb": "show"}, 20)
+    assert shown is not None and shown["standby"]["ready"] == 1
+    assert [one["standbys"][0]["place"] for one in shown["slices"]] == [2, 2]
+    job.cancel()
+    assert job.await_termination(20)
     far.post.thread.join(5)
 
 

@@ -60,6 +60,29 @@ def test_a_checkpoint_that_has_overtaken_records_says_so(policy: str, referred: 
     assert stream.getvalue().endswith(f" | checkpoint 7: 14 kB in 2 ms ({parts}){end}\n")
 
 
+@pytest.mark.parametrize(
+    ("changed", "end"),
+    [
+        ({}, " | standbys 1/2, 0 behind | log 14 kB, kept 3 MB"),
+        ({"behind": None}, " | standbys 1/2 | log 14 kB, kept 3 MB"),
+        ({"wanted": 0, "behind": None}, " | log 14 kB, kept 3 MB"),
+        (
+            {"replaced": 2, "lastFailoverMs": 1312.4},
+            " | standbys 1/2, 0 behind | log 14 kB, kept 3 MB | replaced 2, the last in 1,312 ms",
+        ),
+    ],
+    ids=["standbys", "that hold nothing", "none, as replicas=0", "after a loss"],
+)
+def test_where_lost_workers_are_replaced_alone_it_says_what_there_is_for_that(
+    changed: dict[str, Any], end: str
+) -> None:
+    figures = {"ready": 1, "wanted": 2, "slicesHeld": 2, "behind": 0, "logBytes": 14_000, "keptBytes": 3_000_000}
+    stream, progress = io.StringIO(), report(0, 0, 0, 0.0)
+    progress["tailrace"]["standby"] = {**figures, "replaced": 0, "lastFailoverMs": None, **changed}
+    ProgressLine("x", stream)(progress, JobStatus.RUNNING)
+    assert stream.getvalue() == f"x: RUNNING | in 0 | out 7 | 0/s | busy 0% | watermark none{end}\n"
+
+
 def test_on_a_terminal_it_is_rewritten_in_place() -> None:
     text = told(Terminal())
     assert text.count("\n") == 1 and text.endswith("\n")

@@ -62,6 +62,7 @@ def test_standbys_take_the_slots_of_lost_workers_though_one_of_them_is_lost_as_w
     os.kill(lost, signal.SIGKILL)
     assert waited(lambda: machine.takeovers.count == 1, 20), story(job)
     assert jobs.workers(job)[1] in first.keys() - {lost}, "the other standby has taken the slot"
+    shown(job, jobs.workers(job))
     complete = len(job.checkpoints)
     assert waited(lambda: len(ready()) == 2 and len(job.checkpoints) > complete, 30), story(job)
     assert not ready().keys() & first.keys(), "others stand by now"
@@ -108,3 +109,15 @@ def test_texts_hash_in_one_way_in_all_workers(jobs: Any) -> None:
     assert jobs.start(env, "hashes").await_termination(60)
     assert len({pid for pid, *_ in found.result()}) == 3
     assert len({(one, tuple(order)) for _, one, order in found.result()}) == 1
+
+
+def shown(job: Any, workers: Any) -> None:
+    """What `job.slices` says after worker 1 was replaced."""
+    survivor, other = job.slices
+    assert [survivor.pid, other.pid] == [workers[0], workers[1]]
+    assert (survivor.attempt, survivor.replaced, survivor.last_failover) == (0, 0, None)
+    assert (other.attempt, other.replaced, other.being_replaced, other.not_replaced) == (1, 1, False, "")
+    took = other.last_failover
+    assert took is not None and 0 < took.restore_ms <= took.total_ms < 20_000 and abs(took.timestamp - time.time()) < 60
+    parts = took.process_ms + took.survivors_ms + took.restore_ms + took.replay_ms
+    assert min(took.process_ms, took.replay_ms) > 0 and parts == pytest.approx(took.total_ms)

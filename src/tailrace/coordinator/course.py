@@ -152,6 +152,7 @@ class Course:
             self.do(roster.standbys.welcome(place, self.plan) if taken is None else taken, now)
             return
         active = self._takeovers.active.get(place.index)
+        self._takeovers.failovers.there(place.index, now)
         if active is not None and not active.resumed:
             self.maybe_resume(now)
         elif self._attempts.deployed:
@@ -176,7 +177,8 @@ class Course:
         newest = self._durability.newest
         if newest is not None:
             bare = msgspec.structs.replace(newest[1], prepared=[])
-            self.do(self._roster.standbys.hold(newest[0], lambda: encode_manifest(bare)), now)
+            homes = self._roster.homes()
+            self.do(self._roster.standbys.hold(newest[0], lambda: encode_manifest(bare), homes, now), now)
 
     def standby_lost(self, place: Standby, what: str, now: int) -> None:
         """A standby is gone. While the job runs another one is started."""
@@ -242,6 +244,7 @@ class Course:
     def restart(self, now: int, cause: Cause, delay: int) -> None:
         """Everybody drops what they run and waits for the plan; lost workers are started anew."""
         self._attempts.anew(cause, now, delay)
+        self._takeovers.failovers.given_up(cause.message)
         self._takeovers.anew()
         self.story.append(f"{now} restart {self._attempts.restarts}: {cause.message}")
         if self.status is not JobStatus.RESTARTING:

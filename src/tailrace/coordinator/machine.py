@@ -43,7 +43,7 @@ from tailrace.protocol.deployment import (
     Welcome,
 )
 from tailrace.protocol.recovery import WasReset
-from tailrace.protocol.replay import Gained, Known, Replayed, Severed
+from tailrace.protocol.replay import Gained, Known, Replayed, Restored, Severed
 from tailrace.protocol.snapshot import Ack, Declined
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.manifest import Manifest
@@ -186,7 +186,7 @@ class Coordinator:
     def _heard(self, slot: Slot, message: AnyMessage, now: int) -> None:
         index = slot.index
         if isinstance(message, Progress):
-            slot.reports, slot.elapsed, slot.refused = message.subtasks, message.elapsed_micros, message.refused
+            slot.reported(message)
             return
         self.course.story.append(f"{now} {type(message).__name__} from {index}")
         match message:
@@ -211,7 +211,7 @@ class Coordinator:
             case OperatorEvent():
                 self.takeovers.sent_event(index, message.vertex)
                 self._relay(message, index, now)
-            case Gained() | Known() | Severed() | Replayed():
+            case Gained() | Known() | Severed() | Restored() | Replayed():
                 self._of_replacing(index, message, now)
             case Ack() if self.course.ending:
                 self.actions.append(Delete([message.file]))  # sent before the worker heard of the end
@@ -451,15 +451,18 @@ class Coordinator:
 
     # Workers that are replaced.
 
-    def _of_replacing(self, index: int, message: Gained | Known | Severed | Replayed, now: int) -> None:
+    def _of_replacing(self, index: int, message: Gained | Known | Severed | Restored | Replayed, now: int) -> None:
         match message:
             case Gained():
                 self.takeovers.gained(index, message)
             case Known():
                 self.takeovers.know(index, message)
+                self.takeovers.failovers.known(message.slice, now)
                 self.course.maybe_resume(now)
             case Severed():
                 self.takeovers.severed(index, message.peer, message.epoch, now)
+            case Restored():
+                self.takeovers.failovers.restored(index, now)
             case Replayed():
                 self.course.replayed(index, message.heard, now)
 

@@ -8,6 +8,7 @@ from heapq import heappop, heappush, heapreplace
 from typing import TypeVar
 
 from tailrace.coordinator.actions import Kill, Launch
+from tailrace.coordinator.dealing import Executor
 from tailrace.protocol.deployment import Hello
 
 Start = tuple[int, int]
@@ -146,3 +147,8 @@ class Each:
 def start_of(hello: Hello) -> Start:
     """The start of the process that says hello."""
     return (hello.slot if hello.place is None else hello.place, hello.launch)
+
+
+def executor_of(hello: Hello) -> Executor:
+    """Where that process runs, as far as it knows."""
+    return (hello.host, hello.executor)

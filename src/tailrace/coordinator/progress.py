@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence, Sized
 from typing import Any, Protocol, TypeGuard
 
+from tailrace.coordinator.slices import Slices, standby_figures
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, isoformat
 from tailrace.graph.operators import Sink, Source
@@ -61,7 +62,12 @@ class ProgressMaker:
         self._source_vertices = {ident: root for ident, root in roots.items() if isinstance(root, Source)}
 
     def make(
-        self, slots: Sequence[Reporting], now: int, checkpoints: Books | None = None, restarts: int = 0
+        self,
+        slots: Sequence[Reporting],
+        now: int,
+        checkpoints: Books | None = None,
+        restarts: int = 0,
+        slices: Slices = Slices(),
     ) -> dict[str, Any]:
         """A report at `now` (int64 microseconds since 1970). Counts begin anew with each restart."""
         reports = [report for slot in slots for report in slot.reports]
@@ -106,6 +112,7 @@ class ProgressMaker:
                 "inflightBytes": inflight_bytes(reports),
                 "restarts": restarts,
                 "checkpoints": None if checkpoints is None else checkpoint_figures(checkpoints),
+                "standby": standby_figures(slices),
             },
         }
 

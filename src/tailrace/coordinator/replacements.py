@@ -59,6 +59,7 @@ class Replacements:
     def not_replaced(self, cause: Cause, why: str) -> Decisions:
         """The loss of a worker is not covered."""
         assert cause.slot is not None
+        self._takeovers.failovers.refuse(cause.slot, why)
         return [NotReplaced(cause.slot, why)]
 
     def begin(self, cause: Cause, now: int) -> Decisions:
@@ -122,6 +123,7 @@ class Replacements:
             if newest is not None:
                 manifest = encode_manifest(msgspec.structs.replace(newest[1], prepared=[]))
                 deploy = msgspec.structs.replace(deploy, manifest=manifest, folder="", own=True)
+            takeovers.failovers.resumes(slot.index, deploy.attempt)
             told.append(Tell(takeovers.resume(slot.index, deploy), slot.index))
         return told
 
@@ -133,6 +135,7 @@ class Replacements:
         said = self._takeovers.over(slot, heard)
         if said is None:
             return [Cause(f"it is not known any more what worker {slot} was told", FailureKind.WORKER)]
+        self._takeovers.failovers.replayed(slot, now)
         self._nests.replaced(slot)
         place = self._roster.slots[slot]
         decided: Decisions = [Replayed(slot, now - active.began_at)]

@@ -7,11 +7,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tailrace.coordinator.actions import CloseLink, Launch
+from tailrace.coordinator.dealing import Executor
 from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.failures import Cause
-from tailrace.coordinator.places import Each, Place, Silence, Start, start_of
+from tailrace.coordinator.places import Each, Place, Silence, Start, executor_of, start_of
 from tailrace.coordinator.standbys import Standby, Standbys
-from tailrace.protocol.deployment import FailureKind, Hello, Peer, SubtaskReport
+from tailrace.protocol.deployment import FailureKind, Hello, Peer, Progress, SubtaskReport
 from tailrace.protocol.recovery import Reset
 from tailrace.state.manifest import Prepared
 
@@ -33,6 +34,8 @@ class Slot(Place):
     prepared: list[tuple[str, bytes]] = field(default_factory=list)
     reports: list[SubtaskReport] = field(default_factory=list)
     elapsed: int = 0
+    log: tuple[int, int, int] = (0, 0, 0)
+    """Of its history: entries and bytes; and bytes that its worker keeps of what has gone to others."""
     refused: dict[str, int] = field(default_factory=dict)
 
     def admit(self, hello: Hello, now: int) -> int | None:
@@ -52,6 +55,11 @@ class Slot(Place):
         """Whether its worker has yet to drop what it ran."""
         return self.connected and not self.clean
 
+    def reported(self, progress: Progress) -> None:
+        """Its worker says how it goes."""
+        self.reports, self.elapsed, self.refused = progress.subtasks, progress.elapsed_micros, progress.refused
+        self.log = progress.log_entries, progress.log_bytes, progress.kept_bytes
+
     def reset_late_at(self, limit: int) -> int:
         """When its worker has taken too long to drop what it runs."""
         return self.reset_at + limit
@@ -60,7 +68,7 @@ class Slot(Place):
         """The slice starts anew: what was known of the attempt before does not count."""
         self.attempt += 1
         self.deployed = self.finished = False
-        self.prepared, self.reports = [], []
+        self.prepared, self.reports, self.log = [], [], (0, 0, 0)
 
 
 class Roster:
@@ -135,7 +143,7 @@ class Roster:
         """The worker of a slot is gone, and another one is to take its place, while the others go on."""
         slot = self.slots[index]
         slot.deployed = slot.finished = False
-        slot.reports = []
+        slot.reports, slot.log = [], (0, 0, 0)
         return self._fill(slot)
 
     def _fill(self, slot: Slot) -> Decisions:
@@ -275,3 +283,7 @@ class Roster:
     def peers(self) -> list[Peer]:
         """Where every worker listens."""
         return [Peer(s.index, s.hello.host, s.hello.port, s.epoch) for s in self.slots if s.hello is not None]
+
+    def homes(self) -> list[Executor | None]:
+        """Where the worker of each slot runs; None where there is none now."""
+        return [None if slot.hello is None else executor_of(slot.hello) for slot in self.slots]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tailrace.coordinator.actions import CloseLink, Kill, Send, StandbyLost
+from tailrace.coordinator.dealing import Executor, deal
 from tailrace.coordinator.decisions import Decisions
-from tailrace.coordinator.places import Place
+from tailrace.coordinator.places import Place, executor_of
 from tailrace.protocol.standby import Held, Hold, StandBy, TakeSlot
 
 TRIES = 3
 """How many starts of a standby in a row may end before it is ready. Then it is left alone until the job starts again."""
+REMEMBERED = 100
+"""Checkpoints by whose ages it is said how far a standby is behind."""
 
 
 @dataclass
@@ -21,7 +25,9 @@ class Standby(Place):
     ready: bool = False
     """Whether it has read the plan, and imported what that needs."""
     slots: list[int] = field(default_factory=list)
-    """The slices whose state it is to hold."""
+    """The slices whose state it was told to hold."""
+    told: int = 0
+    """As of which checkpoint."""
     holding: list[int] = field(default_factory=list)
     """Those whose state it holds."""
     held: int = 0
@@ -38,13 +44,13 @@ class Standbys:
     """
 
     def __init__(self, slots: int, count: int, replicas: int = 1) -> None:
-        """Each slice has so many replicas, no two of them in one process: the processes are dealt to the replicas, and to
-        those of one replica the slices."""
+        """Each slice has so many replicas, as far as there are processes (`dealing`)."""
         self.all = [Standby(slots + number) for number in range(count)]
-        for replica in range(min(replicas, count)):
-            processes = self.all[replica::replicas]
-            for slot in range(slots):
-                processes[slot % len(processes)].slots.append(slot)
+        self.replicas = min(replicas, count)
+        self._most = -(-slots * self.replicas // max(1, count))
+        """How many slices one of them mirrors at most: its memory is not to grow where others are missing."""
+        self.complete: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
+        """The last checkpoints that were complete: (number, when that was heard)."""
 
     def fill(self) -> Decisions:
         """All are to be there, while the job runs: Spark is asked for those that are not. Not before: one that waits for a
@@ -60,15 +66,37 @@ class Standbys:
         """It can take a slot at once."""
         place.ready, place.failed = True, 0
 
-    def hold(self, checkpoint: int, manifest: Callable[[], bytes]) -> Decisions:
-        """A checkpoint is complete: those that are ready read it."""
-        here = [one for one in self.all if one.connected and one.ready and one.slots]
-        data = manifest() if here else b""
-        return [Send(one.index, one.epoch, Hold(checkpoint, data, one.slots)) for one in here]
+    def hold(
+        self, checkpoint: int, manifest: Callable[[], bytes], homes: Sequence[Executor | None], now: int
+    ) -> Decisions:
+        """This checkpoint is the newest complete one: those that are ready read it. `homes`: where the workers run. Slices
+        are dealt here and not before, so that all count that have come by then."""
+        if not self.complete or self.complete[-1][0] != checkpoint:
+            self.complete.append((checkpoint, now))
+        here = {one.index: one for one in self.all if one.ready and one.hello is not None}
+        executors = {index: executor_of(one.hello) for index, one in here.items() if one.hello is not None}
+        dealt = deal(executors, {index: one.slots for index, one in here.items()}, homes, self.replicas, self._most)
+        news = [
+            one
+            for index, one in here.items()
+            if (one.slots or dealt[index]) and (one.told, one.slots) != (checkpoint, dealt[index])
+        ]
+        for one in news:
+            one.told, one.slots = checkpoint, dealt[one.index]
+            one.holding = [slot for slot in one.holding if slot in one.slots]
+        data = manifest() if any(one.slots for one in news) else b""
+        return [Send(one.index, one.epoch, Hold(checkpoint, data, one.slots)) for one in news]
 
     def holds(self, place: Standby, said: Held) -> None:
-        """It has read it."""
-        place.held, place.holding = said.checkpoint, said.slots
+        """It has read it; perhaps before it has heard that some of these slices are dealt to another one."""
+        place.held, place.holding = said.checkpoint, [slot for slot in said.slots if slot in place.slots]
+
+    def behind(self, place: Standby) -> tuple[int, int]:
+        """How many checkpoints, and how many microseconds, what it holds is older than the newest complete one."""
+        complete, held = [*self.complete], place.held
+        newer = [at for number, at in complete if number > held]
+        since = next((at for number, at in complete if number == held), newer[0] if newer else 0)
+        return len(newer), (newer[-1] - since if newer else 0)
 
     def choose(self, slot: int) -> Standby | None:
         """One that takes a slot: one that holds its state, if there is one, or at least one that is ready."""
@@ -110,4 +138,4 @@ class Standbys:
 
 def _empty(place: Standby) -> None:
     """Who holds the place now, if anybody, has nothing yet."""
-    place.ready, place.holding, place.held = False, [], 0
+    place.ready, place.slots, place.told, place.holding, place.held = False, [], 0, [], 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tailrace.coordinator.failovers import Failovers
 from tailrace.protocol.deployment import Deploy, EndSources, Leave, OperatorEvent, Publish, Settled, Welcome
 from tailrace.protocol.recovery import Reset
 from tailrace.protocol.replay import Copy, Gained, Known, Lost, Resume, longest
@@ -76,6 +77,7 @@ class Takeovers:
         """How many workers were replaced, ever."""
         self.resumes = 0
         """How many workers were told to take a place, ever."""
+        self.failovers = Failovers()
         self._copies: dict[int, Copy] = {}
         self._said: dict[int, _Said] = {}
         self._events: dict[int, dict[int, int]] = {}
@@ -169,6 +171,7 @@ class Takeovers:
         else:
             self.active[slot] = Takeover(slot, now)
             self._lost_since[slot] = self._lost_since.get(slot, 0) + 1
+            self.failovers.noticed(slot, now)
         useless = [one.slot for one in self.active.values() if one.resumed and one.slot != slot]
         self.asked = False
         for one in self.active.values():

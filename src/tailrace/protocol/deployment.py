@@ -44,6 +44,9 @@ class Hello(Message, frozen=True):
     """Which start of the place's Spark job this is; an older one is not wanted any more."""
     place: int | None = None
     """The place that the Spark job was started for, where it is not that of the slot: a standby takes the slot."""
+    executor: str = ""
+    """The executor on that host that the process belongs to, where its environment says; empty where it does not, and in
+    local mode, where all are in one."""
 
 
 class Heartbeat(Message, frozen=True):
@@ -89,6 +92,11 @@ class Progress(Message, frozen=True):
     elapsed_micros: int
     refused: dict[str, int] = {}
     """Connections refused at the worker's port, by reason."""
+    log_entries: int = 0
+    """Of its history, as far as another worker may have to do it again; 0 where lost workers are not replaced alone."""
+    log_bytes: int = 0
+    kept_bytes: int = 0
+    """What has gone to other workers since the newest complete checkpoint, and is kept for those that take their places."""
 
 
 class SubtasksFinished(Message, frozen=True):

@@ -4,6 +4,7 @@ survivor                         coordinator                        replacement
                            <-    Lost(slice, checkpoint)
 Known(slice, history, …)   ->                                 <-    Hello
                            <-    Replaced(peer, checkpoint)   ->    Resume(deployment, history, …)
+                                                              <-    Restored
       <- links between survivors and the replacement, over which what is kept goes once more ->
                                                               <-    Replayed(heard)
                                  what was said to the slice meanwhile ->
@@ -93,6 +94,10 @@ class Replaced(Message, frozen=True):
 
     peer: Peer
     checkpoint: int
+
+
+class Restored(Message, frozen=True):
+    """From the replacement: its state is there, and functions are open. What it does again comes now."""
 
 
 class Replayed(Message, frozen=True):

@@ -25,7 +25,7 @@ from tailrace.protocol.deployment import (
     Welcome,
 )
 from tailrace.protocol.recovery import Reset, WasReset
-from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Replayed, Resume, Severed
+from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Replayed, Restored, Resume, Severed
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
 from tailrace.protocol.standby import Held, Hold, StandBy, StandsBy, TakeSlot
 from tailrace.protocol.termination import (
@@ -76,6 +76,7 @@ AnyMessage = (
     | Known
     | Resume
     | Replaced
+    | Restored
     | Replayed
     | StandBy
     | StandsBy

@@ -6,11 +6,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol
 
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.progress import operator_figures
+from tailrace.coordinator.slices import Slices, standby_figures
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.runtime.control import ControlDoor, Reply
@@ -31,6 +33,9 @@ class Answered(Protocol):
 
     @property
     def reports(self) -> Sequence[SubtaskReport]: ...
+
+    @property
+    def slices(self) -> Slices: ...
 
     def cancel(self) -> None: ...
 
@@ -84,6 +89,8 @@ class Desk:
             **self._who(),
             "restarts": job.restarts,
             "operators": [] if self._plan is None else operator_figures(self._plan, job.reports),
+            "standby": standby_figures(job.slices),
+            "slices": [asdict(one) for one in job.slices.all],
             "progress": job.progress[-1] if job.progress else None,
         }
 

@@ -24,5 +24,8 @@ class WorkerConfig:
     tls: Tls | None = None
     """What it shows, and whom it trusts, on every connection of the job; None: nothing is encrypted."""
 
+    executor: str = ""
+    """The executor that runs it, as its own process knows; empty where that does not."""
+
     def __repr__(self) -> str:  # the token stays out of every log and error
         return f"WorkerConfig(slot={self.slot}, job={self.job!r}, address={self.address})"

@@ -37,6 +37,8 @@ from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.progress import ProgressMaker
+from tailrace.coordinator.showing import slices_of
+from tailrace.coordinator.slices import Slices
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.errors import CheckpointError
 from tailrace.graph.plan import Plan
@@ -183,6 +185,13 @@ class JobRunner(threading.Thread):
         """What the workers have reported of their subtasks last."""
         return [report for slot in self.machine.roster.slots for report in slot.reports]
 
+    @property
+    def slices(self) -> Slices:
+        """Where each slice runs, who holds its state, and how it was replaced."""
+        machine = self.machine
+        offset = 0 if machine.checkpoints is None else machine.checkpoints.clock_offset
+        return slices_of(machine.roster, machine.takeovers, offset)
+
     def refused(self) -> dict[str, int]:
         """Connections refused at the coordinator's and the workers' ports, by reason."""
         found = {reason.value: count for reason, count in self._workers.listener.refused.items() if count}
@@ -285,8 +294,8 @@ class JobRunner(threading.Thread):
     def _make_report(self) -> dict[str, Any]:
         if self._maker is None:
             return {}
-        machine = self.machine
-        return self._maker.make(machine.roster.slots, unix_micros(), machine.checkpoints, machine.attempts.restarts)
+        machine, slots = self.machine, self.machine.roster.slots
+        return self._maker.make(slots, unix_micros(), machine.checkpoints, machine.attempts.restarts, self.slices)
 
     def _finish(self) -> None:
         if self.machine.roster.slots[0].reports:

@@ -17,6 +17,7 @@ from tailrace.coordinator.failures import HALF_PUBLISHED, Cause
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.progress import ProgressMaker
 from tailrace.coordinator.restarts import Strategy
+from tailrace.coordinator.slices import Slices
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.errors import CheckpointError, TailraceError
 from tailrace.graph.plan import Plan
@@ -174,6 +175,11 @@ class Follower(threading.Thread):
         """What the workers have reported of their subtasks last."""
         return [report for slot in self._view.slots for report in slot.reports]
 
+    @property
+    def slices(self) -> Slices:
+        """Where each slice runs, who holds its state, and how it was replaced."""
+        return self._view.slices
+
     def refused(self) -> dict[str, int]:
         """Connections refused at the coordinator's and the workers' ports, by reason."""
         return dict(self._view.refused)
@@ -300,7 +306,7 @@ class Follower(threading.Thread):
 
     def _report(self, status: JobStatus) -> None:
         view = self._view
-        self.progress.append(self._maker.make(view.slots, unix_micros(), view.books, view.restarts))
+        self.progress.append(self._maker.make(view.slots, unix_micros(), view.books, view.restarts, view.slices))
         if self._on_progress is not None:
             with contextlib.suppress(Exception):  # a broken display must not break the job
                 self._on_progress(self.progress[-1], status)

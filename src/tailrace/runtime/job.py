@@ -10,6 +10,7 @@ from typing import Any, Literal
 from tailrace.api.config import Checkpoint, Savepoint
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.progress import inflight_bytes, job_metrics
+from tailrace.coordinator.slices import SliceStatus
 from tailrace.coordinator.stats import CheckpointStats, SavepointStats
 from tailrace.coordinator.stopping import Aim
 from tailrace.errors import JobFailed
@@ -178,6 +179,12 @@ class Job:
         figures["busy_share"] = (self.last_progress or {}).get("tailrace", {}).get("busyShare", 0.0)
         figures["refused_connections"] = self._runner.refused()
         return figures
+
+    @property
+    def slices(self) -> list[SliceStatus]:
+        """The parts of the job that its workers run, by number: where each runs, which processes hold its state, how much
+        another worker would have to do again, and how it was replaced the last time."""
+        return list(self._runner.slices.all)
 
     @property
     def inflight_bytes(self) -> int:

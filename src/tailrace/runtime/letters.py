@@ -17,6 +17,7 @@ from tailrace.coordinator.actions import Restarting
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.slices import Slices
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.runtime.config import WorkerConfig
@@ -175,6 +176,7 @@ class View:
     slots: Sequence[SlotFigures] = ()
     refused: dict[str, int] = field(default_factory=dict)
     books: Books | None = None
+    slices: Slices = field(default_factory=Slices)
     due: bool = False
     """Whether it is time for a progress report."""
 

@@ -260,6 +260,7 @@ class FarRunner(JobRunner):
             None
             if books is None
             else Books(tuple(books.history), books.completed, books.aborted, tuple(books.pending)),
+            self.slices,
         )
 
 

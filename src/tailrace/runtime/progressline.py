@@ -39,11 +39,13 @@ class ProgressLine:
 
 
 def told_of(status: str, figures: dict[str, Any], rate: float, busy: float) -> list[str]:
-    """How a job goes, by the part of a progress report that is ours: records, event time, the last checkpoint, restarts."""
+    """How a job goes, by the part of a progress report that is ours: records, event time, the last checkpoint, standbys,
+    restarts."""
     told = [
         f"{status} | in {figures['totalInputRows']:,} | out {figures['totalOutputRows']:,} | {rate:,.0f}/s | "
         f"busy {busy:.0%} | watermark {_seconds(figures['watermark'])}",
         *_checkpoints(figures.get("checkpoints")),
+        *_standbys(figures.get("standby")),
     ]
     return [*told, f"restarts {figures['restarts']}"] if figures.get("restarts") else told
 
@@ -54,15 +56,30 @@ def _checkpoints(figures: dict[str, Any] | None) -> list[str]:
     if last is None:
         return []
     parts = ", ".join(f"{name} {last[f'{name}Ms']:,.0f}" for name in ("trigger", "alignment", "freeze", "write"))
-    told = f"checkpoint {last['id']}: {_size(last['bytes'])} in {last['durationMs']:,.0f} ms ({parts})"
+    told = f"checkpoint {last['id']}: {size_of(last['bytes'])} in {last['durationMs']:,.0f} ms ({parts})"
     if last["policy"] != "aligned":
-        told += f", {last['policy']}, {_size(last['inflightBytes'])} in flight"
+        told += f", {last['policy']}, {size_of(last['inflightBytes'])} in flight"
         if last["inflightReferredBytes"]:
-            told += f", {_size(last['inflightReferredBytes'])} of it written before"
+            told += f", {size_of(last['inflightReferredBytes'])} of it written before"
     return [told]
 
 
-def _size(count: float) -> str:
+def _standbys(figures: dict[str, Any] | None) -> list[str]:
+    """Processes that stand by, how many checkpoints they are behind, what would have to be done again, and the last
+    replacement."""
+    if figures is None:
+        return []
+    told = []
+    if figures["wanted"]:
+        behind = "" if figures["behind"] is None else f", {figures['behind']} behind"
+        told.append(f"standbys {figures['ready']}/{figures['wanted']}{behind}")
+    told.append(f"log {size_of(figures['logBytes'])}, kept {size_of(figures['keptBytes'])}")
+    if figures["replaced"]:
+        told.append(f"replaced {figures['replaced']}, the last in {figures['lastFailoverMs']:,.0f} ms")
+    return told
+
+
+def size_of(count: float) -> str:
     """Bytes for people."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:

@@ -118,7 +118,8 @@ class WorkerProcess:
         """For the place that this process was started for, or as a standby for the slot that it holds from now on."""
         config, (host, port) = self.config, self.listener.address
         place = None if slot == config.slot else config.slot
-        hello = Hello(slot, host, port, os.getpid(), config.job, config.incarnation, config.launch, place)
+        own = (config.job, config.incarnation, config.launch, place, config.executor)
+        hello = Hello(slot, host, port, os.getpid(), *own)
         self._send(self.control, CONTROL, wire.encode(hello))
 
     def _guarded_turn(self) -> None:

@@ -48,18 +48,21 @@ def worker_task(config: WorkerConfig, host: Host | None = None, parcel: Parcel |
         left, lacking = None, look()
         if lacking is None:
             import json
+            import os
             import socket
+            from dataclasses import replace
 
             from tailrace.runtime.hosting import know
             from tailrace.runtime.listener import Unreachable
             from tailrace.runtime.worker import run_worker
+            from tailrace.spark.here import executor_here
             from tailrace.spark.shipping import load_job
 
             config, host = pickle.loads(ours)
             if host is not None:
                 know(host)
             try:
-                left = run_worker(config, load_job)
+                left = run_worker(replace(config, executor=executor_here(os.environ)), load_job)
             except Unreachable as error:  # another try of Spark's would find the same
                 lacking = json.dumps({"unreachable": str(error), "host": socket.gethostname()})
         yield pa.RecordBatch.from_arrays([column(left), column(lacking)], names=["left", "lacking"])

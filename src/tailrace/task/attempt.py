@@ -17,7 +17,7 @@ from tailrace.protocol.deployment import (
     Settled,
     SubtasksFinished,
 )
-from tailrace.protocol.replay import Lost, Replaced, Resume
+from tailrace.protocol.replay import Lost, Replaced, Restored, Resume
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
@@ -133,7 +133,7 @@ class Attempt:
         connect = ConnectPeers(peers, late, changing, together)
         if self._resume is not None:
             self.resumed = Resumed(self.slice, self._resume)
-            return [connect]
+            return [ToCoordinator(Restored()), connect]
         return [connect, *self.wanted()]
 
     def connected(self) -> list[Action]:
@@ -271,7 +271,7 @@ class Attempt:
 
     def report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> list[Action]:
         """How it goes."""
-        progress = Progress(self.slice.reports(busy), elapsed, refused)
+        progress = Progress(self.slice.reports(busy), elapsed, refused, *self.slice.log_figures())
         return [ToCoordinator(progress), *map(ToCoordinator, self.slice.nests.times())]
 
     def command(self, message: Command) -> list[Action]:

@@ -125,6 +125,8 @@ class History:
         self.first = 0
         """The number of the first entry."""
         self.entries: list[bytes] = []
+        self.size = 0
+        """Bytes of the entries."""
         self.cuts: dict[int, int] = {}
         """The number of the first cut for each checkpoint."""
         self.since = 0
@@ -143,7 +145,9 @@ class History:
         """Something has happened."""
         if isinstance(entry, Cut):
             self.cuts.setdefault(entry.request.number, self.end)
-        self.entries.append(encode(entry))
+        data = encode(entry)
+        self.entries.append(data)
+        self.size += len(data)
 
     def hear(self, message: AnyMessage) -> None:
         """The coordinator has said something that concerns tasks."""
@@ -155,6 +159,7 @@ class History:
         cut = self.cuts.get(checkpoint)
         if cut is None:
             return
+        self.size -= sum(map(len, self.entries[: cut - self.first]))
         del self.entries[: cut - self.first]
         self.first, self.since = cut, checkpoint
         self.cuts = {number: at for number, at in self.cuts.items() if number >= checkpoint}
@@ -176,4 +181,4 @@ class History:
     def go_on_from(self, gained: Gained, heard: int, since: int) -> None:
         """It is that of a slice that was done again."""
         self.first, self.entries, self.cuts = gained.first, list(gained.entries), dict(gained.cuts)
-        self.heard, self.since = heard, since
+        self.heard, self.since, self.size = heard, since, sum(map(len, self.entries))

@@ -51,8 +51,8 @@ class OutputChannel:
     """
 
     __slots__ = (
-        "awake_due", "buffer", "buffered", "flow", "id", "idle_due", "idle_said", "kept", "local", "queue", "record_bytes",
-        "sealed", "sent", "seq", "watermark_due", "watermark_sent",
+        "awake_due", "buffer", "buffered", "flow", "id", "idle_due", "idle_said", "kept", "kept_bytes", "local", "queue",
+        "record_bytes", "sealed", "sent", "seq", "watermark_due", "watermark_sent",
     )  # fmt: skip
 
     def __init__(self, ident: ChannelId, local: bool, window: int, closed: bool = False) -> None:
@@ -78,6 +78,7 @@ class OutputChannel:
         self.kept: deque[Kept] | None = None
         """To another worker that may be replaced alone: what went behind the barrier of the oldest checkpoint that it may be
         restored from, barriers too."""
+        self.kept_bytes = 0
 
     @property
     def position(self) -> int:
@@ -343,6 +344,7 @@ class Outbox:
                     payload = encode_marker(channel.id, self.incarnation, self.attempt, seq, payload)
             if channel.kept is not None and isinstance(payload, bytes):
                 channel.kept.append((barrier, seq, payload))
+                channel.kept_bytes += len(payload)
             self.sends.append((channel.id, seq, payload, charge))
         self.blocked -= 1
 
@@ -360,6 +362,7 @@ class Outbox:
         kept = [one for one in channel.kept if one[0] in (0, END)]
         again = [_queued(seq, data) for _, seq, data in kept[came:]]
         channel.kept = deque(kept[:came])
+        channel.kept_bytes = _size_of(channel.kept)
         channel.sent -= sum(charge > 0 for _, _, charge in again)
         waits = [one for one in channel.queue if not isinstance(one[1], Barrier)]
         self.blocked += bool(again or waits) - bool(channel.queue)
@@ -396,6 +399,11 @@ class Outbox:
                     pass
             elif kept and kept[-1][0] == END:
                 kept.clear()  # it was read to its end before the cut
+            channel.kept_bytes = _size_of(kept)
+
+    def kept_bytes(self) -> int:
+        """What has gone to other workers since the newest complete checkpoint, and is kept."""
+        return sum(channel.kept_bytes for channel in self.channels.values())
 
     def queued_bytes(self) -> int:
         """What was sealed and waits for credit."""
@@ -412,6 +420,10 @@ class Outbox:
                 raise InternalError(f"O3: channel {channel.id} has something to send, and nobody would look")
             if channel.queue and channel.queue[0][2] and channel.flow.may_send(channel.queue[0][2]):
                 raise InternalError(f"O1: channel {channel.id} waits though it may send {shortened(channel.queue[0])}")
+
+
+def _size_of(kept: deque[Kept]) -> int:
+    return sum(len(data) for _, _, data in kept)
 
 
 def _queued(seq: int, data: bytes) -> Queued:

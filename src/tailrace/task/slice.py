@@ -264,6 +264,13 @@ class Slice:
         """The figures of every subtask; `busy` is microseconds of work by vertex, measured above the waterline."""
         return [self._report(task, busy.get(task.vertex.id, 0)) for task in self.tasks]
 
+    def log_figures(self) -> tuple[int, int, int]:
+        """How much there is for those that take the place of others: entries and bytes of the history, and bytes that are
+        kept of what has gone to others."""
+        if self.history is None:
+            return 0, 0, 0
+        return len(self.history.entries), self.history.size, sum(task.outbox.kept_bytes() for task in self.tasks)
+
     def _report(self, task: Task, busy: int) -> SubtaskReport:
         metrics: dict[str, float] = {}
         if task.head is not None:

@@ -51,6 +51,7 @@ class Standing:
             return [ToCoordinator(StandsBy())]
         if isinstance(message, Hold):
             self._wanted = message
+            self._drop([slot for slot in self._mirrors if slot not in message.slots])
             return self._read_on()
         self._take(message.slot)
         return [HoldSlot(message.slot)]
@@ -121,10 +122,16 @@ class Standing:
             self._reading[1].given_up()
         self._reading = self._wanted = None
         self._taken = self._mirrors.pop(slot, None)
-        for mirror in self._mirrors.values():
+        self._drop(list(self._mirrors))
+
+    def _drop(self, slots: list[int]) -> None:
+        """It is not to hold these any more."""
+        for slot in slots:
+            mirror = self._mirrors.pop(slot)
             if mirror is not None:
+                if self._reading is not None and self._reading[1] is mirror:
+                    self._reading = None  # the storage's answer has nobody any more
                 mirror.close()
-        self._mirrors = {}
 
 
 def _of_one(manifest: bytes, slot: int) -> bytes:

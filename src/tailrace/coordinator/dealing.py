@@ -1,0 +1,125 @@
+"""Which standby holds the state of which slices. It is dealt anew when processes come and go; what they hold already they
+keep where that is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+Executor = tuple[str, str]
+"""That of a process: its host, and what it is called there."""
+
+
+def deal(
+    executors: Mapping[int, Executor],
+    holds: Mapping[int, Sequence[int]],
+    homes: Sequence[Executor | None],
+    replicas: int,
+    most: int,
+) -> dict[int, list[int]]:
+    """The slices of each process. `executors`: where those run that can hold something. `holds`: what they hold already.
+    `homes`: where the worker of each slice runs, as far as that is known. `most`: so many slices a process has at most,
+    however few processes there are."""
+    found = _Deal(executors, homes, replicas, most)
+    found.keep(holds)
+    found.give_out()
+    found.level()
+    return {process: sorted(slots) for process, slots in found.has.items()}
+
+
+class _Deal:
+    """One way to deal them.
+
+    Invariant Y9: two replicas of a slice are in two processes, and, where processes are in several executors, in two
+    executors.
+    """
+
+    def __init__(
+        self, executors: Mapping[int, Executor], homes: Sequence[Executor | None], replicas: int, most: int
+    ) -> None:
+        self.has: dict[int, list[int]] = {process: [] for process in sorted(executors)}
+        self._kept: dict[int, list[int]] = {process: [] for process in executors}
+        self._executors, self._homes = executors, homes
+        several = len(set(executors.values()))
+        self._apart = several > 1
+        self._replicas = min(replicas, several if self._apart else len(executors))
+        """How many replicas of a slice there can be."""
+        self._most = most
+
+    def keep(self, holds: Mapping[int, Sequence[int]]) -> None:
+        """What is held stays where it is."""
+        for process, has in self.has.items():
+            for slot in holds.get(process, ()):
+                if self._may_have(process, slot) and len(has) < self._most:
+                    has.append(slot)
+            self._kept[process] = [*has]
+
+    def give_out(self) -> None:
+        """Each slice gets its first replica before any gets its second one."""
+        for replica in range(self._replicas):
+            # Better not with the slice's own worker, which would be lost together with its replica.
+            for away in (True, False):
+                for slot in range(len(self._homes)):
+                    if sum(slot in has for has in self.has.values()) <= replica:
+                        self._place(slot, away, set())
+
+    def level(self) -> None:
+        """Slices go from processes that have more of them than others, as long as that is of use to the balance."""
+        while any(self._gives(one, other) for one in self._by_load()[::-1] for other in self._by_load()):
+            pass
+
+    def _gives(self, one: int, other: int) -> bool:
+        """Whether a process gives a slice to another one: rather what it does not hold yet, or has beside the worker."""
+        has = self.has[one]
+        if len(has) < len(self.has[other]) + 2:
+            return False
+        order = sorted(has, key=lambda slot: (slot in self._kept[one], not self._at_home(slot, one), slot))
+        for slot in order:
+            has.remove(slot)
+            if self._may_have(other, slot) and self._at_home(slot, other) <= self._at_home(slot, one):
+                self.has[other].append(slot)
+                return True
+            has.append(slot)
+        return False
+
+    def _by_load(self) -> list[int]:
+        return sorted(self.has, key=lambda process: (len(self.has[process]), process))
+
+    def _place(self, slot: int, away: bool, seen: set[int]) -> bool:
+        """Finds a process for a slice, if need be one that gives up another slice for which there is a process, too."""
+        fit = [
+            process
+            for process in self.has
+            if process not in seen and self._may_have(process, slot) and not (away and self._at_home(slot, process))
+        ]
+        fit.sort(key=lambda process: (self._at_home(slot, process), len(self.has[process]), process))
+        for process in fit:
+            if len(self.has[process]) < self._most:
+                self.has[process].append(slot)
+                return True
+        for process in fit:
+            seen.add(process)
+            if any(self._exchange(process, other, slot, away, seen) for other in self._loose(process)):
+                return True
+        return False
+
+    def _exchange(self, process: int, old: int, new: int, away: bool, seen: set[int]) -> bool:
+        has = self.has[process]
+        has.remove(old)
+        has.append(new)
+        if self._place(old, away, seen):
+            return True
+        has.remove(new)
+        has.append(old)
+        return False
+
+    def _loose(self, process: int) -> list[int]:
+        """The slices of a process that it does not hold yet."""
+        return [slot for slot in self.has[process] if slot not in self._kept[process]]
+
+    def _may_have(self, process: int, slot: int) -> bool:
+        where = self._executors[process]
+        others = [one for one, has in self.has.items() if slot in has]
+        return process not in others and not (self._apart and where in [self._executors[one] for one in others])
+
+    def _at_home(self, slot: int, process: int) -> bool:
+        return self._homes[slot] == self._executors[process]
