@@ -575,6 +575,8 @@ def test_replicas_and_the_processes_that_stand_by_fit_each_other() -> None:
     for wrong in (-1, 1.5, True):
         with pytest.raises(tr.ConfigError, match="StandbyConfig: spares"):
             tr.StandbyConfig(spares=wrong)  # type: ignore[arg-type]
+    with pytest.raises(tr.ConfigError, match=r"StandbyConfig: spill must be a tr\.Spill, not 64"):
+        tr.StandbyConfig(spill=64)  # type: ignore[arg-type]
 
 
 SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [

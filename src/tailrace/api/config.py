@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
+from tailrace.api.spill import Spill
 from tailrace.elements.timestamps import micros
 from tailrace.errors import ConfigError
 
@@ -187,7 +188,8 @@ class StandbyConfig:
     and the keyed state as the newest checkpoint has it, each in a task slot of Spark of its own. `spares` is how many there
     are; None: for each four workers as many as `replicas`. Where Spark has no slot for them, the job runs, says so, and
     they come when there are slots. With `replicas=0` a process is started when a worker is lost. `inflight` says where
-    records are kept that went to a worker since the newest checkpoint: "local", with their senders.
+    records are kept that went to a worker since the newest checkpoint: "local", with their senders; each keeps so much of
+    them in memory as `spill` says, a `tr.Spill`, and the rest in files there.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -195,6 +197,7 @@ class StandbyConfig:
     replicas: int = 1
     inflight: str = "local"
     spares: int | None = None
+    spill: Spill = Spill()  # noqa: RUF009 - it is frozen
 
     def __post_init__(self) -> None:
         _whole(self.replicas, "StandbyConfig: replicas")
@@ -205,6 +208,8 @@ class StandbyConfig:
                     f"StandbyConfig: spares={self.spares} processes cannot stand by for {self.replicas} replicas: two "
                     f"replicas of a worker are in two processes, and without replicas there are none"
                 )
+        if not isinstance(self.spill, Spill):
+            raise ConfigError(f"StandbyConfig: spill must be a tr.Spill, not {self.spill!r}")
         if self.inflight not in INFLIGHT:
             raise ConfigError(f"StandbyConfig: inflight must be 'local' or 'checkpoint', not {self.inflight!r}")
         if self.inflight != "local":

@@ -139,6 +139,8 @@ def submit(
         overtaking=config is not None and config.overtakes,
         ahead=config is not None and config.writes_ahead,
         standbys=env.standby is not None,
+        kept_bytes=0 if env.standby is None else env.standby.spill.memory_bytes,
+        kept_dir=None if env.standby is None else env.standby.spill.dir,
         allow_dropped_state=allow_dropped_state,
         state_backend=env.state_backend,
         checkpoint_dir=None if config is None else absolute(config.dir),

@@ -3,7 +3,7 @@
 What a task does with what it reads is a function of the cut that it was restored from (with what no checkpoint holds of it:
 `task.volatile`), and of its history. The order in which a driver lets things happen, how much has arrived by then, and what
 the world outside answers are what the history keeps; what is on the channels it does not: their senders have that
-(`Outbox.kept`). A step that did nothing is in no history, and neither is credit: who does it again sends whatever there is,
+(`task.kept`). A step that did nothing is in no history, and neither is credit: who does it again sends whatever there is,
 and the records of each channel are the same ones in the same order.
 
 Entries are made once for each step, never for each record.
@@ -125,6 +125,8 @@ class History:
         self.first = 0
         """The number of the first entry."""
         self.entries: list[bytes] = []
+        self.size = 0
+        """Bytes of the entries."""
         self.cuts: dict[int, int] = {}
         """The number of the first cut for each checkpoint."""
         self.since = 0
@@ -144,6 +146,7 @@ class History:
         if isinstance(entry, Cut):
             self.cuts.setdefault(entry.request.number, self.end)
         self.entries.append(encode(entry))
+        self.size += len(self.entries[-1])
 
     def hear(self, message: AnyMessage) -> None:
         """The coordinator has said something that concerns tasks."""
@@ -155,6 +158,7 @@ class History:
         cut = self.cuts.get(checkpoint)
         if cut is None:
             return
+        self.size -= sum(map(len, self.entries[: cut - self.first]))
         del self.entries[: cut - self.first]
         self.first, self.since = cut, checkpoint
         self.cuts = {number: at for number, at in self.cuts.items() if number >= checkpoint}
@@ -177,3 +181,4 @@ class History:
         """It is that of a slice that was done again."""
         self.first, self.entries, self.cuts = gained.first, list(gained.entries), dict(gained.cuts)
         self.heard, self.since = heard, since
+        self.size = sum(map(len, self.entries))

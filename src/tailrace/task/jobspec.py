@@ -28,6 +28,10 @@ class JobSpec:
     """Whether records that wait are written before a checkpoint finds them."""
     standbys: bool = False
     """Whether other workers may take the place of one that is lost: what each does is kept."""
+    kept_bytes: int = 0
+    """And what each sends to others: so much of it in memory, and the rest in files in `kept_dir` of its machine (None: the
+    folder for temporary files)."""
+    kept_dir: str | None = None
     allow_dropped_state: tuple[str, ...] | bool = False
     """Operators (uids) whose state may be dropped where it does not fit any more, or True for all."""
     state_backend: str = "memory"

@@ -21,7 +21,7 @@ def services_of(
     deploy: Deploy | None,
     random_factory: RandomFactory,
     make_backend: Callable[[str, int], Backend] | None,
-    make_spill: Callable[[str | None], Spill] | None,
+    make_spill: Callable[[str | None, str], Spill] | None,
     outside: Outside,
     tuning: Tuning,
 ) -> Services:
@@ -44,6 +44,8 @@ def services_of(
         ahead=spec.ahead,
         in_flight=frozenset(in_flight),
         make_spill=make_spill,
+        kept_bytes=spec.kept_bytes,
+        kept_dir=spec.kept_dir,
         facts=Facts() if spec.standbys and deploy is not None else None,
         outside=Recorder() if spec.standbys else outside,
         tuning=tuning,

@@ -131,6 +131,8 @@ def prepared_simulation(
         overtaking=options["checkpoints"] is not None and options["checkpoints"].overtakes_after >= 0,
         ahead=options["checkpoints"] is not None and options["checkpoints"].ahead,
         standbys=options.pop("standbys", env.standby is not None),
+        kept_bytes=0 if env.standby is None else env.standby.spill.memory_bytes,
+        kept_dir=None if env.standby is None else env.standby.spill.dir,
         allow_dropped_state=options.get("allow_dropped_state", False),
     )
     load: Callable[[], JobSpec] = (
