@@ -4,6 +4,7 @@ takes the place of a lost worker."""
 import random
 from collections import deque
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +17,14 @@ from tailrace.elements.frames import ChannelId, decode
 from tailrace.elements.markers import Barrier
 from tailrace.errors import InternalError
 from tailrace.protocol.flow import Consumer
-from tailrace.task.kept import Keeping
+from tailrace.state.paths import kept_prefix
+from tailrace.storage.filesystem import LocalFolder
+from tailrace.storage.storedspill import StoredSpill
+from tailrace.task.kept import WHAT, Keeping
 from tailrace.task.outbox import Outbox, Outgoing, Output, OutputChannel
 from tailrace.task.partition import ToOne
 from tailrace.task.slice import Keeps
-from tailrace.task.spilling import MemorySpill
+from tailrace.task.spilling import MemorySpill, Spill
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import Observer
@@ -44,9 +48,9 @@ class Disk(MemorySpill):
 class Sending:
     """A worker with an edge to each of two others, which read what comes when they are asked."""
 
-    def __init__(self, budget: int, window: int = WINDOW) -> None:
+    def __init__(self, budget: int, window: int = WINDOW, spill: Spill | None = None) -> None:
         self.disk = Disk()
-        self.keeping = Keeping(lambda: self.disk, budget)
+        self.keeping = Keeping(lambda: spill or self.disk, budget)
         self.window = window
         self.outputs = {c: Output("giver", ToOne(), [OutputChannel(c, False, window)]) for c in (HERE, THERE)}
         self.box = Outbox(list(self.outputs.values()), 1, 0, 0, False)
@@ -223,6 +227,21 @@ def test_what_is_counted_otherwise_than_it_is_held_is_an_error() -> None:
     s.keeping.release(s.box.held()[0])
     with pytest.raises(InternalError, match="O4"):
         s.check()
+
+
+def test_it_comes_from_the_storage_of_checkpoints_as_it_does_from_a_disk(tmp_path: Path) -> None:
+    spill = StoredSpill(LocalFolder(str(tmp_path)), kept_prefix(1, 0, 1), WHAT, part_bytes=500)
+    s = Sending(0, spill=spill)
+    values = [f"record {n}" for n in range(100)]
+    s.emit(*values)
+    s.barrier(1)
+    s.emit(*values[:50])
+    s.box.complete(1)
+    s.replaced(came=7)
+    assert s.came() == values[7:50]
+    s.keeping.close()
+    spill.settle()
+    assert [one for one in tmp_path.rglob("*") if one.is_file()] == []
 
 
 def without_barriers(elements: list[Any]) -> list[Any]:

@@ -187,9 +187,10 @@ class StandbyConfig:
     `replicas` is in how many others the state of each worker is ready: processes that stand by, with everything imported
     and the keyed state as the newest checkpoint has it, each in a task slot of Spark of its own. `spares` is how many there
     are; None: for each four workers as many as `replicas`. Where Spark has no slot for them, the job runs, says so, and
-    they come when there are slots. With `replicas=0` a process is started when a worker is lost. `inflight` says where
-    records are kept that went to a worker since the newest checkpoint: "local", with their senders; each keeps so much of
-    them in memory as `spill` says, a `tr.Spill`, and the rest in files there.
+    they come when there are slots. With `replicas=0` a process is started when a worker is lost. Each worker keeps what it
+    has sent to others since the newest checkpoint, so much of it in memory as `spill` says, a `tr.Spill`. `inflight` says
+    where the rest is: "local", in files of its machine, or "checkpoint", in the storage of checkpoints, for machines with
+    little disk.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -212,8 +213,11 @@ class StandbyConfig:
             raise ConfigError(f"StandbyConfig: spill must be a tr.Spill, not {self.spill!r}")
         if self.inflight not in INFLIGHT:
             raise ConfigError(f"StandbyConfig: inflight must be 'local' or 'checkpoint', not {self.inflight!r}")
-        if self.inflight != "local":
-            raise ConfigError("StandbyConfig: this version keeps records with their senders only: inflight='local'")
+        if self.inflight == "checkpoint" and self.spill.dir is not None:
+            raise ConfigError(
+                f"StandbyConfig: spill has the folder {self.spill.dir!r}, and with inflight='checkpoint' files are in the "
+                f"storage of checkpoints; leave dir out, or say inflight='local'"
+            )
 
     def processes(self, workers: int) -> int:
         """How many processes stand by for a job of so many workers."""

@@ -141,6 +141,7 @@ def submit(
         standbys=env.standby is not None,
         kept_bytes=0 if env.standby is None else env.standby.spill.memory_bytes,
         kept_dir=None if env.standby is None else env.standby.spill.dir,
+        kept_stored=env.standby is not None and env.standby.inflight == "checkpoint",
         allow_dropped_state=allow_dropped_state,
         state_backend=env.state_backend,
         checkpoint_dir=None if config is None else absolute(config.dir),

@@ -32,6 +32,8 @@ class JobSpec:
     """And what each sends to others: so much of it in memory, and the rest in files in `kept_dir` of its machine (None: the
     folder for temporary files)."""
     kept_dir: str | None = None
+    kept_stored: bool = False
+    """Whether the rest is in the storage of checkpoints instead."""
     allow_dropped_state: tuple[str, ...] | bool = False
     """Operators (uids) whose state may be dropped where it does not fit any more, or True for all."""
     state_backend: str = "memory"

@@ -17,7 +17,7 @@ from tailrace.task.history import Facts
 from tailrace.task.kept import WHAT, Keeping
 from tailrace.task.keys import FieldReader
 from tailrace.task.outside import Outside
-from tailrace.task.spilling import MemorySpill, Spill
+from tailrace.task.spilling import MakeSpill, MemorySpill, Spill, SpillPlace
 from tailrace.task.tuning import Tuning
 from tailrace.task.written import WrittenRecords
 
@@ -53,12 +53,12 @@ class Services:
     in_flight: frozenset[str] = frozenset()
     """The operators (uids) to which records were in flight at the restored cut: no other function is fused with theirs, so
     that they can be handed to them."""
-    make_spill: Callable[[str | None, str], Spill] | None = None
-    """Makes a place on disk (in a folder, where one is named) for what has no room in memory; the second argument says in
-    words what that is. None: it stays in memory."""
+    make_spill: MakeSpill | None = None
+    """Makes a place for what has no room in memory; None: it stays there."""
     kept_bytes: int = 0
-    """So much of what went to other workers is kept in memory, and the rest in `kept_dir`."""
-    kept_dir: str | None = None
+    """So much of what went to other workers is kept in memory."""
+    kept_in: SpillPlace = SpillPlace(WHAT)  # noqa: RUF009 - it is frozen
+    """And the rest here."""
     feedback: dict[StreamScope, FeedbackQueue] = field(default_factory=dict)
     """Between the tail and the head of each loop in this worker. They go with the attempt: nothing outlives it."""
     written: WrittenRecords = field(default_factory=WrittenRecords)
@@ -78,7 +78,7 @@ class Services:
         """The queue of a loop in this worker, the same one for its tail and its head."""
         found = self.feedback.get(loop.scope)
         if found is None:
-            spill = self._spill(loop.spill_dir, "feedback")
+            spill = self._spill(SpillPlace("feedback", loop.spill_dir))
             merging = None
             if loop.combine_merge is not None:
                 merging = Combiner(FieldReader(loop.combine_key, loop.name, subtask).values, loop.combine_merge)
@@ -90,11 +90,11 @@ class Services:
     def keeping(self) -> Keeping:
         """Where a slice keeps what went to others."""
         budget = self.kept_bytes if self.tuning.kept is None else self.tuning.kept
-        return Keeping(self._spill(self.kept_dir, WHAT), budget)
+        return Keeping(self._spill(self.kept_in), budget)
 
-    def _spill(self, folder: str | None, what: str) -> Callable[[], Spill]:
+    def _spill(self, place: SpillPlace) -> Callable[[], Spill]:
         make = self.make_spill
-        return MemorySpill if make is None else lambda: make(folder, what)
+        return MemorySpill if make is None else lambda: make(place)
 
     def random(self, *place: object) -> Random:
         """A random generator for one place (operator, subtask): the same seed and place give the same numbers."""

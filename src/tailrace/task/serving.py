@@ -9,10 +9,11 @@ from tailrace.state.backend import Backend
 from tailrace.state.manifest import decode_manifest
 from tailrace.task.history import Facts
 from tailrace.task.jobspec import JobSpec
+from tailrace.task.kept import WHAT
 from tailrace.task.mirrors import Mirror
 from tailrace.task.outside import Outside, Recorder
 from tailrace.task.services import RandomFactory, Services
-from tailrace.task.spilling import Spill
+from tailrace.task.spilling import MakeSpill, SpillPlace
 from tailrace.task.tuning import Tuning
 
 
@@ -21,7 +22,7 @@ def services_of(
     deploy: Deploy | None,
     random_factory: RandomFactory,
     make_backend: Callable[[str, int], Backend] | None,
-    make_spill: Callable[[str | None, str], Spill] | None,
+    make_spill: MakeSpill | None,
     outside: Outside,
     tuning: Tuning,
 ) -> Services:
@@ -45,7 +46,7 @@ def services_of(
         in_flight=frozenset(in_flight),
         make_spill=make_spill,
         kept_bytes=spec.kept_bytes,
-        kept_dir=spec.kept_dir,
+        kept_in=SpillPlace(WHAT, spec.kept_dir, spec.kept_stored),
         facts=Facts() if spec.standbys and deploy is not None else None,
         outside=Recorder() if spec.standbys else outside,
         tuning=tuning,

@@ -108,8 +108,9 @@ class Slice:
 
     def close(self) -> list[BaseException]:
         """Closes all user functions, whatever some of them raise."""
+        errors = [error for task in self.tasks for error in task.close()]
         self.keeping.close()
-        return [error for task in self.tasks for error in task.close()]
+        return errors
 
     @property
     def finished(self) -> bool:

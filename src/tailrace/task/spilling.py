@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.frames import ChannelId, decode, encode_batch, encoded_size
@@ -29,7 +29,7 @@ def framed(batch: Batch, who: str, subtask: int, why: str) -> bytes:
 
 
 class Spill(Protocol):
-    """Where frames go that have no room in memory: synchronous, local, one per queue of feedback, and one for what a worker
+    """Where frames go that have no room in memory: synchronous, one per queue of feedback, and one for what a worker
     keeps (`task.kept`). What a reference is only the spill knows that gave it."""
 
     def append(self, data: bytes) -> Any:
@@ -43,6 +43,20 @@ class Spill(Protocol):
 
     def close(self) -> None:
         """Nothing of it is needed any more."""
+
+
+class SpillPlace(NamedTuple):
+    """Where a spill is to be, and what for."""
+
+    what: str
+    """What is in it, in words, for errors."""
+    folder: str | None = None
+    """A folder of the worker's machine; None: the one for temporary files."""
+    stored: bool = False
+    """Whether it is in the storage of checkpoints instead."""
+
+
+MakeSpill = Callable[[SpillPlace], Spill]
 
 
 class MemorySpill:

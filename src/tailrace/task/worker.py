@@ -70,7 +70,7 @@ from tailrace.task.replacing import told
 from tailrace.task.services import RandomFactory, Services
 from tailrace.task.serving import backends, services_of
 from tailrace.task.slice import Slice
-from tailrace.task.spilling import Spill
+from tailrace.task.spilling import MakeSpill
 from tailrace.task.standing import Standing
 from tailrace.task.tuning import Tuning
 
@@ -90,7 +90,7 @@ class Worker:
         load: Callable[[bytes], JobSpec],
         random_factory: RandomFactory,
         backend_factory: Callable[[JobSpec, str, int], Backend] | None = None,
-        make_spill: Callable[[str | None, str], Spill] | None = None,
+        make_spill: MakeSpill | None = None,
         outside: Outside | None = None,
         tuning: Tuning | None = None,
     ) -> None:
