@@ -33,9 +33,10 @@ from tailrace.api.functions import (
     ProcessFunction,
     ReduceFunction,
 )
-from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Spill
+from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.savepoints import SavepointWriter
+from tailrace.api.spill import Spill
 from tailrace.api.streams import DataStream, KeyedStream
 from tailrace.api.windowed import WindowedStream
 from tailrace.api.windows import Sliding, Tumbling

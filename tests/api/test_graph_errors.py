@@ -575,6 +575,14 @@ def test_replicas_and_the_processes_that_stand_by_fit_each_other() -> None:
     for wrong in (-1, 1.5, True):
         with pytest.raises(tr.ConfigError, match="StandbyConfig: spares"):
             tr.StandbyConfig(spares=wrong)  # type: ignore[arg-type]
+    with pytest.raises(tr.ConfigError, match=r"StandbyConfig: spill must be a tr\.Spill, not 64"):
+        tr.StandbyConfig(spill=64)  # type: ignore[arg-type]
+    with pytest.raises(tr.ConfigError, match="StandbyConfig: inflight must be 'local' or 'checkpoint', not 'disk'"):
+        tr.StandbyConfig(inflight="disk")
+    with pytest.raises(
+        tr.ConfigError, match=r"spill has the folder '/big', and with inflight='checkpoint' .*leave dir out"
+    ):
+        tr.StandbyConfig(inflight="checkpoint", spill=tr.Spill(dir="/big"))
 
 
 SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -10,6 +10,7 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.storage.spill import SpillFiles
+from tailrace.task.kept import WHAT
 
 
 def test_bytes_come_back_as_they_were_from_any_segment(tmp_path: Path) -> None:
@@ -99,6 +100,25 @@ def test_a_full_disk_says_where_how_much_and_what_to_do(tmp_path: Path, monkeypa
     assert spill.read(again) == b"2" * 10_000
     assert spill.read(first) == bytes(12_345)
     assert spill.held == 22_345
+
+
+def test_an_error_says_what_was_to_be_written_or_read(tmp_path: Path, monkeypatch: Any) -> None:
+    spill = SpillFiles(str(tmp_path / "absent"), WHAT)
+    with pytest.raises(
+        TailraceError, match=r"replaced, by StandbyConfig\(spill=\.\.\.\), has no room in memory and cannot be"
+    ):
+        spill.append(b"x")
+    spill = SpillFiles(str(tmp_path), WHAT)
+    ref = spill.append(b"x")
+
+    def broken(file: int, size: int, at: int) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pread", broken)
+    with pytest.raises(
+        TailraceError, match=r"^what is kept for workers that are replaced.* cannot be read back from .*Errno 5"
+    ):
+        spill.read(ref)
 
 
 def test_a_write_in_parts_is_one_write(tmp_path: Path, monkeypatch: Any) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, Fenced
 from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manifest
-from tailrace.state.paths import published_mark
+from tailrace.state.paths import kept_file, kept_prefix, published_mark
 from tailrace.storage.finding import resolve
 from tailrace.storage.processes import Process, started, this_process
 from tailrace.storage.remote import open_uploads
@@ -306,13 +306,14 @@ def test_sweep_takes_what_this_run_left_and_nothing_else(url: str, manifest: Mak
     put(
         store, "2/chk-1/w0-0.state", "2/chk-1/w1-0.state", "2/chk-2/w0-0.state", "2/inputs/a.arrow", temporary, "2/mine"
     )
+    put(store, kept_file(kept_prefix(2, 1, 7), 3))
     store.commit(2, 0, 1, encode_manifest(manifest(1, 2)))
     store.commit(2, 1, 2, encode_manifest(manifest(2, 2)))
     store.claim("run")
-    put(store, "3/chk-1/w0-0.state")
+    put(store, "3/chk-1/w0-0.state", kept_file(kept_prefix(3, 1, 7), 1))
     gone = store.sweep(3, needed)
     assert sorted(gone) == sorted(
-        ["2/0.manifest", "2/1.manifest", "2/chk-1/w1-0.state", "2/chk-2/w0-0.state", temporary]
+        ["2/0.manifest", "2/1.manifest", "2/chk-1/w1-0.state", "2/chk-2/w0-0.state", "2/kept/w1-7-3.frames", temporary]
     )
     assert store.names(2) == [
         "2/2.manifest",
@@ -323,9 +324,9 @@ def test_sweep_takes_what_this_run_left_and_nothing_else(url: str, manifest: Mak
         "2/mine",
         "2/ready",
     ]
-    assert store.names(3) == ["3/chk-1/w0-0.state", "3/claim", "3/ready"]
+    assert store.names(3) == ["3/chk-1/w0-0.state", "3/claim", "3/kept/w1-7-1.frames", "3/ready"], "workers use these"
     assert store.sweep(3, []) == ["2/2.manifest", "2/chk-1/w0-0.state"]  # inputs stay: the run goes on
-    assert sorted(store.sweep(4, [])) == ["2/inputs/a.arrow", "3/chk-1/w0-0.state"]
+    assert sorted(store.sweep(4, [])) == ["2/inputs/a.arrow", "3/chk-1/w0-0.state", "3/kept/w1-7-1.frames"]
     assert store.names(2) == ["2/3.manifest", "2/claim", "2/mine", "2/ready"]
     there = ["1/0.manifest", "1/1.manifest", "1/2.manifest", "1/chk-1/w0-0.state", "1/claim", "1/closed", "1/ready"]
     assert store.names(1) == there
@@ -338,12 +339,13 @@ def test_a_start_removes_what_a_run_that_was_killed_has_left(url: str, manifest:
     dead.claim("dead")
     half_made = f"1/.1.manifest.{'0' * 32}.tmp"
     put(dead, "1/chk-1/w0-0.state", "1/chk-2/w0-0.state", "1/chk-3/w0-0.state", half_made, "1/inputs/a.arrow")
+    put(dead, "1/kept/w0-1-1.frames")
     state = [StateFile(0, "1/chk-2/w0-0.state", 1)]
     dead.commit(1, 0, 2, encode_manifest(manifest(2, run_id="dead", files=state, older=["1/chk-1/w0-0.state"])))
     store = Store(url, "job")
     store.claim("run", takeover=True)
     put(store, "2/chk-3/w0-0.state")
-    assert sorted(store.sweep(2)) == [half_made, "1/chk-3/w0-0.state"]
+    assert sorted(store.sweep(2)) == [half_made, "1/chk-3/w0-0.state", "1/kept/w0-1-1.frames"]
     kept = ["1/0.manifest", "1/2.manifest", "1/3.manifest", "1/chk-1/w0-0.state", "1/chk-2/w0-0.state"]
     assert store.names(1) == [*kept, "1/claim", "1/inputs/a.arrow", "1/ready"]
     assert store.names(2) == ["2/chk-3/w0-0.state", "2/claim", "2/ready"]

@@ -33,8 +33,7 @@ def there(made: Crew) -> list[tuple[int, int, int]]:
     found = []
     for worker in made.workers:
         assert worker.slice is not None and worker.slice.history is not None
-        channels = [one for task in worker.slice.tasks for one in task.outbox.channels.values()]
-        kept = sum(len(data) for channel in channels for _, _, data in channel.kept or ())
+        kept = sum(item.size for task in worker.slice.tasks for item in task.outbox.held())
         entries = worker.slice.history.entries
         found.append((len(entries), sum(map(len, entries)), kept))
     return found

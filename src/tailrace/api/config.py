@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
+from tailrace.api.spill import Spill
 from tailrace.elements.timestamps import micros
 from tailrace.errors import ConfigError
 
@@ -186,8 +187,10 @@ class StandbyConfig:
     `replicas` is in how many others the state of each worker is ready: processes that stand by, with everything imported
     and the keyed state as the newest checkpoint has it, each in a task slot of Spark of its own. `spares` is how many there
     are; None: for each four workers as many as `replicas`. Where Spark has no slot for them, the job runs, says so, and
-    they come when there are slots. With `replicas=0` a process is started when a worker is lost. `inflight` says where
-    records are kept that went to a worker since the newest checkpoint: "local", with their senders.
+    they come when there are slots. With `replicas=0` a process is started when a worker is lost. Each worker keeps what it
+    has sent to others since the newest checkpoint, so much of it in memory as `spill` says, a `tr.Spill`. `inflight` says
+    where the rest is: "local", in files of its machine, or "checkpoint", in the storage of checkpoints, for machines with
+    little disk.
 
     `depth` is how many workers may be lost at once, so that the others still go on. With 1 each worker tells the others what
     it has done; with 2 also what it knows of theirs from themselves; with more, all that it knows. What is not covered is a
@@ -200,6 +203,7 @@ class StandbyConfig:
     inflight: str = "local"
     spares: int | None = None
     depth: int = 1
+    spill: Spill = Spill()  # noqa: RUF009 - it is frozen
 
     def __post_init__(self) -> None:
         _whole(self.replicas, "StandbyConfig: replicas")
@@ -213,10 +217,15 @@ class StandbyConfig:
                     f"StandbyConfig: spares={self.spares} processes cannot stand by for {self.replicas} replicas: two "
                     f"replicas of a worker are in two processes, and without replicas there are none"
                 )
+        if not isinstance(self.spill, Spill):
+            raise ConfigError(f"StandbyConfig: spill must be a tr.Spill, not {self.spill!r}")
         if self.inflight not in INFLIGHT:
             raise ConfigError(f"StandbyConfig: inflight must be 'local' or 'checkpoint', not {self.inflight!r}")
-        if self.inflight != "local":
-            raise ConfigError("StandbyConfig: this version keeps records with their senders only: inflight='local'")
+        if self.inflight == "checkpoint" and self.spill.dir is not None:
+            raise ConfigError(
+                f"StandbyConfig: spill has the folder {self.spill.dir!r}, and with inflight='checkpoint' files are in the "
+                f"storage of checkpoints; leave dir out, or say inflight='local'"
+            )
 
     def processes(self, workers: int) -> int:
         """How many processes stand by for a job of so many workers."""

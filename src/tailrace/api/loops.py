@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.api.checks import check_callable, check_methods, check_selector
 from tailrace.api.connected import ConnectedStreams
-from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Said, Spill
+from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Said
 from tailrace.api.nodes import Stream, add_node, default_name, described_scope
+from tailrace.api.spill import Spill
 from tailrace.errors import ConfigError, GraphError, ScopeError, TypeMismatch
 from tailrace.graph import operators as ops
 from tailrace.graph.graph import Edge, Node, unbounded_before

@@ -33,10 +33,11 @@ from tailrace.api.functions import (
     Span,
 )
 from tailrace.api.launch import launcher
-from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Said, Spill
+from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Said
 from tailrace.api.loops import entered, write_loop
 from tailrace.api.nodes import Dataflow, Stream, Upstream, add_node, check_together
 from tailrace.api.sides import warn_of_tag
+from tailrace.api.spill import Spill
 from tailrace.api.windowed import WindowedStream
 from tailrace.api.windows import WindowSpec
 from tailrace.elements.batches import Form

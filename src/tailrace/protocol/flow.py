@@ -66,6 +66,15 @@ class Consumer:
         self.granted = self.window
         return self.window
 
+    def whole(self) -> int | None:
+        """The grant of a whole window from what was read on, for who reads nothing before more has come; None where it was
+        said."""
+        due = self.consumed + self.window
+        if due <= self.granted:
+            return None
+        self.granted = due
+        return due
+
     def arrive(self, size: int) -> None:
         """Accounts for a frame on arrival. Raises `ProtocolViolation` when the producer sent more than it may (F2)."""
         room = self.granted - self.arrived

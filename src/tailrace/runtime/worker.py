@@ -38,9 +38,11 @@ from tailrace.runtime.stepping import Stepper
 from tailrace.runtime.storing import WorkerStorage
 from tailrace.state.backend import Backend
 from tailrace.state.memory import MemoryBackend
+from tailrace.state.paths import kept_prefix
 from tailrace.storage.scratch import Scratch, remove_abandoned
 from tailrace.storage.spill import SpillFiles
 from tailrace.storage.store import Store
+from tailrace.storage.storedspill import StoredSpill, part_bytes
 from tailrace.task.actions import (
     Action,
     ClosePeers,
@@ -57,6 +59,7 @@ from tailrace.task.events import CoordinatorLost, CoordinatorSaid, DriverFailed,
 from tailrace.task.faults import internal
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.slice import ToPeer
+from tailrace.task.spilling import Spill, SpillPlace
 from tailrace.task.worker import Worker
 
 REPORT_NANOS = 500_000_000
@@ -75,7 +78,7 @@ class WorkerProcess:
         self.config = config
         self.scratch: Scratch | None = None
         """A folder of this process for state on disk, once there is any."""
-        self.machine = Worker(config.slot, load, random.Random, self._make_backend, SpillFiles, reseed=reseed)
+        self.machine = Worker(config.slot, load, random.Random, self._make_backend, self._make_spill, reseed=reseed)
         self.exit_reason: str | None = None
         self._started = time.monotonic_ns()
         self._next_report = self._started + REPORT_NANOS
@@ -257,6 +260,16 @@ class WorkerProcess:
         self._backends += 1
         folder = os.path.join(self.scratch.path, str(self._backends))
         return DiskBackend(folder, uid=uid, subtask=subtask, max_parallelism=groups, allow_dropped=allowed)
+
+    def _make_spill(self, place: SpillPlace) -> Spill:
+        """A place for what has no room in memory."""
+        if not place.stored:
+            return SpillFiles(place.folder, place.what)
+        machine = self.machine
+        assert machine.spec is not None
+        prefix = kept_prefix(machine.incarnation, machine.slot, machine.epoch)
+        part = part_bytes(machine.spec.kept_bytes)
+        return StoredSpill(self._open_store(None).folder, prefix, place.what, part)
 
     def _send(self, link: Link, kind: int, data: bytes) -> None:
         self._links.send(link, kind, data)

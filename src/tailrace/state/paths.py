@@ -4,6 +4,7 @@
     <incarnation>/<n>.manifest                     a manifest slot: checkpoint n, a pointer or a seal
     <incarnation>/<n>.published                    the mark of that manifest
     <incarnation>/chk-<n>/w<slot>-<epoch>.state    what one worker wrote for checkpoint n
+    <incarnation>/kept/w<slot>-<epoch>-<k>.frames  what one worker has sent and keeps, and has no room for in memory
     <incarnation>/inputs/...                       files of DataFrames that the run reads
 
 A savepoint is a folder of its own, with the state files of one checkpoint under these names, and its own manifest:
@@ -26,6 +27,7 @@ _MANIFEST = ".manifest"
 _PUBLISHED = ".published"
 _STATE = ".state"
 _INPUTS = "inputs"
+_KEPT = "kept"
 
 _FENCE = re.compile(r"\d+/(claim|ready|closed|swept)")
 _SLOT = re.compile(r"(\d+)\.manifest")
@@ -156,6 +158,24 @@ def is_of_checkpoint(name: str) -> bool:
 def means_state_file(path: str) -> bool:
     """Whether somebody who says this path means a state file, wherever it lies."""
     return path.endswith(_STATE)
+
+
+# What workers keep of what they have sent.
+
+
+def kept_prefix(incarnation: int, slot: int, epoch: int) -> str:
+    """How the names of the files begin that the worker of a slot makes."""
+    return f"{incarnation}/{_KEPT}/w{slot}-{epoch}"
+
+
+def kept_file(prefix: str, number: int) -> str:
+    """One of these files."""
+    return f"{prefix}-{number}.frames"
+
+
+def is_kept(name: str) -> bool:
+    """Whether this is such a file."""
+    return _KEPT in name.split("/")[1:2]
 
 
 # Inputs.

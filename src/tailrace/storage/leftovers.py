@@ -17,6 +17,7 @@ from tailrace.state.paths import (
     incarnation_of,
     is_fence,
     is_input,
+    is_kept,
     is_of_checkpoint,
     manifest_name,
     manifest_place,
@@ -37,9 +38,10 @@ class Leftovers:
         """Whether nothing is left behind of earlier runs."""
 
     def of_this_run(self, incarnations: Sequence[int], needed: set[str], over: bool) -> list[str]:
-        """Names under own incarnations that are not among `needed`: state files, manifests, their marks, files half made;
-        and files of inputs, when the run is `over`. An incarnation in which nothing is left is looked at once more, for
-        what a worker may still have written whose end was late, and then not again before the run is over."""
+        """Names under own incarnations that are not among `needed`: state files, what workers have kept, manifests, their
+        marks, files half made; and files of inputs, when the run is `over`. An incarnation in which nothing is left is
+        looked at once more, for what a worker may still have written whose end was late, and then not again before the run
+        is over."""
         gone = []
         for incarnation in incarnations:
             if self._empty.get(incarnation, 0) > 1 and not over:
@@ -53,9 +55,9 @@ class Leftovers:
         return gone
 
     def of_earlier_runs(self, incarnations: Sequence[int], run_of: Callable[[int], str | None]) -> list[str]:
-        """State files that no manifest names, and files half made, under incarnations of runs that can commit no more; and
-        the files of inputs of runs that never had a checkpoint. Raises `CheckpointCorrupt` where a manifest cannot be read:
-        what it names is not known."""
+        """State files that no manifest names, what workers have kept, and files half made, under incarnations of runs that
+        can commit no more; and the files of inputs of runs that never had a checkpoint. Raises `CheckpointCorrupt` where a
+        manifest cannot be read: what it names is not known."""
         names = [name for incarnation in incarnations for name in self.names(incarnation)]
         named: set[str] = set()
         for name in names:
@@ -69,7 +71,7 @@ class Leftovers:
         return [
             name
             for name in names
-            if (name not in named and (is_of_checkpoint(name) or _is_temporary(name)))
+            if (name not in named and (is_of_checkpoint(name) or is_kept(name) or _is_temporary(name)))
             or (is_input(name) and incarnation_of(name) in unread)
         ]
 
@@ -90,7 +92,8 @@ class Leftovers:
         if manifest_place(name) is not None:
             return not self.is_seal(name)
         marked = marked_manifest(name) is not None
-        return is_of_checkpoint(name) or marked or _is_temporary(name) or (over and is_input(name))
+        lost = is_of_checkpoint(name) or is_kept(name) or _is_temporary(name)
+        return lost or marked or (over and is_input(name))
 
     def _manifest(self, name: str) -> bytes | None:
         if manifest_place(name) is None:

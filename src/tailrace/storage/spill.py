@@ -1,7 +1,7 @@
-"""Spill files: where a loop's feedback waits that has no room in memory.
+"""Spill files: where a loop's feedback waits that has no room in memory, and what workers keep that has none.
 
-Nothing in them outlives the process: checkpoints make feedback durable. The files have no name, so nothing stays
-behind, however the process ends.
+Nothing in them outlives the process: checkpoints make feedback durable, and what is kept is made again. The files have no
+name, so nothing stays behind, however the process ends.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ class SpillFiles:
     Invariant: a file other than the current one has a live reference; `held` is the sum of the live references' lengths.
     """
 
-    def __init__(self, folder: str | None = None, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(self, folder: str | None = None, what: str = "feedback", segment_bytes: int = SEGMENT_BYTES) -> None:
+        """`what` is in it, in words, for errors."""
         self.folder = folder
+        self.what = what
         self.held = 0
         self._segment_bytes = segment_bytes
         self._current: Segment | None = None
@@ -79,7 +81,7 @@ class SpillFiles:
                 part = os.pread(ref.segment.file.fileno(), end - at, at)
             except OSError as error:
                 raise TailraceError(
-                    f"feedback cannot be read back from a spill file in {self._place()}: {error}"
+                    f"{self.what} cannot be read back from a spill file in {self._place()}: {error}"
                 ) from error
             if not part:
                 raise InternalError(f"a spill file in {self._place()} ends at {at}, before {end}")
@@ -130,7 +132,7 @@ class SpillFiles:
 
     def _failed(self, error: OSError) -> NoReturn:
         raise TailraceError(
-            f"feedback that has no room in memory cannot be written to {self._place()}: {error.strerror or error}; "
+            f"{self.what} has no room in memory and cannot be written to {self._place()}: {error.strerror or error}; "
             f"{self.held:,} bytes of it are there. Make room, name a folder with room on every machine, Spill(dir=...), "
             f"or keep more in memory, Spill(memory_bytes=...)"
         ) from error

@@ -79,11 +79,19 @@ class Again:
         """Whether what a step has read is there. Raises `UserCodeError` where it never will be: it was to be made here."""
         if not isinstance(entry, Did) or entry.vertex in self._before or entry.line not in READS:
             return True
-        lacking = self.slice.by_vertex[entry.vertex].gate.lacking(entry.facts)
-        if lacking is not None and lacking.id.source == self.slice.slot:
+        task = self.slice.by_vertex[entry.vertex]
+        lacking = task.gate.lacking(entry.facts)
+        if lacking is None:
+            return True
+        if lacking.id.source == self.slice.slot:
             sender = self.slice.by_vertex[self.slice.plan.edges[lacking.id.edge].source]
             raise differs(sender, f"less was made for channel {lacking.id} than was read of it")
-        return lacking is None
+        # What a step has read was within a window of what was read before it. Of that only half may be granted by now.
+        grant = lacking.flow.whole()
+        if grant is not None:
+            task.work.grants.append((lacking.id, grant))
+            self.slice.route(task)
+        return False
 
     def _do(self, entry: Entry) -> None:
         match entry:

@@ -271,7 +271,9 @@ class Attempt:
 
     def report(self, busy: dict[int, int], elapsed: int, refused: dict[str, int]) -> list[Action]:
         """How it goes."""
-        progress = Progress(self.slice.reports(busy), elapsed, refused, *self.slice.log_figures())
+        keeps = self.slice.keeps
+        kept = keeps.memory + keeps.spilled
+        progress = Progress(self.slice.reports(busy), elapsed, refused, keeps.entries, keeps.history, kept)
         return [ToCoordinator(progress), *map(ToCoordinator, self.slice.nests.times())]
 
     def command(self, message: Command) -> list[Action]:

@@ -3,7 +3,7 @@
 What a task does with what it reads is a function of the cut that it was restored from (with what no checkpoint holds of it:
 `task.volatile`), and of its history. The order in which a driver lets things happen, how much has arrived by then, and what
 the world outside answers are what the history keeps; what is on the channels it does not: their senders have that
-(`Outbox.kept`). A step that did nothing is in no history, and neither is credit: who does it again sends whatever there is,
+(`task.kept`). A step that did nothing is in no history, and neither is credit: who does it again sends whatever there is,
 and the records of each channel are the same ones in the same order.
 
 Entries are made once for each step, never for each record.

@@ -300,7 +300,7 @@ class InFlight:
                     self._write(recording, log, self._item(element, charge), (ident, at))
             seen[ident] = channel.expected
         for out in self._out:
-            end, sealed = out.seq, list[tuple[int, int, Payload, int]]()
+            end, sealed = out.seq, list[tuple[int, int, Payload | Item, int]]()
             for seq, payload, charge in reversed(out.queue):
                 if seq < seen.get(out.id, 0):
                     break
@@ -344,7 +344,9 @@ class InFlight:
     def _batch(self, batch: Batch, charge: int) -> Item:
         return self._shelf.refer(len(batch), charge, batch=copied(batch) if self._copy else batch)
 
-    def _queued(self, count: int, payload: Payload, charge: int) -> Item:
+    def _queued(self, count: int, payload: Payload | Item, charge: int) -> Item:
+        if isinstance(payload, Item):  # it goes once more, to a worker that has taken the place of a lost one
+            payload = self._outbox.frame(payload)
         return (
             self._shelf.refer(count, charge, data=payload)
             if isinstance(payload, bytes)

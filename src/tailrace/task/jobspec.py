@@ -30,6 +30,12 @@ class JobSpec:
     """How many workers may be lost at once, and are replaced while the others go on: what each does is kept. 0: none."""
     reseeds: bool = False
     """Whether Python's own generators of random numbers are seeded for each step, so that who does it again has the same."""
+    kept_bytes: int = 0
+    """And what each sends to others: so much of it in memory, and the rest in files in `kept_dir` of its machine (None: the
+    folder for temporary files)."""
+    kept_dir: str | None = None
+    kept_stored: bool = False
+    """Whether the rest is in the storage of checkpoints instead."""
     allow_dropped_state: tuple[str, ...] | bool = False
     """Operators (uids) whose state may be dropped where it does not fit any more, or True for all."""
     state_backend: str = "memory"

@@ -10,37 +10,32 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 
 from tailrace.elements.batches import Batch, Rows, concat, joinable
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.digests import Digest
-from tailrace.elements.frames import ChannelId, decode, encode_batch, encode_marker, encoded_size
+from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, shortened
 from tailrace.protocol.flow import Producer
 from tailrace.task.copying import copied, unpicklable
+from tailrace.task.kept import Keeping, Kept
 from tailrace.task.partition import Partitioner
+from tailrace.task.spilling import Item
 
 FRAME_RECORDS = {"rows": 4096, "columns": 16_384}
 FRAME_BYTES = 256 << 10
 MAX_AGE = 5_000
 """Microseconds that anything may wait to be sent while its worker is busy."""
 _SAMPLE_EVERY = 32
-END = -1
-"""As a checkpoint of what is kept: it is no barrier, but the end of its channel."""
 
 Payload = bytes | Batch | Marker
 """What goes on a channel: bytes to another worker, a batch or a marker as it is to a task of this one."""
 
 
-Queued = tuple[int, Payload, int]
-"""What waits on a channel: (seq, payload, charge). A marker is encoded when it goes."""
-
-
-Kept = tuple[int, int, bytes]
-"""What has gone to another worker: (the checkpoint of a barrier, `END` of the end, else 0; seq; the frame)."""
+Queued = tuple[int, Payload | Item, int]
+"""What waits on a channel: (seq, payload, charge). A marker is encoded when it goes; an item goes once more, and is read."""
 
 
 class OutputChannel:
@@ -75,10 +70,9 @@ class OutputChannel:
         self.idle_due = False
         self.idle_said = False
         """Whether no records and no watermark were sent since the channel was said to be idle; other markers leave it so."""
-        self.kept: deque[Kept] | None = None
+        self.kept: Kept | None = None
         """To another worker that may be replaced alone: what went behind the barrier of the oldest checkpoint that it may be
-        restored from, barriers too."""
-        self.kept_bytes = 0
+        restored from."""
 
     @property
     def position(self) -> int:
@@ -121,6 +115,7 @@ class Outbox:
         self.idle_waits = False
         """Whether a channel is to be said to be idle with the next flush."""
         self.now = 0
+        self._keeping: Keeping | None = None
 
     # What operators do.
 
@@ -229,7 +224,7 @@ class Outbox:
         channel.flow.granted(total)
         self._drain(channel)
 
-    def overtaken_by(self, channel: OutputChannel, checkpoint: int) -> list[tuple[int, int, Payload, int]]:
+    def overtaken_by(self, channel: OutputChannel, checkpoint: int) -> list[tuple[int, int, Payload | Item, int]]:
         """What the barrier of a checkpoint waits behind on a channel, in order: (seq, records, payload, charge). Nothing
         where it has gone. It stays behind earlier barriers, and so behind what is before those."""
         start, passed = self._overtaken(channel, checkpoint)
@@ -335,34 +330,35 @@ class Outbox:
             queue.popleft()
             channel.flow.send(charge)
             channel.sent += charge > 0
-            barrier = 0
-            if isinstance(payload, Marker):
-                if isinstance(payload, Barrier):
-                    self.barriers_sent.append((channel.id, payload.checkpoint))
-                barrier = payload.checkpoint if isinstance(payload, Barrier) else END * isinstance(payload, EndOfInput)
-                if not channel.local:
-                    payload = encode_marker(channel.id, self.incarnation, self.attempt, seq, payload)
-            if channel.kept is not None and isinstance(payload, bytes):
-                channel.kept.append((barrier, seq, payload))
-                channel.kept_bytes += len(payload)
+            if isinstance(payload, Barrier):
+                self.barriers_sent.append((channel.id, payload.checkpoint))
+            if channel.kept is not None:
+                assert not isinstance(payload, Batch)
+                payload = channel.kept.went(seq, channel.position - seq, payload)
+            assert not isinstance(payload, Item)
+            if isinstance(payload, Marker) and not channel.local:
+                payload = encode_marker(channel.id, self.incarnation, self.attempt, seq, payload)
             self.sends.append((channel.id, seq, payload, charge))
         self.blocked -= 1
 
-    def keep(self) -> None:
+    def keep(self, keeping: Keeping) -> None:
         """What goes to other workers is kept, for those that take the place of one of them."""
+        self._keeping = keeping
         for channel in self.channels.values():
             if not channel.local:
-                channel.kept = deque()
+                channel.kept = Kept(keeping)
+
+    def frame(self, item: Item) -> bytes:
+        """A frame that waits to go once more."""
+        assert self._keeping is not None
+        return self._keeping.frame(item)
 
     def receiver_replaced(self, ident: ChannelId, came: int = 0) -> None:
         """Another worker reads a channel from now on, and has nothing of what is kept but the first `came` elements.
         Checkpoints that are under way were given up: their barriers do not go once more."""
         channel = self.channels[ident]
         assert channel.kept is not None
-        kept = [one for one in channel.kept if one[0] in (0, END)]
-        again = [_queued(seq, data) for _, seq, data in kept[came:]]
-        channel.kept = deque(kept[:came])
-        channel.kept_bytes = _size_of(channel.kept)
+        again = channel.kept.go_again(came)
         channel.sent -= sum(charge > 0 for _, _, charge in again)
         waits = [one for one in channel.queue if not isinstance(one[1], Barrier)]
         self.blocked += bool(again or waits) - bool(channel.queue)
@@ -382,28 +378,19 @@ class Outbox:
         """The digest of the first `count` elements that are kept of a channel; of fewer where there are fewer."""
         kept = self.channels[ident].kept
         assert kept is not None
-        digest = Digest()
-        for _, _, data in islice((one for one in kept if one[0] in (0, END)), count):
-            frame = decode(data)
-            digest.add(frame if frame.count else frame.marker())
-        return digest
+        return kept.digest(count)
 
     def complete(self, checkpoint: int) -> None:
         """Nobody restores an older checkpoint any more: what went before its barrier is not wanted again."""
         for channel in self.channels.values():
-            kept = channel.kept
-            if kept is None:
-                continue
-            if any(barrier == checkpoint for barrier, _, _ in kept):
-                while kept.popleft()[0] != checkpoint:
-                    pass
-            elif kept and kept[-1][0] == END:
-                kept.clear()  # it was read to its end before the cut
-            channel.kept_bytes = _size_of(kept)
+            if channel.kept is not None:
+                channel.kept.complete(checkpoint)
 
-    def kept_bytes(self) -> int:
-        """What has gone to other workers since the newest complete checkpoint, and is kept."""
-        return sum(channel.kept_bytes for channel in self.channels.values())
+    def held(self) -> list[Item]:
+        """The frames that are kept, and those that go once more."""
+        channels = [channel for channel in self.channels.values() if channel.kept is not None]
+        again = [one for channel in channels for _, one, _ in channel.queue if isinstance(one, Item)]
+        return again + [item for channel in channels if channel.kept is not None for item in channel.kept.held()]
 
     def queued_bytes(self) -> int:
         """What was sealed and waits for credit."""
@@ -420,13 +407,3 @@ class Outbox:
                 raise InternalError(f"O3: channel {channel.id} has something to send, and nobody would look")
             if channel.queue and channel.queue[0][2] and channel.flow.may_send(channel.queue[0][2]):
                 raise InternalError(f"O1: channel {channel.id} waits though it may send {shortened(channel.queue[0])}")
-
-
-def _size_of(kept: deque[Kept]) -> int:
-    return sum(len(data) for _, _, data in kept)
-
-
-def _queued(seq: int, data: bytes) -> Queued:
-    """What has gone, to go once more."""
-    frame = decode(data)
-    return (seq, data, len(data)) if frame.count else (seq, frame.marker(), 0)

@@ -14,9 +14,10 @@ from tailrace.state.backend import Backend
 from tailrace.task.combining import Combiner
 from tailrace.task.feedback import FeedbackQueue
 from tailrace.task.history import Facts
+from tailrace.task.kept import WHAT, Keeping
 from tailrace.task.keys import FieldReader
 from tailrace.task.outside import Outside
-from tailrace.task.spilling import MemorySpill, Spill
+from tailrace.task.spilling import MakeSpill, MemorySpill, Spill, SpillPlace
 from tailrace.task.tuning import Tuning
 from tailrace.task.written import WrittenRecords
 
@@ -54,8 +55,12 @@ class Services:
     in_flight: frozenset[str] = frozenset()
     """The operators (uids) to which records were in flight at the restored cut: no other function is fused with theirs, so
     that they can be handed to them."""
-    make_spill: Callable[[str | None], Spill] | None = None
-    """Makes a place on disk (in a folder, where one is named) for feedback beyond its memory; None: it stays in memory."""
+    make_spill: MakeSpill | None = None
+    """Makes a place for what has no room in memory; None: it stays there."""
+    kept_bytes: int = 0
+    """So much of what went to other workers is kept in memory."""
+    kept_in: SpillPlace = SpillPlace(WHAT)  # noqa: RUF009 - it is frozen
+    """And the rest here."""
     feedback: dict[StreamScope, FeedbackQueue] = field(default_factory=dict)
     """Between the tail and the head of each loop in this worker. They go with the attempt: nothing outlives it."""
     written: WrittenRecords = field(default_factory=WrittenRecords)
@@ -79,8 +84,7 @@ class Services:
         """The queue of a loop in this worker, the same one for its tail and its head."""
         found = self.feedback.get(loop.scope)
         if found is None:
-            make = self.make_spill
-            spill = MemorySpill if make is None else lambda: make(loop.spill_dir)
+            spill = self._spill(SpillPlace("feedback", loop.spill_dir))
             merging = None
             if loop.combine_merge is not None:
                 merging = Combiner(FieldReader(loop.combine_key, loop.name, subtask).values, loop.combine_merge)
@@ -88,6 +92,15 @@ class Services:
             found.facts = self.facts
             self.feedback[loop.scope] = found
         return found
+
+    def keeping(self) -> Keeping:
+        """Where a slice keeps what went to others."""
+        budget = self.kept_bytes if self.tuning.kept is None else self.tuning.kept
+        return Keeping(self._spill(self.kept_in), budget)
+
+    def _spill(self, place: SpillPlace) -> Callable[[], Spill]:
+        make = self.make_spill
+        return MemorySpill if make is None else lambda: make(place)
 
     def random(self, *place: object) -> Random:
         """A random generator for one place (operator, subtask): the same seed and place give the same numbers."""

@@ -9,10 +9,11 @@ from tailrace.state.backend import Backend
 from tailrace.state.manifest import decode_manifest
 from tailrace.task.history import Facts
 from tailrace.task.jobspec import JobSpec
+from tailrace.task.kept import WHAT
 from tailrace.task.mirrors import Mirror
 from tailrace.task.outside import Outside, Recorder
 from tailrace.task.services import RandomFactory, Reseed, Services
-from tailrace.task.spilling import Spill
+from tailrace.task.spilling import MakeSpill, SpillPlace
 from tailrace.task.tuning import Tuning
 
 
@@ -21,7 +22,7 @@ def services_of(
     deploy: Deploy | None,
     random_factory: RandomFactory,
     make_backend: Callable[[str, int], Backend] | None,
-    make_spill: Callable[[str | None], Spill] | None,
+    make_spill: MakeSpill | None,
     outside: Outside,
     tuning: Tuning,
     reseed: Reseed | None = None,
@@ -49,6 +50,8 @@ def services_of(
         facts=Facts() if spec.depth and deploy is not None else None,
         reseed=reseed if spec.reseeds else None,
         outside=Recorder() if spec.depth else outside,
+        kept_bytes=spec.kept_bytes,
+        kept_in=SpillPlace(WHAT, spec.kept_dir, spec.kept_stored),
         tuning=tuning,
         make_backend=make_backend,
     )

@@ -7,6 +7,7 @@ driver: above the waterline in production, by the simulator in tests.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import GRANT, HISTORY, ROWS, ChannelId, Frame, encode_grant, is_barrier
@@ -36,6 +37,19 @@ class ToPeer:
 
     slot: int
     data: bytes
+
+
+class Keeps(NamedTuple):
+    """What a slice keeps for those that take the place of others: it grows until the next checkpoint is complete."""
+
+    memory: int
+    """Bytes, in memory, of what went to other workers."""
+    spilled: int
+    """And on disk."""
+    entries: int
+    """How many steps, and what else happened, its history has."""
+    history: int
+    """Bytes of its history, which is in memory."""
 
 
 def window_of(plan: Plan, memory: int) -> int:
@@ -71,9 +85,11 @@ class Slice:
         services.stirred.update((vertex, None) for vertex in self.by_vertex)
         self.history = None if services.facts is None else History()
         """What the tasks do, where another worker may have to do it again."""
+        self.keeping = services.keeping()
+        """What went to other workers, for those that take the place of one of them."""
         if self.history is not None:
             for task in self.tasks:
-                task.outbox.keep()
+                task.outbox.keep(self.keeping)
         self.again = False
         """Whether it does again what was done before: whatever it sends to others is kept, and goes later."""
         self.together: frozenset[int] = frozenset()
@@ -93,7 +109,9 @@ class Slice:
 
     def close(self) -> list[BaseException]:
         """Closes all user functions, whatever some of them raise."""
-        return [error for task in self.tasks for error in task.close()]
+        errors = [error for task in self.tasks for error in task.close()]
+        self.keeping.close()
+        return errors
 
     @property
     def finished(self) -> bool:
@@ -184,6 +202,7 @@ class Slice:
             idle = None  # it said that it is idle, and another one that was asked before it has that to read
         if self.services.debug:
             task.check()
+            self.keeping.check([item for one in self.tasks for item in one.outbox.held()])
         return idle
 
     def flush(self) -> bool:
@@ -260,16 +279,16 @@ class Slice:
 
     # What others may ask.
 
+    @property
+    def keeps(self) -> Keeps:
+        """What is kept for those that take the place of others."""
+        history = self.history
+        done = (0, 0) if history is None else (len(history.entries), history.size)
+        return Keeps(self.keeping.memory, self.keeping.spilled, *done)
+
     def reports(self, busy: dict[int, int]) -> list[SubtaskReport]:
         """The figures of every subtask; `busy` is microseconds of work by vertex, measured above the waterline."""
         return [self._report(task, busy.get(task.vertex.id, 0)) for task in self.tasks]
-
-    def log_figures(self) -> tuple[int, int, int]:
-        """How much there is for those that take the place of others: entries and bytes of the history, and bytes that are
-        kept of what has gone to others."""
-        if self.history is None:
-            return 0, 0, 0
-        return len(self.history.entries), self.history.size, sum(task.outbox.kept_bytes() for task in self.tasks)
 
     def _report(self, task: Task, busy: int) -> SubtaskReport:
         metrics: dict[str, float] = {}

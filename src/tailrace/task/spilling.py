@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.frames import ChannelId, decode, encode_batch, encoded_size
@@ -29,8 +29,8 @@ def framed(batch: Batch, who: str, subtask: int, why: str) -> bytes:
 
 
 class Spill(Protocol):
-    """Where feedback goes that has no room in memory: synchronous, local, one per queue. What a reference is only the spill
-    knows that gave it."""
+    """Where frames go that have no room in memory: synchronous, one per queue of feedback, and one for what a worker
+    keeps (`task.kept`). What a reference is only the spill knows that gave it."""
 
     def append(self, data: bytes) -> Any:
         """Stores `data`, and gives the reference by which it is read."""
@@ -43,6 +43,20 @@ class Spill(Protocol):
 
     def close(self) -> None:
         """Nothing of it is needed any more."""
+
+
+class SpillPlace(NamedTuple):
+    """Where a spill is to be, and what for."""
+
+    what: str
+    """What is in it, in words, for errors."""
+    folder: str | None = None
+    """A folder of the worker's machine; None: the one for temporary files."""
+    stored: bool = False
+    """Whether it is in the storage of checkpoints instead."""
+
+
+MakeSpill = Callable[[SpillPlace], Spill]
 
 
 class MemorySpill:
@@ -146,7 +160,7 @@ class Shelf:
             item = self._excess[-1]  # the newest is needed last
             if item.uses and item.in_memory:
                 arrived -= item.size + 1
-                self._to_spill(item)
+                self.spill(item)
             self._excess.pop()
 
     def restore(self, data: bytes, count: int) -> Item:
@@ -154,6 +168,15 @@ class Shelf:
         if self.memory + len(data) <= self.budget:
             return self._held(Item(count, len(data), data=data))
         return self._stored(count, data)
+
+    def spill(self, item: Item) -> None:
+        """Moves an item to the spill, for all of its holders at once: it stays one item, whatever its frame's size."""
+        data = item.data or framed(self.load(item), self.who, self.subtask, "go to the disk")
+        item.ref = self._disk().append(data)
+        item.batch = item.data = None
+        self.memory -= item.size
+        item.size = len(data)
+        self.spilled += item.size
 
     def refer(self, count: int, size: int, *, batch: Batch | None = None, data: bytes | None = None) -> Item:
         """What somebody else holds in memory, as an item: `size` bytes, whatever the budget."""
@@ -219,15 +242,6 @@ class Shelf:
         self.spilled += item.size
         self.stored += count
         return item
-
-    def _to_spill(self, item: Item) -> None:
-        """Moves an item for all of its holders at once: it stays one item, whatever its frame's size."""
-        data = item.data or framed(self.load(item), self.who, self.subtask, "go to the disk")
-        item.ref = self._disk().append(data)
-        item.batch = item.data = None
-        self.memory -= item.size
-        item.size = len(data)
-        self.spilled += item.size
 
     def _measured(self, batch: Batch) -> int:
         """About how many bytes a batch is: exact for columns, by the last sample for rows."""

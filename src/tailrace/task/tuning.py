@@ -15,3 +15,5 @@ class Tuning:
     """Bytes after which a part of a state file is handed to the storage; else `task.checkpoints.CHUNK`."""
     inline: int | None = None
     """Bytes of a transaction of a sink that go into the manifest, at most; else `task.checkpoints.INLINE_BYTES`."""
+    kept: int | None = None
+    """Bytes, in memory, of what each worker has sent and keeps; else what the user says."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import assert_never, overload
 
 from tailrace.elements.frames import decode as decode_frame
-from tailrace.errors import ProtocolViolation
+from tailrace.errors import ProtocolViolation, TailraceError
 from tailrace.protocol.deployment import (
     Deploy,
     EndSources,
@@ -69,7 +69,7 @@ from tailrace.task.replacing import told
 from tailrace.task.services import RandomFactory, Reseed, Services
 from tailrace.task.serving import backends, services_of
 from tailrace.task.slice import Slice
-from tailrace.task.spilling import Spill
+from tailrace.task.spilling import MakeSpill
 from tailrace.task.standing import Standing
 from tailrace.task.tuning import Tuning
 
@@ -89,7 +89,7 @@ class Worker:
         load: Callable[[bytes], JobSpec],
         random_factory: RandomFactory,
         backend_factory: Callable[[JobSpec, str, int], Backend] | None = None,
-        make_spill: Callable[[str | None], Spill] | None = None,
+        make_spill: MakeSpill | None = None,
         outside: Outside | None = None,
         tuning: Tuning | None = None,
         reseed: Reseed | None = None,
@@ -238,6 +238,8 @@ class Worker:
             attempt.slice.receive(decode_frame(data), peer)
         except ProtocolViolation as error:
             self._failed(failed(FailureKind.PEER, f"worker {peer} broke the protocol: {error}", peer))
+        except TailraceError as error:
+            self._fail_by(error)
         if attempt.resumed is not None:
             attempt.resumed.heard(peer)
             self._guarded(lambda: self._go_on(attempt))

@@ -7,11 +7,13 @@ from typing import Any
 from tailrace.state.layers import LayeredBackend
 from tailrace.storage.reading import _Had
 from tailrace.task.history import Cut, Did, History
+from tailrace.task.kept import Kept
 from tailrace.task.machine import Task
 from tailrace.task.mirrors import Mirror
 from tailrace.task.outbox import MAX_AGE, Outbox
 from tailrace.task.replacing import Resumed
 from tailrace.task.slice import Slice
+from tailrace.task.spilling import Item, Shelf
 from tailrace.testing.planting import Bug, Patches, method
 from tailrace.testing.replacing import replacing, standing_by
 
@@ -118,6 +120,35 @@ def _deleted_stays() -> Patches:
     return [method(LayeredBackend, "forget", lambda forget: lambda self, group: None)]
 
 
+def _spilled_is_lost() -> Patches:
+    """What has gone to the spill does not go once more to who takes the place of a lost worker."""
+
+    def make(go_again: Any) -> Any:
+        def forgetful(self: Kept, came: int) -> Any:
+            again = go_again(self, came)
+            return [one for one in again if not isinstance(one[1], Item) or one[1].in_memory]
+
+        return forgetful
+
+    return [method(Kept, "go_again", make)]
+
+
+def _spilled_in_any_order() -> Patches:
+    """Spilled frames are given back for each other."""
+
+    def make(spill: Any) -> Any:
+        def mixed(self: Shelf, item: Item) -> None:
+            spill(self, item)
+            before = vars(self).get("before")
+            if before is not None and before.uses and not before.in_memory:
+                before.ref, item.ref = item.ref, before.ref
+            vars(self)["before"] = item
+
+        return mixed
+
+    return [method(Shelf, "spill", make)]
+
+
 REPLACING_BUGS = (
     Bug("a step is in no history", "counted", _steps_forgotten, replacing),
     Bug("a history is cut off early", "counted", _truncated_early, replacing),
@@ -125,6 +156,8 @@ REPLACING_BUGS = (
     Bug("what is done again sees the clock of now", "joined", _clock_read_live, replacing),
     Bug("a lost worker is heard by the others", "by_classes", _lost_one_is_heard, replacing),
     Bug("a replaced worker goes on too soon", "counted", _goes_on_too_soon, replacing),
+    Bug("what was spilled is lost", "counted", _spilled_is_lost, replacing),
+    Bug("spilled frames are given back for each other", "counted", _spilled_in_any_order, replacing),
     Bug("half of a reading counts as all", "counted", _half_is_all, standing_by, seed=226),
     Bug("a standby compares no chains", "counted", _no_chain_compared, standing_by),
     Bug("a standby forgets nothing", "reminded", _deleted_stays, standing_by),

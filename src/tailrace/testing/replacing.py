@@ -12,8 +12,8 @@ from tailrace.testing.scenarios import Scenario
 
 
 def replacing(made: Scenario) -> Scenario:
-    """The scenario with two or three workers at least, of which one to four are killed. One without checkpoints stays as it
-    is."""
+    """The scenario with two or three workers at least, of which one to four are killed. What they keep has little room in
+    memory, or none. One without checkpoints stays as it is."""
     if made.checkpoints is None:
         return made
     rng = random.Random(f"tailrace replacing {made.seed}")
@@ -21,7 +21,9 @@ def replacing(made: Scenario) -> Scenario:
     for _ in range(rng.choice([1, 2, 2, 3, 4])):
         turns += rng.randint(10, rng.choice([100, 500, 1_500]))
         found.append(Fault(turns, rng.choice(["kill", "kill", "kill", "respawn"]), which=rng.randint(0, 5)))
-    return replace(made, replaces=True, parallelism=max(made.parallelism, rng.choice([2, 3])), faults=tuple(found))
+    parallelism = max(made.parallelism, rng.choice([2, 3]))
+    kept = rng.choice([0, 0, 300, 3_000, made.kept])
+    return replace(made, replaces=True, parallelism=parallelism, faults=tuple(found), kept=kept)
 
 
 def standing_by(made: Scenario) -> Scenario:

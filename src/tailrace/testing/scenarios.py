@@ -77,11 +77,13 @@ class Scenario:
     eager: bool = False
     """Whether waves begin at any time, not only where the counts of the workers fit: they alone must find the end."""
     replaces: bool = False
+    """Whether lost workers are replaced while the others go on."""
     depth: int = 1
     """How many workers may be lost at once, where they are replaced."""
     spares: int = 0
     """How many processes stand by to replace lost workers."""
-    """Whether lost workers are replaced while the others go on."""
+    kept: int = 64 << 20
+    """Bytes, in memory, of what each worker keeps for those that are replaced."""
     faults: tuple[Fault, ...] = ()
     started_again: bool = False
     """Whether it is started again from some of its moments; every fourth seed is, whatever this says."""
@@ -369,7 +371,7 @@ def strategy(restarts: tuple[str, int]) -> Strategy:
 def tuned(what: Scenario) -> dict[str, Any]:
     """What is constant in production, as a scenario wants it: options of a simulation."""
     eager = Pace(pause=200, longest=2 * MS, eager=True)
-    tuning = Tuning(window=what.window, chunk=what.chunk, inline=what.chunk)
+    tuning = Tuning(window=what.window, chunk=what.chunk, inline=what.chunk, kept=what.kept)
     found = {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small}
     return found | ({"depth": what.depth, "replaces": True, "spares": what.spares} if what.replaces else {})
 

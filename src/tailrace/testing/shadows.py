@@ -14,7 +14,7 @@ from typing import Any
 
 from tailrace.elements.frames import ChannelId, encode_marker
 from tailrace.elements.frames import decode as decode_frame
-from tailrace.elements.markers import Barrier, Marker
+from tailrace.elements.markers import Barrier, EndOfInput, Marker
 from tailrace.errors import InternalError, UserCodeError
 from tailrace.protocol.deployment import Deploy, Phase
 from tailrace.state.layers import LayeredBackend
@@ -28,8 +28,9 @@ from tailrace.task.attempt import Attempt
 from tailrace.task.history import decode
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.machine import Task
-from tailrace.task.outbox import END, Outbox, OutputChannel
+from tailrace.task.outbox import Outbox, OutputChannel
 from tailrace.task.slice import Slice
+from tailrace.task.spilling import Item
 from tailrace.task.volatile import taken
 from tailrace.testing.checker import BOOKS, Book, Ledger
 from tailrace.testing.simulator import Simulation
@@ -149,22 +150,20 @@ def _feed(shadow: Slice, other: Slice, base: int) -> None:
     for task in other.tasks:
         for ident, channel in task.outbox.channels.items():
             if ident.target == shadow.slot:
-                kept = kept_since(channel, base, other)
-                for barrier, _, data in kept:
-                    if barrier > 0:
-                        continue  # its checkpoint was given up, or will be
-                    shadow.receive(decode_frame(data), other.slot)
+                for seq, one in kept_since(channel, base, other):
+                    if not isinstance(one, Barrier):  # its checkpoint was given up, or will be
+                        shadow.receive(decode_frame(_encoded(task.outbox, ident, seq, one)), other.slot)
 
 
-def kept_since(channel: OutputChannel, base: int, of: Slice) -> list[tuple[int, int, bytes]]:
+def kept_since(channel: OutputChannel, base: int, of: Slice) -> list[tuple[int, bytes | Marker]]:
     """What a channel of a worker has kept, behind the barrier of a checkpoint that is complete, whether it knows that or
     not."""
-    kept = list(channel.kept or ())
-    assert of.history is not None
-    for at, (barrier, _, _) in enumerate(kept):
-        if base and barrier == base:
+    assert of.history is not None and channel.kept is not None
+    kept = list(channel.kept.elements())
+    for at, (_, one) in enumerate(kept):
+        if base and isinstance(one, Barrier) and one.checkpoint == base:
             return kept[at + 1 :]
-    if of.history.since < base and kept and kept[-1][0] == END:
+    if of.history.since < base and kept and isinstance(kept[-1][1], EndOfInput):
         return []  # it had ended before the cut
     return kept
 
@@ -182,30 +181,31 @@ def _of_channels(was: Task, now: Task, base: int, of: Slice) -> Iterator[str]:
         again = now.outbox.channels[ident]
         if channel.local:
             continue
-        waits = [(0, seq, _encoded(was.outbox, ident, seq, payload)) for seq, payload, _ in channel.queue]
-        before = [one for one in [*kept_since(channel, base, of), *waits] if not _is_barrier(one[2])]
-        after = [one for one in again.kept or () if not _is_barrier(one[2])]
+        assert again.kept is not None
+        waits = [(seq, payload) for seq, payload, _ in channel.queue]
+        before = _frames(was.outbox, ident, [*kept_since(channel, base, of), *waits])
+        after = _frames(was.outbox, ident, again.kept.elements())
         for number, (a, b) in enumerate(zip(before, after, strict=False)):
-            if a[1:] != b[1:]:
-                yield f"channel {ident}, element {number}: was {_told(a[2])}, now {_told(b[2])}"
+            if a != b:
+                yield f"channel {ident}, element {number}: was {_told(a)}, now {_told(b)}"
                 return
         if len(before) != len(after):
             more = (before if len(before) > len(after) else after)[min(len(before), len(after))]
-            yield f"channel {ident}: {len(before)} elements, now {len(after)}: {_told(more[2])}"
+            yield f"channel {ident}: {len(before)} elements, now {len(after)}: {_told(more)}"
         if channel.buffered != again.buffered:
             yield f"channel {ident}: {channel.buffered} records are gathered, now {again.buffered}"
+
+
+def _frames(outbox: Outbox, ident: ChannelId, elements: Iterable[tuple[int, Any]]) -> list[bytes]:
+    """Elements of a channel, without barriers, as they travel."""
+    return [_encoded(outbox, ident, seq, one) for seq, one in elements if not isinstance(one, Barrier)]
 
 
 def _encoded(outbox: Outbox, ident: ChannelId, seq: int, payload: Any) -> bytes:
     if isinstance(payload, Marker):
         return encode_marker(ident, outbox.incarnation, outbox.attempt, seq, payload)
-    data: bytes = payload
+    data: bytes = outbox.frame(payload) if isinstance(payload, Item) else payload
     return data
-
-
-def _is_barrier(data: bytes) -> bool:
-    frame = decode_frame(data)
-    return not frame.count and isinstance(frame.marker(), Barrier)
 
 
 def _told(data: bytes) -> str:

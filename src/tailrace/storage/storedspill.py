@@ -1,0 +1,212 @@
+"""A spill in the storage of checkpoints, so that no disk of a worker's machine has to hold what it keeps of what it sent.
+
+What comes is gathered into parts of some megabytes, and a thread makes a file of each: no frame waits for a store by itself.
+Where the store is slower than the worker, or out of reach for a while, `append` waits. Nothing in these files outlives the
+attempt. What a worker leaves behind that was killed goes with the next sweep (`storage.leftovers`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from tailrace.errors import TailraceError
+from tailrace.state.format import checksum
+from tailrace.state.paths import kept_file
+from tailrace.storage.filesystem import Folder
+
+PART_BYTES, LEAST_BYTES = 8 << 20, 64 << 10
+BEHIND = 2
+"""So many parts may wait for their files."""
+PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+"""Seconds between tries: a store may be out of reach for so long in all."""
+
+T = TypeVar("T")
+
+
+def part_bytes(memory: int) -> int:
+    """How large the parts are beside so much memory: those that wait, the one that is gathered and the one that was read
+    last take half of it more."""
+    return max(LEAST_BYTES, min(PART_BYTES, memory // 8))
+
+
+class Part:
+    """What becomes one file, or is one."""
+
+    __slots__ = ("checksum", "data", "end", "live", "made", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.data: bytes | bytearray | None = bytearray()
+        """None: it is in its file only."""
+        self.end = 0
+        self.live = 0
+        """How many references to it are not released."""
+        self.made = False
+        """Whether there may be a file."""
+        self.checksum = 0
+
+
+class Ref(NamedTuple):
+    part: Part
+    offset: int
+    length: int
+
+
+class StoredSpill:
+    """A spill in a folder of the storage. Its files begin with `prefix`, which nobody else has. `what` is in it, in words.
+
+    Invariant: of a part that is full, and has no live reference, no file stays; `held` is the sum of the live references'
+    lengths.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        prefix: str,
+        what: str,
+        part_bytes: int = PART_BYTES,
+        pauses: tuple[float, ...] = PAUSES,
+    ) -> None:
+        self.held = 0
+        self._folder, self._prefix, self._what = folder, prefix, what
+        self._part_bytes, self._pauses = part_bytes, pauses
+        self._numbers = 0
+        self._current: Part | None = None
+        self._full: set[Part] = set()
+        self._last: tuple[Part, bytes] | None = None
+        """The part that was read last, and what is in it: frames are wanted mostly in order."""
+        self._error: str | None = None
+        """Why a file could not be made."""
+        self._closed = threading.Event()
+        self._room = threading.Semaphore(BEHIND)
+        self._todo: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def append(self, data: bytes) -> Ref:
+        """Stores bytes. Raises `TailraceError` where the storage has refused earlier ones for too long."""
+        part = self._current
+        if part is None:
+            self._numbers += 1
+            part = self._current = Part(kept_file(self._prefix, self._numbers))
+        assert isinstance(part.data, bytearray)
+        part.data += data
+        ref = Ref(part, part.end, len(data))
+        part.end += len(data)
+        part.live += 1
+        self.held += len(data)
+        if part.end >= self._part_bytes:
+            self._current = None
+            self._full.add(part)
+            part.data = bytes(part.data)
+            part.checksum = checksum(part.data)
+            self._room.acquire()
+            self._do(lambda: self._make(part))
+        if self._error is not None:
+            raise TailraceError(self._error)
+        return ref
+
+    def read(self, ref: Ref) -> bytes:
+        """The stored bytes. Raises `TailraceError` where the storage does not give them."""
+        part, offset, length = ref
+        data = part.data
+        if data is None:
+            if self._last is None or self._last[0] is not part:
+                self._last = part, self._read(part)
+            data = self._last[1]
+        return bytes(memoryview(data)[offset : offset + length])
+
+    def release(self, ref: Ref) -> None:
+        """The bytes are not needed any more."""
+        part = ref.part
+        part.live -= 1
+        self.held -= ref.length
+        if part.live:
+            return
+        if part is self._current:
+            part.data, part.end = bytearray(), 0
+            return
+        self._forget(part)
+
+    def close(self) -> None:
+        """Nothing of it is needed any more. Its files are deleted beside whatever comes next."""
+        self._closed.set()
+        for part in list(self._full):
+            self._forget(part)
+        self._current = None
+        self.held = 0
+        if self._thread is not None:
+            self._todo.put(None)
+
+    def settle(self) -> None:
+        """Waits until the storage has been told everything, once this is closed."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _forget(self, part: Part) -> None:
+        self._full.discard(part)
+        if self._last is not None and self._last[0] is part:
+            self._last = None
+        self._do(lambda: self._delete(part))
+
+    def _do(self, work: Callable[[], object]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="tailrace-kept", daemon=True)
+            self._thread.start()
+        self._todo.put(work)
+
+    def _read(self, part: Part) -> bytes:
+        try:
+            data = self._tried(lambda: self._folder.read(part.name))
+        except Exception as error:
+            raise TailraceError(
+                f"{self._what} cannot be read back from {self._folder.url_of(part.name)}: {type(error).__name__}: {error}"
+            ) from error
+        if checksum(data) != part.checksum:
+            raise TailraceError(f"{self._what} is damaged in {self._folder.url_of(part.name)}")
+        return data
+
+    def _tried(self, ask: Callable[[], T]) -> T:
+        """Asks the storage again and again, for a while."""
+        for pause in self._pauses:
+            try:
+                return ask()
+            except Exception:
+                if self._closed.wait(pause):
+                    break
+        return ask()
+
+    # In the thread.
+
+    def _run(self) -> None:
+        while (work := self._todo.get()) is not None:
+            work()
+
+    def _make(self, part: Part) -> None:
+        data = part.data
+        assert isinstance(data, bytes)
+        try:
+            if part.live and not self._closed.is_set():
+                part.made = True
+                self._tried(lambda: self._create(part, data))
+                part.data = None
+        except Exception as error:
+            self._error = (
+                f"{self._what} has no room in memory and cannot be written to {self._folder.url_of(part.name)}: "
+                f"{type(error).__name__}: {error}; {self.held:,} bytes of it are there. Look after the storage of "
+                f"checkpoints, or keep more in memory, Spill(memory_bytes=...)"
+            )
+        finally:
+            self._room.release()
+
+    def _create(self, part: Part, data: bytes) -> None:
+        with contextlib.suppress(FileExistsError):  # by a try that seemed to have failed: nobody else has such names
+            self._folder.create(part.name, data)
+
+    def _delete(self, part: Part) -> None:
+        if part.made:
+            with contextlib.suppress(Exception):  # out of reach: the next sweep finds it
+                self._folder.delete([part.name])
