@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.elements.batches import Columns, Rows
-from tailrace.elements.frames import ChannelId, decode
+from tailrace.elements.frames import ChannelId, decode, encode_batch
 from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark, WaveMark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError
@@ -333,3 +333,35 @@ def test_timestamps_and_key_groups_travel_along() -> None:
     frame = decode(s.box.sends[0][2]).batch()
     assert frame.times is not None and frame.times.tolist() == [5, 6]
     assert frame.groups is not None and frame.groups.tolist() == [9, 8]
+
+
+def kept(sending: Sending) -> list[int]:
+    return [seq for _, seq, _ in sending.box.channels[REMOTE].kept or ()]
+
+
+def test_what_went_behind_the_barrier_of_a_checkpoint_is_kept_however_often_that_is_said_to_be_complete() -> None:
+    """Who has taken a lost worker's place from a checkpoint may be told of that one again: what it has sent since goes
+    behind its barrier, which it has not sent. Its end does not say that it was read before the cut."""
+    sending = Sending(REMOTE)
+    sending.box.keep()
+    sending.box.kept_since = 4
+    sending.emit(1, 2)
+    sending.box.end()
+    sending.box.complete(4)
+    assert kept(sending) == [0, 2]
+    sending.box.complete(5)
+    assert kept(sending) == [], "that one was cut for when all had gone"
+
+
+def test_what_a_barrier_had_overtaken_goes_first_behind_it_and_is_counted_when_it_goes() -> None:
+    sending = Sending(REMOTE)
+    sending.box.keep()
+    channel = sending.box.channels[REMOTE]
+    channel.seq, channel.sent = 5, 3
+    data = encode_batch(REMOTE, 1, 0, 2, Rows([7, 8, 9]))
+    sending.box.goes_again(REMOTE, [(2, data, len(data)), (5, WaveMark(1), 0)])
+    sending.emit(10)
+    sending.box.flush()
+    assert sending.sent() == [(REMOTE, [7, 8, 9]), (REMOTE, WaveMark(1)), (REMOTE, [10])]
+    assert channel.sent == 4, "three had been counted when they were to go in front of the barrier, and one is new"
+    assert kept(sending) == [2, 5, 5]

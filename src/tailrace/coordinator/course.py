@@ -240,9 +240,6 @@ class Course:
             return f"the job is {self.status}"
         if self._durability.checkpoints is None:
             return "the job takes no checkpoints"
-        newest = self._durability.newest
-        if newest is not None and newest[1].in_flight:
-            return "the newest checkpoint holds records in flight"
         others = [one for one in self._roster.slots if one.index != slot]
         return None if all(one.connected and one.deployed for one in others) else "another worker is not there"
 
@@ -252,9 +249,6 @@ class Course:
         if active is None or active.checkpoint is not None or self._durability.committing:
             return
         newest = self._durability.newest
-        if newest is not None and newest[1].in_flight:
-            self.restart(now, Cause("the newest checkpoint holds records in flight", FailureKind.WORKER), 0)
-            return
         active.checkpoint = 0 if newest is None else newest[0]
         lost = Lost(active.slot, active.checkpoint)
         self.do([Tell(lost, slot) for slot in sorted(active.survivors)], now)
@@ -269,6 +263,7 @@ class Course:
         active.resumed = slot.deployed = True
         claims, origin, newest = self._durability.claims, self._durability.output.origin, self._durability.newest
         deploy = origin.deploy(self.plan, self._roster.peers(), claims.incarnation, slot.attempt + takeovers.count + 1)
+        in_flight = [] if origin.restored is None else [*origin.restored.in_flight]
         if newest is not None:
             manifest = encode_manifest(msgspec.structs.replace(newest[1], prepared=[]))
             deploy = msgspec.structs.replace(deploy, manifest=manifest, folder="", own=True)
@@ -276,7 +271,7 @@ class Course:
         peer = next(one for one in deploy.peers if one.slot == active.slot)
         replaced = Replaced(peer, active.checkpoint)
         self.do([Tell(replaced, one) for one in sorted(active.survivors)], now)
-        self.do([Tell(Resume(deploy, active.checkpoint, history, came, events), active.slot)], now)
+        self.do([Tell(Resume(deploy, active.checkpoint, history, came, events, in_flight), active.slot)], now)
 
     def replayed(self, slot: int, heard: int, now: int) -> None:
         """The replacement is where the lost one was."""

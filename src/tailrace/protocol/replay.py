@@ -75,6 +75,8 @@ class Resume(Message, frozen=True):
     """What others have of this slice's channels already."""
     events: list[tuple[int, int]] = []
     """How many messages of each source (its vertex) the coordinator has had for other subtasks of it."""
+    in_flight: list[str] = []
+    """The operators (uids) to which records were in flight at the checkpoint with which all have begun."""
 
 
 class Replaced(Message, frozen=True):

@@ -14,7 +14,9 @@ from tailrace.elements.cuts import CutRequest
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
 from tailrace.protocol.deployment import EndSources, OperatorEvent
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
+from tailrace.task.asitwas import AsItWas
 from tailrace.task.history import Cut, Did, Entry, Facts, Flushed, Heard
+from tailrace.task.inputs import InputChannel
 from tailrace.task.looping import Command
 from tailrace.task.machine import READS, Task
 from tailrace.task.outside import Recorder, Replayed
@@ -31,8 +33,11 @@ class Again:
     Invariant Y2: a task does nothing of what the history has before its own cut for the restored checkpoint.
     """
 
-    def __init__(self, slice: Slice, history: Iterable[Entry], checkpoint: int) -> None:
-        """`slice` was restored from `checkpoint`, or has begun as the other one did (0), and was opened."""
+    def __init__(
+        self, slice: Slice, history: Iterable[Entry], checkpoint: int, channels: AsItWas | None = None
+    ) -> None:
+        """`slice` was restored from `checkpoint`, or has begun as the other one did (0), and was opened. `channels`: what
+        those of that one had at its cuts."""
         slice.again = True
         assert slice.services.facts is not None and isinstance(slice.services.outside, Recorder)
         self.slice = slice
@@ -47,13 +52,20 @@ class Again:
             _let_all_go(task)
         self.heard = 0
         """How many words of the coordinator are done."""
+        self.lacks: tuple[Task, InputChannel] | None = None
+        """What the next step waits for, if anything."""
         begun = False
         for entry in self._entries:
             if isinstance(entry, Cut) and entry.request.number == checkpoint:
-                put_back(slice.by_vertex[entry.vertex], entry.volatile, checkpoint)
+                task = slice.by_vertex[entry.vertex]
+                came = put_back(task, entry.volatile, checkpoint)
+                if channels is not None:
+                    channels.put_back(task, came)
                 if not begun:
                     begun, self.heard = True, entry.heard
-                    slice.nests.go_on_from(entry.followed)
+                    slice.nests.go_on_from(entry.followed, entry.waves)
+        if channels is not None:
+            channels.send(slice)
 
     @property
     def over(self) -> bool:
@@ -77,13 +89,18 @@ class Again:
 
     def _has_come(self, entry: Entry) -> bool:
         """Whether what a step has read is there. Raises `UserCodeError` where it never will be: it was to be made here."""
+        self.lacks = None
         if not isinstance(entry, Did) or entry.vertex in self._before or entry.line not in READS:
             return True
-        lacking = self.slice.by_vertex[entry.vertex].gate.lacking(entry.facts)
-        if lacking is not None and lacking.id.source == self.slice.slot:
+        task = self.slice.by_vertex[entry.vertex]
+        lacking = task.gate.lacking(entry.facts)
+        if lacking is None:
+            return True
+        self.lacks = task, lacking
+        if lacking.returning is None and lacking.id.source == self.slice.slot:
             sender = self.slice.by_vertex[self.slice.plan.edges[lacking.id.edge].source]
             raise differs(sender, f"less was made for channel {lacking.id} than was read of it")
-        return lacking is None
+        return False
 
     def _do(self, entry: Entry) -> None:
         match entry:

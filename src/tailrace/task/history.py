@@ -49,6 +49,8 @@ class Cut(msgspec.Struct, frozen=True, tag=True, array_like=True):
     answers: list[Answer] = []
     followed: dict[int, int] = {}
     """How many commands each loop nest of the worker had followed."""
+    waves: dict[int, int] = {}
+    """The wave of each that it had begun and not reported. Who is not done with it reports it; once more does no harm."""
 
 
 class Flushed(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -119,6 +119,8 @@ class Outbox:
         waits to be sealed."""
         self.idle_waits = False
         """Whether a channel is to be said to be idle with the next flush."""
+        self.kept_since = 0
+        """The newest checkpoint that is known to be complete: what is kept of each channel is behind its barrier."""
         self.now = 0
 
     # What operators do.
@@ -367,6 +369,15 @@ class Outbox:
         channel.flow = Producer(channel.flow.window)
         self._drain(channel)
 
+    def goes_again(self, ident: ChannelId, overtaken: list[Queued]) -> None:
+        """What the barrier of the restored checkpoint had overtaken: it is the first that goes behind it. Frames are counted
+        when they go."""
+        channel = self.channels[ident]
+        for seq, payload, charge in overtaken:
+            self._queue(channel, seq, payload, charge)
+            channel.sent -= charge > 0
+        self._drain(channel)
+
     def made_again(self, ident: ChannelId, count: int) -> Digest:
         """The digest of the first `count` elements that are kept of a channel; of fewer where there are fewer."""
         kept = self.channels[ident].kept
@@ -379,6 +390,9 @@ class Outbox:
 
     def complete(self, checkpoint: int) -> None:
         """Nobody restores an older checkpoint any more: what went before its barrier is not wanted again."""
+        if checkpoint <= self.kept_since:
+            return
+        self.kept_since = checkpoint
         for channel in self.channels.values():
             kept = channel.kept
             if kept is None:

@@ -52,6 +52,9 @@ class Services:
     in_flight: frozenset[str] = frozenset()
     """The operators (uids) to which records were in flight at the restored cut: no other function is fused with theirs, so
     that they can be handed to them."""
+    replaces: bool = False
+    """Whether the worker takes the place of a lost one: its functions are fused as they were there, and its channels begin
+    open."""
     make_spill: Callable[[str | None], Spill] | None = None
     """Makes a place on disk (in a folder, where one is named) for feedback beyond its memory; None: it stays in memory."""
     feedback: dict[StreamScope, FeedbackQueue] = field(default_factory=dict)

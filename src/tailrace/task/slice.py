@@ -210,7 +210,8 @@ class Slice:
         if sealed or (task.did != NOTHING and task.did not in CUTS):
             history.add(Did(vertex, task.did, now, budget, facts, [] if cut is not None else answers))
         if cut is not None:
-            history.add(Cut(vertex, cut, now, taken(task), history.heard, answers, self.nests.followed()))
+            followed, waves = self.nests.followed(), self.nests.waves()
+            history.add(Cut(vertex, cut, now, taken(task), history.heard, answers, followed, waves))
 
     def route_all(self) -> None:
         for task in self.tasks:

@@ -27,7 +27,7 @@ def make_loop(plan: Plan, vertex: Vertex, gate: Gate, chain: Chain, outbox: Outb
 
 def begin_closed(plan: Plan, vertex: Vertex, services: Services) -> bool:
     """Whether channels into a vertex begin closed: its subtasks may have something to read that was in flight (F3)."""
-    return any(plan.graph.node(ident).uid in services.in_flight for ident in vertex.nodes)
+    return not services.replaces and any(plan.graph.node(ident).uid in services.in_flight for ident in vertex.nodes)
 
 
 def make_gate(plan: Plan, vertex: Vertex, subtask: int, services: Services, window: int) -> Gate:

@@ -258,7 +258,7 @@ class Worker:
         """Where it takes the place of another worker: it does again what it can, and runs when that is all."""
         wanted = attempt.go_on()
         if wanted is None:
-            return [*attempt.sends()]
+            return [*attempt.sends(), *attempt.loads()]
         self.phase = Phase.RUNNING
         return wanted
 
@@ -302,6 +302,8 @@ class Worker:
             self._guarded(lambda: attempt.prepared_read(data))
         else:
             self._guarded(lambda: attempt.records_read(number, data))
+            if attempt.resumed is not None:
+                self._guarded(lambda: self._go_on(attempt))
 
     def _unreadable(self, event: StateUnreadable | PlacedUnreadable) -> None:
         self._failed(failed(FailureKind.STATE if event.fatal else FailureKind.STORE, event.reason))

@@ -77,8 +77,8 @@ def _goes_on_too_soon() -> Patches:
 
     def make(go_on: Any) -> Any:
         def hasty(self: Resumed) -> Any:
-            if len(self._again.left) < 8:
-                self._again._entries.clear()
+            if len(self.again.left) < 8:
+                self.again._entries.clear()
             return go_on(self)
 
         return hasty
