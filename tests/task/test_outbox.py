@@ -14,6 +14,7 @@ from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark, WaveMa
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.protocol.flow import Consumer
+from tailrace.task.history import Facts
 from tailrace.task.outbox import FRAME_RECORDS, MAX_AGE, Outbox, Output, OutputChannel
 from tailrace.task.partition import RoundRobin, ToAll, ToOne
 
@@ -365,3 +366,23 @@ def test_what_a_barrier_had_overtaken_goes_first_behind_it_and_is_counted_when_i
     assert sending.sent() == [(REMOTE, [7, 8, 9]), (REMOTE, WaveMark(1)), (REMOTE, [10])]
     assert channel.sent == 4, "three had been counted when they were to go in front of the barrier, and one is new"
     assert kept(sending) == [2, 5, 5]
+
+
+def test_frames_end_where_they_ended_when_records_that_are_equal_take_more_bytes_now() -> None:
+    """What several records share is pickled once. Who does again what a lost one did has equal records that share less."""
+
+    def cut(word: Any, sizes: Facts) -> list[int]:
+        sending = Sending(REMOTE, window=6_000)
+        sending.box.sizes, found = sizes, list[int]()
+        for first in range(0, 400, 100):
+            sending.emit(*((n, word()) for n in range(first, first + 100)))
+            sending.box.flush()
+            found += [len(values) for _, values in sending.sent()]
+        return found
+
+    one, sizes, others = "one and the same word, of some length" * 2, Facts(), Facts()
+    was = cut(lambda: one, sizes)
+    kept, anew = sizes.taken(), "".join
+    others.give(kept)
+    assert cut(lambda: anew(one), others) == was and not others.given
+    assert cut(lambda: anew(one), Facts()) != was

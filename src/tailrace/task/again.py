@@ -39,12 +39,15 @@ class Again:
         """`slice` was restored from `checkpoint`, or has begun as the other one did (0), and was opened. `channels`: what
         those of that one had at its cuts."""
         slice.again = True
-        assert slice.services.facts is not None and isinstance(slice.services.outside, Recorder)
+        services = slice.services
+        assert services.facts is not None and services.sizes is not None and isinstance(services.outside, Recorder)
         self.slice = slice
-        self._facts: Facts = slice.services.facts
+        self._facts: Facts = services.facts
+        self._sizes: Facts = services.sizes
+        self._sizes.give(())
         self._entries = deque(history)
         self._checkpoint = checkpoint
-        self._recorder = slice.services.outside
+        self._recorder = services.outside
         self._outside = self._recorder.again = Replayed()
         self._before: set[int] = set(slice.by_vertex) if checkpoint else set()
         """Vertices whose cut for the restored checkpoint is still to come."""
@@ -83,6 +86,7 @@ class Again:
             self._do(self._entries.popleft())
         if self.over:
             self._facts.over()
+            self._sizes.over()
             self._recorder.again = None
             self.slice.again = False
         return self.over
@@ -111,6 +115,7 @@ class Again:
             case Flushed():
                 self._facts.give(())
                 for task in self._begun():
+                    self._sizes.give(entry.sizes.get(task.vertex.id, ()))
                     if task.outbox.oldest is not None and task.flush():
                         self.slice.route(task)
             case Heard():
@@ -118,6 +123,7 @@ class Again:
 
     def _step(self, task: Task, entry: Did) -> None:
         self._facts.give(entry.facts)
+        self._sizes.give(entry.sizes)
         self._outside.give(entry.answers)
         try:
             task.do_again(entry.line, entry.now, entry.budget)
@@ -133,6 +139,8 @@ class Again:
                 self._before.discard(task.vertex.id)
             return
         self._facts.give(())
+        if entry.sizes:  # else they are with what it did in the same step
+            self._sizes.give(entry.sizes)
         self._outside.give(entry.answers)
         task.cut_again(_without_a_hold(entry.request), entry.now)
         self.slice.route(task)

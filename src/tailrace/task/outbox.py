@@ -21,6 +21,7 @@ from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, shortened
 from tailrace.protocol.flow import Producer
 from tailrace.task.copying import copied, unpicklable
+from tailrace.task.history import Facts
 from tailrace.task.partition import Partitioner
 
 FRAME_RECORDS = {"rows": 4096, "columns": 16_384}
@@ -101,13 +102,24 @@ Outgoing = tuple[ChannelId, int, Payload, int]
 class Outbox:
     """All outputs of one subtask. `sends` are the actions to carry out, in order."""
 
-    def __init__(self, outputs: list[Output], incarnation: int, attempt: int, subtask: int, copy: bool) -> None:
+    def __init__(
+        self,
+        outputs: list[Output],
+        incarnation: int,
+        attempt: int,
+        subtask: int,
+        copy: bool,
+        sizes: Facts | None = None,
+    ) -> None:
+        """`sizes`: where is kept how many bytes records are (`task.history`). Equal ones may be of other sizes, since what
+        several of them share is pickled once; and where frames end depends on that."""
         self.outputs = outputs
         self.channels = {channel.id: channel for output in outputs for channel in output.channels}
         self.incarnation = incarnation
         self.attempt = attempt
         self.subtask = subtask
         self.copy = copy
+        self.sizes = sizes
         self.sends: list[Outgoing] = []
         self.records = 0
         self.blocked = 0
@@ -282,7 +294,7 @@ class Outbox:
     def _pieces(self, channel: OutputChannel, batch: Batch) -> Sequence[Batch]:
         """A batch cut so that each frame takes at most half the window, as far as records can be parted."""
         if not channel.record_bytes:
-            channel.record_bytes = max(1.0, encoded_size(batch) / max(1, len(batch)))
+            channel.record_bytes = max(1.0, self._size(encoded_size(batch)) / max(1, len(batch)))
         most = max(1, int(min(FRAME_BYTES, channel.flow.window // 2) / channel.record_bytes))
         if len(batch) <= most + most // 4:
             return [batch]
@@ -294,14 +306,17 @@ class Outbox:
         channel.awake_due = channel.idle_said = False
         if channel.local:
             if channel.sealed % _SAMPLE_EVERY == 1:
-                channel.record_bytes = max(1.0, encoded_size(batch) / len(batch))
+                channel.record_bytes = max(1.0, self._size(encoded_size(batch)) / len(batch))
             payload, charge = self._copied(batch), max(1, int(channel.record_bytes * len(batch)))
         else:
             payload = data = self._encoded(output, channel, batch)
             charge = len(data)
-            channel.record_bytes = charge / len(batch)
+            channel.record_bytes = self._size(charge) / len(batch)
         self._queue(channel, channel.seq, payload, charge)
         channel.seq += len(batch)
+
+    def _size(self, found: int) -> int:
+        return found if self.sizes is None else self.sizes.as_kept(found)
 
     def _copied(self, batch: Batch) -> Batch:
         if not self.copy or not isinstance(batch, Rows):

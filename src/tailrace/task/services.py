@@ -55,6 +55,8 @@ class Services:
     replaces: bool = False
     """Whether the worker takes the place of a lost one: its functions are fused as they were there, and its channels begin
     open."""
+    sizes: Facts | None = None
+    """Where sizes of what tasks send are kept, likewise."""
     make_spill: Callable[[str | None], Spill] | None = None
     """Makes a place on disk (in a folder, where one is named) for feedback beyond its memory; None: it stays in memory."""
     feedback: dict[StreamScope, FeedbackQueue] = field(default_factory=dict)

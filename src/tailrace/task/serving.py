@@ -45,6 +45,7 @@ def services_of(
         in_flight=frozenset(in_flight),
         make_spill=make_spill,
         facts=Facts() if spec.standbys and deploy is not None else None,
+        sizes=Facts() if spec.standbys and deploy is not None else None,
         outside=Recorder() if spec.standbys else outside,
         tuning=tuning,
         make_backend=make_backend,

@@ -54,5 +54,7 @@ def make_outbox(
         channels = [OutputChannel(ChannelId(edge.id, subtask, t), t == subtask, window, closed) for t in targets]
         partitioner = make_partitioner(edge.partitioning, who, subtask, len(channels), services)
         by_edge[edge.id] = Output(giver, partitioner, channels)
-    outbox = Outbox(list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records)
+    outbox = Outbox(
+        list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records, services.sizes
+    )
     return outbox, by_edge
