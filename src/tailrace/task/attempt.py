@@ -137,7 +137,7 @@ class Attempt:
         changing = self.slice.history is not None
         connect = ConnectPeers(tuple(peer for slot, peer in self._peers.items() if slot in wanted), late, changing)
         if self._resume is not None:
-            self.resumed = Resumed(self.slice, self._resume, self._channels)
+            self.resumed, self._channels = Resumed(self.slice, self._resume, self._channels), None
             return [connect]
         return [connect, *self.wanted()]
 
