@@ -20,7 +20,8 @@ from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import Failed, FailureKind, OperatorEvent, Publish, SubtasksFinished
 from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Resume, Severed
 from tailrace.protocol.replay import Replayed as SaidReplayed
-from tailrace.protocol.snapshot import Abort, Trigger
+from tailrace.protocol.snapshot import Abort, Ack, Trigger
+from tailrace.state.manifest import decode_manifest
 
 
 def running(**options: Any) -> Job:
@@ -310,3 +311,28 @@ def test_who_takes_the_place_of_the_publisher_is_told_what_is_to_be_published() 
     resumed(job, 0)
     job.says(0, SaidReplayed(0))
     assert [message.number for message in job.said(Publish)] == [3]
+
+
+def test_records_in_flight_at_the_newest_checkpoint_are_no_reason_to_start_again() -> None:
+    """Whoever takes the place is told which operators had some when all began: their functions are fused accordingly."""
+
+    def lost(job: Job) -> Resume:
+        job.lose(1)
+        assert job.actions(NotReplaced) == [] and job.status is S.RUNNING
+        job.says(0, Known(1, Gained(0, []), [], job.machine.takeovers.turn))
+        job.hello(1)
+        (resume,) = job.said(Resume)
+        return resume  # type: ignore[no-any-return]
+
+    job = Job(slots=2, standbys=0).run()
+    number = job.trigger()
+    for slot in range(2):
+        job.says(slot, Ack(number, f"1/chk-{number}/w{slot}-0.state", 10, [], [], [], overtaken={"counted": 5}))
+    job.commit()
+    first = lost(job)
+    assert (first.checkpoint, first.in_flight) == (number, [])
+    assert decode_manifest(first.deploy.manifest, "it").in_flight == {"counted": 10}
+    job.says(1, SaidReplayed(0))
+    job.restart().deployed()
+    second = lost(job)
+    assert (second.checkpoint, second.in_flight) == (0, ["counted"]), "with that checkpoint all have begun"

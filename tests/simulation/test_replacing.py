@@ -8,16 +8,27 @@ from dataclasses import replace
 
 import pytest
 
+from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.testing.faults import Fault
 from tailrace.testing.mirrored import Mirrored
+from tailrace.testing.programs import PROGRAMS
 from tailrace.testing.random_flows.drawing import drawn
 from tailrace.testing.random_flows.running import carry_out
-from tailrace.testing.replacing import replacing, replacing_run, several_at_once, standing_by
-from tailrace.testing.scenarios import run_scenario, scenario
+from tailrace.testing.replacing import (
+    past_what_waits,
+    past_what_waits_run,
+    replacing,
+    replacing_run,
+    several_at_once,
+    standing_by,
+)
+from tailrace.testing.scenarios import MS, Scenario, run_scenario, scenario
 from tailrace.testing.search import search
 from tailrace.testing.stops import look, losing
 
 pytestmark = pytest.mark.search
 REPLACED = "replaced a worker"
+IN_FLIGHT = "lost a worker that had records in flight at the newest checkpoint"
 
 
 def test_golden_programs_are_right_though_workers_are_lost_again_and_again() -> None:
@@ -70,3 +81,43 @@ def test_with_all_other_faults_beside_they_are_right() -> None:
         assert verdict.wrong == [], verdict.command
         covered.update(verdict.covered)
     assert covered[REPLACED] > 0
+
+
+def behind(*faults: Fault, seed: int) -> Counter[str]:
+    """A join of two workers in the narrowest channels, whose checkpoints overtake at once: what it has covered. Nothing
+    is wrong."""
+    settings = CheckpointSettings(interval=1 * MS, overtakes_after=0, tolerated_failures=1_000)
+    made = Scenario(
+        seed, "joined", PROGRAMS["joined"].n, 2, 16, "in small steps", None, settings, ("fixed", 0), 1, faults=faults
+    )
+    verdict = run_scenario(replace(made, replaces=True))
+    assert verdict.wrong == [] and verdict.covered["a checkpoint with records overtaken"] > 0
+    return verdict.covered
+
+
+def test_a_worker_that_is_lost_behind_a_checkpoint_with_records_in_flight_is_replaced_alone() -> None:
+    for seed in (0, 2):
+        covered = behind(Fault(20, "kill", which=1, after="commit 2 done"), seed=seed)
+        assert (covered[IN_FLIGHT], covered[REPLACED], covered["restarted"]) == (1, 1, 0)
+
+
+def test_a_worker_is_replaced_that_has_not_read_what_came_back_when_all_had_started_again() -> None:
+    """Two are lost at once, so all go back to a checkpoint with records in flight. Then one is lost before the next."""
+    lost = [Fault(12, "kill", which=which, after="commit 2 done") for which in (0, 1)]
+    covered = behind(*lost, Fault(100, "kill", which=1, after="restart 1"), seed=2)
+    assert (covered[REPLACED], covered["restarted"]) == (1, 1)
+
+
+def test_workers_are_replaced_though_the_newest_checkpoint_holds_records_in_flight() -> None:
+    covered, failed = search(range(49, 62), tune=past_what_waits)
+    assert [one.wrong for one in failed] == []
+    assert covered[IN_FLIGHT] > 5 and covered[REPLACED] > 8
+
+
+def test_random_dataflows_are_right_though_workers_are_lost_with_records_in_flight() -> None:
+    covered: Counter[str] = Counter()
+    for seed in range(8, 11):
+        outcome = carry_out(past_what_waits_run(drawn(seed)))
+        assert outcome.wrong == [], outcome.told
+        covered.update(outcome.covered)
+    assert covered[REPLACED] > 3 and covered[IN_FLIGHT] > 0

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.testing.faults import Fault
+from tailrace.testing.overtaking import closely, rescaled_run
 from tailrace.testing.programs import PROGRAMS
 from tailrace.testing.random_flows.drawing import drawn
 from tailrace.testing.random_flows.running import carry_out
-from tailrace.testing.scenarios import run_scenario, scenario
+from tailrace.testing.replacing import past_what_waits
+from tailrace.testing.scenarios import Scenario, run_scenario, scenario
 from tailrace.testing.shadows import Shadows
 
 pytestmark = pytest.mark.search
@@ -39,3 +43,32 @@ def test_what_a_worker_of_a_random_dataflow_has_done_can_be_done_again() -> None
     assert sum(shadows.compared for shadows in found) > 20
     assert sum(shadows.restored for shadows in found) > 10, "most of them from a checkpoint"
     assert sum(shadows.entries for shadows in found) > 1_000
+
+
+def behind(seed: int, shadows: Shadows) -> list[str]:
+    """A join in the narrowest channels, whose checkpoints overtake at once, and of which a worker is lost."""
+    settings = CheckpointSettings(interval=500, overtakes_after=0, tolerated_failures=1_000, max_concurrent=2)
+    lost = Fault(12, "kill", which=0, after="commit 2 done"), Fault(90, "kill", which=0, after="restart 1")
+    n = PROGRAMS["joined"].n
+    made = Scenario(seed, "joined", n, 2, 16, "in small steps", None, settings, ("fixed", 0), 1, faults=lost)
+    return run_scenario(made, shadows=shadows).wrong
+
+
+def test_what_was_in_flight_at_the_restored_checkpoint_is_where_it_was() -> None:
+    """What barriers have overtaken is in the channels in which it was, in the same frames: also that which an earlier
+    checkpoint had brought back, of which the most is still in its file."""
+    found = looked_at(range(2, 4), behind, 30)
+    assert sum(shadows.in_flight for shadows in found) > 150 and found[1].came_back > 30
+
+
+def test_in_loops_the_markers_of_waves_that_were_in_flight_are_where_they_were() -> None:
+    run = closely(rescaled_run(drawn(7)))
+    (shadows,) = looked_at(range(7, 8), lambda seed, shadows: carry_out(run, shadows=shadows).wrong, 200)
+    assert run.flow.loops() and shadows.in_flight > 10
+
+
+def test_a_worker_that_has_taken_a_lost_ones_place_can_be_replaced_itself() -> None:
+    found = looked_at(
+        range(4, 6), lambda seed, shadows: run_scenario(past_what_waits(scenario(seed)), shadows=shadows).wrong, 100
+    )
+    assert sum(shadows.compared for shadows in found) > 40

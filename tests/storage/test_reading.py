@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
 
 from tailrace.elements.frames import ChannelName
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError
-from tailrace.state.format import FOOTER_SIZE, Placed, checksum, header, tail
+from tailrace.state.format import FOOTER_SIZE, LogKind, Placed, checksum, header, tail
 from tailrace.state.manifest import Manifest, Prepared, decode_manifest, encode_manifest
-from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, TablesOf
+from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, ShapeOf, TablesOf
 from tailrace.storage.reading import load_index, read_placed, read_state, unreadable_for_good, verify
 from tailrace.storage.store import Store
 from tailrace.testing.memorystore import MemoryFiles, MemoryStore
@@ -229,6 +230,29 @@ def test_what_was_on_its_way_is_told_by_channel_whoever_wrote_the_plan(under_way
     assert [part.channel for part in logged(store, first, "c")] == [AC]
     assert logged(store, first, "a") == [], "it is for whom it was on its way to"
     assert str(AC) == "a/late[0] -> c:1[1]"
+
+
+def test_who_takes_one_workers_place_gets_what_the_channels_of_that_one_had(maker: Any) -> None:
+    """Of what barriers have overtaken: the readers' halves that are its own, and its own half of what it had sent, whoever
+    was to read that. Behind a log comes what its records were on the channel."""
+    store = MemoryStore("job")
+    make = maker(store, store.claim("run"))
+    to_me, from_me = AB._replace(source_subtask=0, target_subtask=1), AB._replace(source_subtask=1, target_subtask=0)
+    logs = {to_me: [b"received"], from_me: [b"sent"]}
+    one = make.file(1, 0, [], {"b": {}}, logs)
+    make.commit(1, [one])
+    manifest = store.manifest("1/1.manifest")
+    index = load_index(store, one.name)
+    kinds = {to_me: LogKind.RECEIVED, from_me: LogKind.SENT}
+    for log in index.logs:
+        log.kind, log.shape = kinds[log.channel], [1]
+    for worker, wanted in ((1, {to_me, from_me}), (0, set())):
+        with mock.patch("tailrace.storage.reading.load_index", lambda *_: index):
+            parts = list(read_state(store, manifest, {}, worker=worker))
+        assert {part.channel for part in parts if isinstance(part, LogOf)} == wanted
+        assert {(part.channel, *part.shape) for part in parts if isinstance(part, ShapeOf)} == {
+            (one, 1) for one in wanted
+        }
 
 
 def test_a_log_goes_on_in_files_of_earlier_checkpoints(under_way: tuple[MemoryStore, Manifest]) -> None:

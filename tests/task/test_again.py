@@ -28,7 +28,7 @@ def plan() -> Plan:
 
 
 def opened(slot: int) -> Slice:
-    services = Services(random.Random, facts=Facts(), outside=Recorder(), tuning=Tuning(window=WINDOW))
+    services = Services(random.Random, facts=Facts(), sizes=Facts(), outside=Recorder(), tuning=Tuning(window=WINDOW))
     made = Slice(plan(), slot, 0, services, 1 << 20)
     made.open()
     return made

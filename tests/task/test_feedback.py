@@ -895,3 +895,25 @@ def test_memory_stays_within_its_bound_whatever_the_sizes(batches: list[tuple[in
         assert loop.queue.memory <= memory
     assert [len(value) for value in loop.take_all(33)] == [size for count, size in batches for _ in range(count)]
     loop.assert_empty()
+
+
+def test_markers_that_waited_are_put_back_among_what_a_log_has_or_behind_it() -> None:
+    """A log has no markers. Records that were apart may be in one frame of it: then a marker goes behind all of these, and a
+    wave finds more than it need."""
+    loop = Loop()
+    loop.queue.cut(1)
+    loop.queue.append(rows(1, 2))
+    loop.queue.append(rows(3))
+    loop.queue.marker(WaveMark(4))
+    loop.queue.append(rows(5, 6))
+    loop.queue.barrier(1)
+    marks, log = loop.queue.marks, loop.log(1)
+    assert marks == [(4, 2)]
+    for frames, wanted in (
+        ([log_frame(rows(1, 2, 3), 0, "relax", 3), log_frame(rows(5, 6), 0, "relax", 3)], [1, 2, 3, WaveMark(4), 5, 6]),
+        (log, [1, 2, 3, 5, 6, WaveMark(4)]),
+    ):
+        again = Loop()
+        again.queue.restored(frames)
+        again.queue.marks = marks
+        assert again.take_all() == wanted

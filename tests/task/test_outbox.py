@@ -9,13 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.elements.batches import Columns, Rows
-from tailrace.elements.frames import ChannelId, decode
+from tailrace.elements.frames import ChannelId, decode, encode_batch
 from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark, WaveMark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.protocol.flow import Consumer
+from tailrace.task.history import Facts
+from tailrace.task.kept import Keeping
 from tailrace.task.outbox import FRAME_RECORDS, MAX_AGE, Outbox, Output, OutputChannel
 from tailrace.task.partition import RoundRobin, ToAll, ToOne
+from tailrace.task.spilling import MemorySpill
 
 LOCAL, REMOTE = ChannelId(0, 0, 0), ChannelId(0, 0, 1)
 
@@ -333,3 +336,56 @@ def test_timestamps_and_key_groups_travel_along() -> None:
     frame = decode(s.box.sends[0][2]).batch()
     assert frame.times is not None and frame.times.tolist() == [5, 6]
     assert frame.groups is not None and frame.groups.tolist() == [9, 8]
+
+
+def kept(sending: Sending) -> list[int]:
+    found = sending.box.channels[REMOTE].kept
+    return [] if found is None else [seq for seq, _ in found.elements()]
+
+
+def test_what_went_behind_the_barrier_of_a_checkpoint_is_kept_however_often_that_is_said_to_be_complete() -> None:
+    """Who has taken a lost worker's place from a checkpoint may be told of that one again: what it has sent since goes
+    behind its barrier, which it has not sent. Its end does not say that it was read before the cut."""
+    sending = Sending(REMOTE)
+    sending.box.keep(Keeping(MemorySpill, 1 << 20))
+    sending.box.kept_since = 4
+    sending.emit(1, 2)
+    sending.box.end()
+    sending.box.complete(4)
+    assert kept(sending) == [0, 2]
+    sending.box.complete(5)
+    assert kept(sending) == [], "that one was cut for when all had gone"
+
+
+def test_what_a_barrier_had_overtaken_goes_first_behind_it_and_is_counted_when_it_goes() -> None:
+    sending = Sending(REMOTE)
+    sending.box.keep(Keeping(MemorySpill, 1 << 20))
+    channel = sending.box.channels[REMOTE]
+    channel.seq, channel.sent = 5, 3
+    data = encode_batch(REMOTE, 1, 0, 2, Rows([7, 8, 9]))
+    sending.box.goes_again(REMOTE, [(2, data, len(data)), (5, WaveMark(1), 0)])
+    sending.emit(10)
+    sending.box.flush()
+    assert sending.sent() == [(REMOTE, [7, 8, 9]), (REMOTE, WaveMark(1)), (REMOTE, [10])]
+    assert channel.sent == 4, "three had been counted when they were to go in front of the barrier, and one is new"
+    assert kept(sending) == [2, 5, 5]
+
+
+def test_frames_end_where_they_ended_when_records_that_are_equal_take_more_bytes_now() -> None:
+    """What several records share is pickled once. Who does again what a lost one did has equal records that share less."""
+
+    def cut(word: Any, sizes: Facts) -> list[int]:
+        sending = Sending(REMOTE, window=6_000)
+        sending.box.sizes, found = sizes, list[int]()
+        for first in range(0, 400, 100):
+            sending.emit(*((n, word()) for n in range(first, first + 100)))
+            sending.box.flush()
+            found += [len(values) for _, values in sending.sent()]
+        return found
+
+    one, sizes, others = "one and the same word, of some length" * 2, Facts(), Facts()
+    was = cut(lambda: one, sizes)
+    kept, anew = sizes.taken(), "".join
+    others.give(kept)
+    assert cut(lambda: anew(one), others) == was and not others.given
+    assert cut(lambda: anew(one), Facts()) != was

@@ -18,8 +18,6 @@ from tailrace.protocol.deployment import FailureKind
 from tailrace.protocol.replay import Replaced
 from tailrace.state.manifest import encode_manifest
 
-IN_FLIGHT = "the newest checkpoint holds records in flight"
-
 
 class Replacements:
     """The bookkeeping of one job; what follows is for its course to carry out."""
@@ -50,9 +48,6 @@ class Replacements:
             return "the job takes no checkpoints"
         if self._durability.may_be_stopped:
             return "the checkpoint of a stop is being committed"
-        newest = self._durability.newest
-        if newest is not None and newest[1].in_flight:
-            return IN_FLIGHT
         others = [one for one in self._roster.slots if one.index != slot and one.index not in self._takeovers.active]
         return None if all(one.connected and one.deployed for one in others) else "another worker is not there"
 
@@ -95,8 +90,6 @@ class Replacements:
         if not takeovers.waiting or self._durability.committing:
             return []
         newest = self._durability.newest
-        if newest is not None and newest[1].in_flight:
-            return [Cause(IN_FLIGHT, FailureKind.WORKER)]
         takeovers.checkpoint = 0 if newest is None else newest[0]
         return [Tell(lost, slot) for lost in takeovers.ask() for slot in takeovers.survivors]
 
@@ -111,6 +104,7 @@ class Replacements:
             return []
         assert takeovers.checkpoint is not None
         claims, origin, newest = self._durability.claims, self._durability.output.origin, self._durability.newest
+        in_flight = [] if origin.restored is None else [*origin.restored.in_flight]
         peers = self._roster.peers()
         told: Decisions = []
         for slot in slots:
@@ -124,7 +118,7 @@ class Replacements:
                 manifest = encode_manifest(msgspec.structs.replace(newest[1], prepared=[]))
                 deploy = msgspec.structs.replace(deploy, manifest=manifest, folder="", own=True)
             takeovers.failovers.resumes(slot.index, deploy.attempt)
-            told.append(Tell(takeovers.resume(slot.index, deploy), slot.index))
+            told.append(Tell(takeovers.resume(slot.index, deploy, in_flight), slot.index))
         return told
 
     def replayed(self, slot: int, heard: int, now: int) -> Decisions:

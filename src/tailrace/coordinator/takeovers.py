@@ -205,8 +205,8 @@ class Takeovers:
             return False
         return all(len(one.known) == len(self.survivors) for one in self.active.values())
 
-    def resume(self, slot: int, deploy: Deploy) -> Resume:
-        """What the replacement of a slot is to do. `deploy` says the rest."""
+    def resume(self, slot: int, deploy: Deploy, in_flight: list[str]) -> Resume:
+        """What the replacement of a slot is to do. `deploy` says the rest; `in_flight`: see `Resume`."""
         assert self.checkpoint is not None
         one = self.active[slot]
         one.resumed = True
@@ -216,7 +216,7 @@ class Takeovers:
         came = [came for known in one.known.values() for came in known.came]
         events = sorted(self._events.get(slot, {}).items())
         together = [other for other in self.active if other != slot]
-        return Resume(deploy, self.checkpoint, history, came, events, together)
+        return Resume(deploy, self.checkpoint, history, came, events, together, in_flight)
 
     def over(self, slot: int, heard: int) -> Iterable[AnyMessage] | None:
         """A replacement is where the lost one was, and goes on: what it is to be told now. None where that is not known any

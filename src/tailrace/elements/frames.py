@@ -239,6 +239,13 @@ def _cut_section(cut: CutRequest) -> list[tuple[int, bytes | memoryview]]:
     return [(_CUT, _WHOLE_CUT.pack(cut.kind, cut.hold, cut.overtakes_after, cut.most_inflight))]
 
 
+def addressed(frame: Frame, channel: ChannelId, incarnation: int, attempt: int, seq: int) -> bytes:
+    """The records of a frame as one of this channel, from this number on."""
+    magic, version, kind, sections, *_, count, number = _HEADER.unpack_from(frame.data)
+    header = _HEADER.pack(magic, version, kind, sections, incarnation, *channel, attempt, seq, count, number)
+    return header + frame.data[_HEADER.size :]
+
+
 def encode_grant(channel: ChannelId, incarnation: int, attempt: int, total: int) -> bytes:
     """The consumer of `channel` allows `total` bytes since its beginning."""
     return _frame(GRANT, channel, incarnation, attempt, 0, 0, total, [])

@@ -12,7 +12,8 @@ Invariant F1 (producer): when a frame goes, `sent + size <= allowed`, or more th
 Invariant F2 (consumer): the same, judged on arrival. So at most `window` bytes, or half a window and one frame, are
 between the producer's send and the consumer's reading.
 Invariant F3: nothing is granted to who sends to a task before that task has read all that was in flight to it at the
-restored cut. So what is in flight does not grow with each restart of a job that fails before it has read that.
+restored cut, but where one of the two has taken a lost worker's place: it has a window then. So what is in flight does not
+grow with each restart of a job that fails before it has read that.
 """
 
 from __future__ import annotations

@@ -87,6 +87,8 @@ class Resume(Message, frozen=True):
     """How many messages of each source (its vertex) the coordinator has had for other subtasks of it."""
     together: list[int] = []
     """Others that are replaced at the same time: they lack all since the checkpoint, and get it as it is made."""
+    in_flight: list[str] = []
+    """The operators (uids) to which records were in flight at the checkpoint with which all have begun."""
 
 
 class Replaced(Message, frozen=True):

@@ -123,6 +123,9 @@ class ChannelLog(msgspec.Struct, omit_defaults=True):
     """Of what was returned: how often. Older records are read first."""
     turn: int = 0
     """Of what was returned: tells several logs of one name apart."""
+    shape: list[int] = []
+    """Where a lost worker may be replaced: what was on the channel (`task.shapes`), one element after the other. Pieces may
+    have the records in other frames, and have no markers of waves."""
 
     @property
     def overtaken(self) -> bool:

@@ -81,4 +81,15 @@ class LogOf(msgspec.Struct, frozen=True, tag=True):
         return self.channel.target
 
 
-Part = MetaOf | TablesOf | BlockOf | ChainsOf | AnewOf | LogOf
+class ShapeOf(msgspec.Struct, frozen=True, tag=True):
+    """What the records of a log were on their channel: behind its pieces, if there are any."""
+
+    channel: ChannelName
+    kind: LogKind
+    age: int
+    turn: int
+    shape: list[int]
+    """See `state.format.ChannelLog`."""
+
+
+Part = MetaOf | TablesOf | BlockOf | ChainsOf | AnewOf | LogOf | ShapeOf

@@ -12,6 +12,7 @@ from tailrace.state.format import (
     BlockRef,
     ChannelLog,
     Index,
+    LogKind,
     LogPiece,
     OperatorPart,
     Placed,
@@ -23,7 +24,7 @@ from tailrace.state.format import (
     read_index,
 )
 from tailrace.state.manifest import Manifest
-from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part, TablesOf
+from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part, ShapeOf, TablesOf
 from tailrace.state.paths import state_place
 
 _RANGE = 4 << 20
@@ -99,12 +100,14 @@ def read_state(
     tables: Collection[str] | None = None,
     held: Mapping[str, Mapping[int, tuple[str, ...]]] | None = None,
     logs: bool = True,
+    worker: int | None = None,
 ) -> Iterator[Part]:
     """The parts of a checkpoint for these operators (uid -> key groups [first, last)), in the order in which they are to
     be taken. Holds one range of blocks in memory at a time. With `tables` blocks of these only, and no records in flight:
     for somebody who looks at state, and restores nothing. `held` are the files of which everything is there already, by uid
     and key group: where the chain of a group goes on from these, only what is behind them comes; else `AnewOf`, and all of
-    it. Without `logs` no records in flight come."""
+    it. Without `logs` no records in flight come. With `worker`, of what barriers have overtaken, those come that its own
+    channels had: on their way to it, or waiting in it."""
     had = _Had({} if held is None else held)
     indexes = own_indexes(store, manifest)
     needed: dict[str, dict[str, set[int]]] = {}
@@ -113,8 +116,10 @@ def read_state(
     """File -> key groups whose chain begins there."""
     for file, index in list(indexes.items()):
         for log in index.logs if tables is None and logs else ():
-            if log.channel.target in wanted:
+            if _is_wanted(log, wanted, worker):
                 yield from _log(store, file, index, log)
+                if log.shape:
+                    yield ShapeOf(log.channel, log.kind, log.age, log.turn, log.shape)
         for part in index.operators:
             if part.uid in wanted:
                 yield MetaOf(part.uid, part.subtask, part.parallelism, part.finished, part.meta)
@@ -159,6 +164,14 @@ class _Had:
     def anew(self) -> Iterator[AnewOf]:
         """The key groups whose chain does not go on from what is held, or that have none any more."""
         return (AnewOf(uid, group) for uid, group in sorted(self._stale))
+
+
+def _is_wanted(log: ChannelLog, wanted: Mapping[str, tuple[int, int]], worker: int | None) -> bool:
+    """Whether records in flight are read."""
+    channel = log.channel
+    if worker is None or not log.overtaken:
+        return channel.target in wanted
+    return worker == (channel.source_subtask if log.kind is LogKind.SENT else channel.target_subtask)
 
 
 def _log(store: Readable, name: str, index: Index, log: ChannelLog) -> Iterator[LogOf]:

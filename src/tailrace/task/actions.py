@@ -65,6 +65,9 @@ class ReadState:
     """By operator and key group, the files of which everything is there: not to be read again."""
     logs: bool = True
     """Whether records in flight are wanted."""
+    worker: int | None = None
+    """Of records that barriers have overtaken: those alone that the channels of this worker had. None: those on their way to
+    the operators, whose ever they were."""
 
 
 @dataclass(frozen=True, slots=True)

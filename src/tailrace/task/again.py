@@ -14,7 +14,9 @@ from tailrace.elements.cuts import CutRequest
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
 from tailrace.protocol.deployment import EndSources, OperatorEvent
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
+from tailrace.task.asitwas import AsItWas
 from tailrace.task.history import Cut, Did, Entry, Facts, Flushed, Heard
+from tailrace.task.inputs import InputChannel
 from tailrace.task.looping import Command
 from tailrace.task.machine import READS, Task
 from tailrace.task.outside import Recorder, Replayed
@@ -31,15 +33,21 @@ class Again:
     Invariant Y2: a task does nothing of what the history has before its own cut for the restored checkpoint.
     """
 
-    def __init__(self, slice: Slice, history: Iterable[Entry], checkpoint: int) -> None:
-        """`slice` was restored from `checkpoint`, or has begun as the other one did (0), and was opened."""
+    def __init__(
+        self, slice: Slice, history: Iterable[Entry], checkpoint: int, channels: AsItWas | None = None
+    ) -> None:
+        """`slice` was restored from `checkpoint`, or has begun as the other one did (0), and was opened. `channels`: what
+        those of that one had at its cuts."""
         slice.again = True
-        assert slice.services.facts is not None and isinstance(slice.services.outside, Recorder)
+        services = slice.services
+        assert services.facts is not None and services.sizes is not None and isinstance(services.outside, Recorder)
         self.slice = slice
-        self._facts: Facts = slice.services.facts
+        self._facts: Facts = services.facts
+        self._sizes: Facts = services.sizes
+        self._sizes.give(())
         self._entries = deque(history)
         self._checkpoint = checkpoint
-        self._recorder = slice.services.outside
+        self._recorder = services.outside
         self._outside = self._recorder.again = Replayed()
         self._before: set[int] = set(slice.by_vertex) if checkpoint else set()
         """Vertices whose cut for the restored checkpoint is still to come."""
@@ -47,13 +55,20 @@ class Again:
             _let_all_go(task, slice.together)
         self.heard = 0
         """How many words of the coordinator are done."""
+        self.lacks: tuple[Task, InputChannel] | None = None
+        """What the next step waits for, if anything."""
         begun = False
         for entry in self._entries:
             if isinstance(entry, Cut) and entry.request.number == checkpoint:
-                put_back(slice.by_vertex[entry.vertex], entry.volatile, checkpoint)
+                task = slice.by_vertex[entry.vertex]
+                came = put_back(task, entry.volatile, checkpoint)
+                if channels is not None:
+                    channels.put_back(task, came)
                 if not begun:
                     begun, self.heard = True, entry.heard
-                    slice.nests.go_on_from(entry.followed)
+                    slice.nests.go_on_from(entry.followed, entry.waves)
+        self._channels = channels
+        """Until what was overtaken is sent: some of it is for others that can only be reached when this one goes on."""
 
     @property
     def over(self) -> bool:
@@ -67,22 +82,30 @@ class Again:
 
     def go_on(self) -> bool:
         """Does again whatever can be, with what the channels have brought so far. True when that was all."""
+        if self._channels is not None:
+            channels, self._channels = self._channels, None
+            channels.send(self.slice)
         while self._entries and self._has_come(self._entries[0]):
             self._do(self._entries.popleft())
         if self.over:
             self._facts.over()
+            self._sizes.over()
             self._recorder.again = None
             self.slice.again = False
         return self.over
 
     def _has_come(self, entry: Entry) -> bool:
         """Whether what a step has read is there. Raises `UserCodeError` where it never will be: it was to be made here."""
+        self.lacks = None
         if not isinstance(entry, Did) or entry.vertex in self._before or entry.line not in READS:
             return True
         task = self.slice.by_vertex[entry.vertex]
         lacking = task.gate.lacking(entry.facts)
         if lacking is None:
             return True
+        self.lacks = task, lacking
+        if lacking.returning is not None:
+            return False
         if lacking.id.source == self.slice.slot:
             sender = self.slice.by_vertex[self.slice.plan.edges[lacking.id.edge].source]
             raise differs(sender, f"less was made for channel {lacking.id} than was read of it")
@@ -102,6 +125,7 @@ class Again:
             case Flushed():
                 self._facts.give(())
                 for task in self._begun():
+                    self._sizes.give(entry.sizes.get(task.vertex.id, ()))
                     if task.outbox.oldest is not None and task.flush():
                         self.slice.route(task)
             case Heard():
@@ -109,6 +133,7 @@ class Again:
 
     def _step(self, task: Task, entry: Did) -> None:
         self._facts.give(entry.facts)
+        self._sizes.give(entry.sizes)
         self._outside.give(entry.answers)
         try:
             task.do_again(entry.line, entry.now, entry.budget)
@@ -124,6 +149,8 @@ class Again:
                 self._before.discard(task.vertex.id)
             return
         self._facts.give(())
+        if entry.sizes:  # else they are with what it did in the same step
+            self._sizes.give(entry.sizes)
         self._outside.give(entry.answers)
         task.cut_again(_without_a_hold(entry.request), entry.now)
         self.slice.route(task)

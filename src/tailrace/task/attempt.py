@@ -22,6 +22,7 @@ from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
 from tailrace.task.actions import Action, ConnectPeers, ReadPlaced, ReadState, ReplacePeer, ToCoordinator
+from tailrace.task.asitwas import AsItWas
 from tailrace.task.checkpoints import WorkerCheckpoints
 from tailrace.task.functions import with_own_functions
 from tailrace.task.idle import Idle
@@ -58,6 +59,8 @@ class Attempt:
     ) -> None:
         """`resume`: where it takes the place of one that was lost. `held`: the files of which backends have the state
         already, by operator and key group."""
+        if resume is not None:
+            services.replaces, services.in_flight = True, frozenset(resume.in_flight)
         plan = with_own_functions(spec.plan, keep_first=True)
         self.slice = Slice(plan, slot, deploy.attempt, services, spec.memory)
         self.checkpoints: WorkerCheckpoints | None = None
@@ -78,6 +81,8 @@ class Attempt:
         """While it does again what a lost one had done."""
         self._restorer: Restorer | None = None
         """While the storage reads what is to be restored."""
+        self._channels: AsItWas | None = None
+        """What the channels of one that was lost had."""
         self._numbers = numbers
         """Numbers the questions to the storage, through all attempts of a worker: an answer that an earlier attempt has
         waited for has a number under which this one has asked nothing."""
@@ -103,9 +108,12 @@ class Attempt:
         if not deploy.manifest:
             return self._open()
         manifest = decode_manifest(deploy.manifest, "the manifest to restore")
-        self._restorer = Restorer(self.slice.plan, self.slice.tasks, manifest, deploy.own)
-        self._state_asked = next(self._numbers)
-        return [ReadState(self._state_asked, deploy.manifest, deploy.folder, self._restorer.wanted(), self.held)]
+        # Where the lost one had begun as all others, and cut for nothing since, all is restored as for all.
+        as_it_was = self._resume is not None and self._resume.checkpoint > 0
+        restorer = self._restorer = Restorer(self.slice.plan, self.slice.tasks, manifest, deploy.own, as_it_was)
+        self._channels, number = restorer.channels, next(self._numbers)
+        self._state_asked, worker = number, self._slot if as_it_was else None
+        return [ReadState(number, deploy.manifest, deploy.folder, restorer.wanted(), self.held, worker=worker)]
 
     def awaits_state(self, number: int) -> bool:
         """Whether an answer with this number is to the `ReadState` of this attempt, of which the end has not come."""
@@ -132,13 +140,17 @@ class Attempt:
         peers = tuple(peer for slot, peer in self._peers.items() if slot in wanted)
         connect = ConnectPeers(peers, late, changing, together)
         if self._resume is not None:
-            self.resumed = Resumed(self.slice, self._resume)
+            self.resumed, self._channels = Resumed(self.slice, self._resume, self._channels), None
             return [ToCoordinator(Restored()), connect]
         return [connect, *self.wanted()]
 
     def connected(self) -> list[Action]:
         """All links to other workers are up."""
         return [ToCoordinator(Deployed())] if self.resumed is None else self.resumed.connected()
+
+    def told(self, message: Trigger | Abort | Complete | Lost | Replaced) -> list[Action]:
+        """The coordinator says something of a checkpoint, or of another worker."""
+        return self.of_another(message) if isinstance(message, Lost | Replaced) else self.checkpoint(message)
 
     # Workers that are replaced.
 
@@ -150,6 +162,16 @@ class Attempt:
         if wanted is not None:
             self.resumed = None
             self.slice.actions.clear()
+        return wanted
+
+    def loads(self) -> list[Action]:
+        """What it has to read meanwhile, of what was in flight."""
+        assert self.resumed is not None
+        wanted = [wanted for task in self.slice.tasks if task.gate.front for wanted in self._to_load(task)]
+        if self.resumed.again.lacks is not None:
+            task, channel = self.resumed.again.lacks
+            parked = channel.next_to_load()
+            wanted += [self._load(task, channel, parked)] if parked else []
         return wanted
 
     def of_another(self, message: Lost | Replaced) -> list[Action]:
@@ -226,12 +248,12 @@ class Attempt:
 
     def _to_load(self, task: Task) -> list[Action]:
         """What is to be read now of what was in flight to a task at the restored cut."""
-        wanted: list[Action] = []
-        for channel, parked in task.gate.to_load():
-            number = next(self._numbers)
-            self._loads[number] = task, channel, parked
-            wanted.append(ReadPlaced(number, RETURNED, "", tuple(one.place for one in parked)))
-        return wanted
+        return [self._load(task, channel, parked) for channel, parked in task.gate.to_load()]
+
+    def _load(self, task: Task, channel: InputChannel, parked: list[Parked]) -> Action:
+        number = next(self._numbers)
+        self._loads[number] = task, channel, parked
+        return ReadPlaced(number, RETURNED, "", tuple(one.place for one in parked))
 
     def awaits_records(self, number: int) -> bool:
         """Whether an answer with this number is to a `ReadPlaced` for records in flight."""
@@ -243,7 +265,7 @@ class Attempt:
         for one, frame in zip(parked, data, strict=True):
             one.load(frame)
         task.loaded(channel)
-        return self.wanted()
+        return self.wanted() if self.resumed is None else []
 
     def _stirred(self) -> list[Task]:
         """The tasks that something has happened to since this was last asked, and those with a snapshot: no others can want

@@ -194,6 +194,9 @@ class WorkerCheckpoints:
                 target = log.channel.target
                 pending.overtaken[target] = pending.overtaken.get(target, 0) + size
         if done:
+            log.shape = recording.log(checkpoint).shape
+            if log.shape and not log.pieces:  # nothing but markers of waves
+                pending.builder.index.logs.append(log)
             recording.discard(checkpoint)
             pending.logs.remove(found)
         return 1 + sum(frame.count for frame in frames)

@@ -119,6 +119,30 @@ class FeedbackQueue:
         """Whether nothing comes any more."""
         return self._ended
 
+    @property
+    def marks(self) -> list[tuple[int, int]]:
+        """The markers that wait: (wave, how many records wait behind it, of those that are ready)."""
+        found, behind = list[tuple[int, int]](), 0
+        for one in reversed(self._ready):
+            if isinstance(one, WaveMark):
+                found.append((one.wave, behind))
+            else:
+                behind += one.count
+        return found[::-1]
+
+    @marks.setter
+    def marks(self, marks: list[tuple[int, int]]) -> None:
+        """Puts them back among what a log has of the queue, which has no markers. Where records are in one item by now, a
+        marker goes behind all of them: so a wave counts some that it need not, and finds that it came too early."""
+        for wave, behind in reversed(marks):
+            at = len(self._ready)
+            for one in reversed(self._ready):
+                behind -= 0 if isinstance(one, WaveMark) else one.count
+                if behind < 0:
+                    break
+                at -= 1
+            self._ready.insert(at, WaveMark(wave))
+
     # The head.
 
     @property

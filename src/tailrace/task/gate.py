@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -37,7 +38,9 @@ class Gate:
         """`facts`: where what is read when is kept (`task.history`)."""
         self.channels = {channel.id: channel for channel in channels}
         self.facts = facts
-        for number, channel in enumerate(channels):
+        self._numbered = dict(enumerate(channels))
+        """What brings back records that were in flight is among them, as long as it is in front."""
+        for number, channel in self._numbered.items():
             channel.number = number
         self.watermark = MIN_TIME
         """The minimum over channels that are neither idle nor ended; never decreases."""
@@ -114,6 +117,11 @@ class Gate:
 
     def returned(self, front: list[list[InputChannel]]) -> None:
         """Before anything has arrived: what was in flight at the restored cut comes first."""
+        number = len(self.channels)
+        for channel in itertools.chain.from_iterable(front):
+            channel.number = number
+            self._numbered[number] = channel
+            number += 1
         self.front.extend(front)
         self.compare_anew()
         self._next_front()
@@ -121,6 +129,17 @@ class Gate:
     def compare_anew(self) -> None:
         """Other channels have their turn, or it was put back where they stand in event time."""
         self._lowest = Lowest(self._current)
+
+    def as_it_was(self, unread: dict[ChannelId, list[Element]], front: list[list[InputChannel]]) -> None:
+        """The task takes another one's place, and has not read this, which that one had not read at its cut."""
+        for ident, elements in unread.items():
+            channel = self.channels[ident]
+            channel.expected += sum(map(count_of, elements))
+            channel.queue.extend((element, 0) for element in elements)
+        self.front = deque(front)
+        self._numbered |= {channel.number: channel for channels in front for channel in channels}
+        self._turn = deque(channel for channel in self._current if channel.ready)
+        self.compare_anew()
 
     def open(self) -> Iterable[tuple[ChannelId, int]]:
         """The first grants of channels that began closed, where nothing is left of what was in flight."""
@@ -224,7 +243,7 @@ class Gate:
     def lacking(self, facts: Sequence[int]) -> InputChannel | None:
         """The first channel of which not all has come that a step read, which is to be done again: (number of a channel, how
         many records of it, or `A_MARKER`), and again. None where all has."""
-        channels, begun = list(self.channels.values()), dict[int, Iterator[int]]()
+        channels, begun = self._numbered, dict[int, Iterator[int]]()
         for number, count in zip(facts[::2], facts[1::2], strict=True):
             if count == A_BARRIER:
                 continue
@@ -238,23 +257,21 @@ class Gate:
         return None
 
     def _take_again(self, number: int, count: int) -> Taken:
-        """What was read in this step when it was done first: so many records of this channel, or its marker. A barrier need
-        not come again, where its checkpoint was given up."""
-        channel = list(self.channels.values())[number]
+        """What was read in this step when it was done first: so many records of this channel, or its marker. Barriers count
+        for nothing: their checkpoints were given up, or are done. They may have overtaken what comes before them now."""
+        channel = self._numbered[number]
         if channel in self._turn:
             self._turn.remove(channel)
         taken = Taken(channel)
-        if count == A_BARRIER:
-            if channel.queue and isinstance(channel.queue[0][0], Barrier):
-                channel.queue.popleft()
-        elif count == A_MARKER:
+        _skip_barriers(channel)
+        if count == A_MARKER:
             element, channel.charge = channel.queue.popleft()
             assert isinstance(element, Marker)
             channel.worked_off += isinstance(element, COUNTED)
             taken.marker = element
-        else:
+        elif count != A_BARRIER:
             self._exactly(taken, count)
-        if channel.ready and not channel.blocked and not self.front:
+        if channel.ready and not channel.blocked and any(channel is one for one in self._current):
             self._turn.append(channel)
         return taken
 
@@ -263,8 +280,9 @@ class Gate:
         channel, parts = taken.channel, list[Batch]()
         while count:
             if channel.reading is None:
-                element, channel.charge = channel.queue.popleft()
-                assert not isinstance(element, Marker | Parked)
+                _skip_barriers(channel)
+                element, channel.charge = _there(channel.queue.popleft())
+                assert not isinstance(element, Marker)
                 channel.reading, channel.taken = decoded(channel.id, element), 0
                 if channel.idle:
                     self._wake(channel)
@@ -416,11 +434,18 @@ def _there(entry: tuple[Element | Parked, int]) -> tuple[Element, int]:
     return element.element, charge
 
 
+def _skip_barriers(channel: InputChannel) -> None:
+    while channel.queue and isinstance(channel.queue[0][0], Barrier):
+        channel.queue.popleft()
+
+
 def _unread(channel: InputChannel) -> Iterator[int]:
-    """What is unread on a channel, one by one: how many records each holds."""
+    """What is unread on a channel and is here, one by one: how many records each holds."""
     if channel.reading is not None:
         yield len(channel.reading) - channel.taken
     for element, _ in channel.queue:
+        if isinstance(element, Parked) and element.element is None:
+            return
         if not isinstance(element, Barrier):
             yield count_of(element)
 

@@ -34,6 +34,8 @@ class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):
     facts: list[int] = []
     """What followed from what had come by then (`Facts`)."""
     answers: list[Answer] = []
+    sizes: list[int] = []
+    """How many bytes it was that it sent (`Outbox.sizes`)."""
 
 
 class Cut(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -49,10 +51,16 @@ class Cut(msgspec.Struct, frozen=True, tag=True, array_like=True):
     answers: list[Answer] = []
     followed: dict[int, int] = {}
     """How many commands each loop nest of the worker had followed."""
+    waves: dict[int, int] = {}
+    """The wave of each that it had begun and not reported. Who is not done with it reports it; once more does no harm."""
+    sizes: list[int] = []
 
 
 class Flushed(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """There was nothing to do, and what tasks had gathered went."""
+
+    sizes: dict[int, list[int]] = {}
+    """By vertex."""
 
 
 class Heard(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -82,7 +90,8 @@ def decode(data: bytes) -> Entry:
 
 class Facts:
     """What a step finds out that does not follow from what came before it: which channel is read and how far, whether
-    something has come back to a loop. They are kept as numbers while a slice lives, and given back when it is done again.
+    something has come back to a loop; and, apart from these, how many bytes it was that it sent. They are kept as numbers
+    while a slice lives, and given back when it is done again.
 
     Invariant Y1: who does a step again asks for exactly the facts that were kept for it, in that order.
     """
@@ -116,6 +125,10 @@ class Facts:
             return self.given.popleft()
         self.kept.append(int(found))
         return found
+
+    def as_kept(self, found: int) -> int:
+        """The same where nothing depends on it but where frames end: without one it is as it is."""
+        return self.of(found) if self.given is None or self.given else found
 
 
 class History:

@@ -28,6 +28,7 @@ from tailrace.task.inputs import InputChannel, count_of
 from tailrace.task.logs import Log, Recording
 from tailrace.task.outbox import Outbox, Payload
 from tailrace.task.parked import Parked
+from tailrace.task.shapes import shape_of
 from tailrace.task.spilling import NOWHERE, Item, MemorySpill, Shelf
 from tailrace.task.written import WrittenRecords
 
@@ -147,6 +148,7 @@ class InFlight:
             self._written.forget(channel.id, at)
         if channel.reading is not None:
             batch = channel.reading.slice(channel.taken, len(channel.reading))
+            self._told(len(batch), log)
             self._write(recording, log, self._batch(batch, channel.charge), (channel.id, at))
             at += len(batch)
         for element, charge in channel.queue:
@@ -154,7 +156,8 @@ class InFlight:
                 if element.checkpoint != log.checkpoint:
                     continue
                 recording.completed(log.checkpoint)
-                return len(log.entries) > before
+                return len(log.entries) > before or bool(log.shape)
+            self._told(shape_of(element), log)
             if not isinstance(element, OF_WAVES):
                 self._write(recording, log, self._item(element, charge), (channel.id, at))
             at += count_of(element)
@@ -164,7 +167,12 @@ class InFlight:
             recording.completed(log.checkpoint)
         elif not log.complete:
             return True
-        return len(log.entries) > before
+        return len(log.entries) > before or bool(log.shape)
+
+    def _told(self, shape: int, *logs: Log) -> None:
+        """What an element was on its channel, where another worker may have to know."""
+        for log in logs if self._gate.facts is not None else ():
+            log.shape.append(shape)
 
     def unread(self, number: int) -> int | None:
         """How many bytes a cut would find in flight to the task. None where a barrier has not arrived: nobody knows yet.
@@ -205,6 +213,7 @@ class InFlight:
             if not channel.local:  # else its reader, who is behind, says what is not in flight any more
                 self._written.forget(ident, at)
             for seq, count, payload, charge in self._outbox.overtaken_by(channel, number):
+                self._told(count if isinstance(payload, bytes | Item) else shape_of(payload), log)
                 if not isinstance(payload, OF_WAVES):
                     self._write(recording, log, self._queued(count, payload, charge), (ident, seq))
             self._outbox.overtake(channel, number)
@@ -225,6 +234,7 @@ class InFlight:
         if isinstance(element, Barrier):
             self._barrier_arrived(recording, element.checkpoint)
             return
+        self._told(shape_of(element), *recording.open)
         if isinstance(element, OF_WAVES):
             return
         item = self._item(element, charge)

@@ -29,7 +29,8 @@ class InputChannel:
     def __init__(self, ident: ChannelId, port: int, window: int, closed: bool = False) -> None:
         self.id = ident
         self.number = -1
-        """Which one it is of its gate's, in the order of the plan; -1: what brings back records that were in flight."""
+        """Which one it is of its gate's: in the order of the plan, and behind those what brings back records that were in
+        flight, in the order in which it was restored."""
         self.port = port
         self.flow = Consumer(window, closed)
         self.queue: deque[tuple[Element | Parked, int]] = deque()
@@ -83,6 +84,15 @@ class InputChannel:
     def came_since(self, checkpoint: int) -> Digest:
         """What has come since the barrier of a checkpoint (0: ever), barriers aside."""
         return self.digests.get(checkpoint) or Digest()
+
+    def next_to_load(self) -> list[Parked]:
+        """The next that is parked, whatever is here: somebody is to read on, and cannot."""
+        parked = (element for element, _ in self.queue if isinstance(element, Parked) and element.element is None)
+        found = next(parked, None)
+        if found is None or found.asked:
+            return []
+        found.asked = True
+        return [found]
 
     def to_load(self, most: int) -> list[Parked]:
         """What is to be read next of what is parked: about `most` bytes, once what is here is less than half of that."""

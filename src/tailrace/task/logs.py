@@ -119,7 +119,7 @@ def _of_groups(batch: Batch, groups: tuple[int, int], what: str) -> Batch:
 class Log:
     """The records of one channel that belong to one checkpoint."""
 
-    __slots__ = ("checkpoint", "complete", "entries", "records", "whole")
+    __slots__ = ("checkpoint", "complete", "entries", "records", "shape", "whole")
 
     def __init__(self, checkpoint: int, complete: bool, whole: bool = False) -> None:
         self.checkpoint = checkpoint
@@ -128,6 +128,8 @@ class Log:
         self.entries: deque[Entry] = deque()
         self.records = 0
         """How many it got so far; encoding takes none away."""
+        self.shape: list[int] = []
+        """What they were on the channel, where somebody may want to know (`task.shapes`)."""
         self.complete = complete
 
 

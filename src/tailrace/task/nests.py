@@ -83,10 +83,14 @@ class WorkerNests:
         """How many commands each nest has followed of those that it counts."""
         return {number: here.actions for number, here in self._here.items()}
 
-    def go_on_from(self, followed: dict[int, int]) -> None:
-        """Each nest has followed so many."""
+    def waves(self) -> dict[int, int]:
+        """The wave of each nest that was begun and not reported, where there is one."""
+        return {number: here.wave for number, here in self._here.items() if here.wave}
+
+    def go_on_from(self, followed: dict[int, int], waves: dict[int, int]) -> None:
+        """Each nest has followed so many, and has this to report."""
         for number, here in self._here.items():
-            here.actions = followed.get(number, 0)
+            here.actions, here.wave = followed.get(number, 0), waves.get(number, 0)
 
     # What this worker has to say.
 

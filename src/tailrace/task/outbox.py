@@ -20,6 +20,7 @@ from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, shortened
 from tailrace.protocol.flow import Producer
 from tailrace.task.copying import copied, unpicklable
+from tailrace.task.history import Facts
 from tailrace.task.kept import Keeping, Kept
 from tailrace.task.partition import Partitioner
 from tailrace.task.spilling import Item
@@ -96,13 +97,24 @@ Outgoing = tuple[ChannelId, int, Payload, int]
 class Outbox:
     """All outputs of one subtask. `sends` are the actions to carry out, in order."""
 
-    def __init__(self, outputs: list[Output], incarnation: int, attempt: int, subtask: int, copy: bool) -> None:
+    def __init__(
+        self,
+        outputs: list[Output],
+        incarnation: int,
+        attempt: int,
+        subtask: int,
+        copy: bool,
+        sizes: Facts | None = None,
+    ) -> None:
+        """`sizes`: where is kept how many bytes records are (`task.history`). Equal ones may be of other sizes, since what
+        several of them share is pickled once; and where frames end depends on that."""
         self.outputs = outputs
         self.channels = {channel.id: channel for output in outputs for channel in output.channels}
         self.incarnation = incarnation
         self.attempt = attempt
         self.subtask = subtask
         self.copy = copy
+        self.sizes = sizes
         self.sends: list[Outgoing] = []
         self.records = 0
         self.blocked = 0
@@ -114,6 +126,8 @@ class Outbox:
         waits to be sealed."""
         self.idle_waits = False
         """Whether a channel is to be said to be idle with the next flush."""
+        self.kept_since = 0
+        """The newest checkpoint that is known to be complete: what is kept of each channel is behind its barrier."""
         self.now = 0
         self._keeping: Keeping | None = None
 
@@ -276,7 +290,7 @@ class Outbox:
     def _pieces(self, channel: OutputChannel, batch: Batch) -> Sequence[Batch]:
         """A batch cut so that each frame takes at most half the window, as far as records can be parted."""
         if not channel.record_bytes:
-            channel.record_bytes = max(1.0, encoded_size(batch) / max(1, len(batch)))
+            channel.record_bytes = max(1.0, self._size(encoded_size(batch)) / max(1, len(batch)))
         most = max(1, int(min(FRAME_BYTES, channel.flow.window // 2) / channel.record_bytes))
         if len(batch) <= most + most // 4:
             return [batch]
@@ -288,14 +302,17 @@ class Outbox:
         channel.awake_due = channel.idle_said = False
         if channel.local:
             if channel.sealed % _SAMPLE_EVERY == 1:
-                channel.record_bytes = max(1.0, encoded_size(batch) / len(batch))
+                channel.record_bytes = max(1.0, self._size(encoded_size(batch)) / len(batch))
             payload, charge = self._copied(batch), max(1, int(channel.record_bytes * len(batch)))
         else:
             payload = data = self._encoded(output, channel, batch)
             charge = len(data)
-            channel.record_bytes = charge / len(batch)
+            channel.record_bytes = self._size(charge) / len(batch)
         self._queue(channel, channel.seq, payload, charge)
         channel.seq += len(batch)
+
+    def _size(self, found: int) -> int:
+        return found if self.sizes is None else self.sizes.as_kept(found)
 
     def _copied(self, batch: Batch) -> Batch:
         if not self.copy or not isinstance(batch, Rows):
@@ -313,7 +330,7 @@ class Outbox:
         channel.sent += isinstance(marker, COUNTED)
         self._queue(channel, channel.seq, marker, 0)
 
-    def _queue(self, channel: OutputChannel, seq: int, payload: Payload, charge: int) -> None:
+    def _queue(self, channel: OutputChannel, seq: int, payload: Payload | Item, charge: int) -> None:
         if not channel.queue:
             self.blocked += 1
         channel.queue.append((seq, payload, charge))
@@ -374,6 +391,15 @@ class Outbox:
         channel.queue = waits
         self._drain(channel)
 
+    def goes_again(self, ident: ChannelId, overtaken: list[Queued]) -> None:
+        """What the barrier of the restored checkpoint had overtaken: it is the first that goes behind it. Frames are counted
+        when they go."""
+        channel = self.channels[ident]
+        for seq, payload, charge in overtaken:
+            self._queue(channel, seq, payload, charge)
+            channel.sent -= charge > 0
+        self._drain(channel)
+
     def made_again(self, ident: ChannelId, count: int) -> Digest:
         """The digest of the first `count` elements that are kept of a channel; of fewer where there are fewer."""
         kept = self.channels[ident].kept
@@ -382,6 +408,9 @@ class Outbox:
 
     def complete(self, checkpoint: int) -> None:
         """Nobody restores an older checkpoint any more: what went before its barrier is not wanted again."""
+        if checkpoint <= self.kept_since:
+            return
+        self.kept_since = checkpoint
         for channel in self.channels.values():
             if channel.kept is not None:
                 channel.kept.complete(checkpoint)

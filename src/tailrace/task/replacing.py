@@ -9,6 +9,7 @@ from tailrace.protocol.deployment import OperatorEvent, Progress
 from tailrace.protocol.replay import Came, Copy, Gained, Known, Lost, Replayed, Resume, encode_gained
 from tailrace.task.actions import Action, ToCoordinator
 from tailrace.task.again import Again, account_for_local, differs
+from tailrace.task.asitwas import AsItWas
 from tailrace.task.history import History, decode
 from tailrace.task.slice import Slice, ToPeer
 
@@ -85,14 +86,15 @@ class Resumed:
     Invariant Y5: it goes on only where what it has made again of each channel is, by its digest, what others have of it.
     """
 
-    def __init__(self, slice: Slice, resume: Resume) -> None:
-        """The slice was restored, and opened."""
+    def __init__(self, slice: Slice, resume: Resume, channels: AsItWas | None = None) -> None:
+        """The slice was restored, and opened. `channels`: what those of the lost one had at its cut."""
         self.slice = slice
         self._resume = resume
         for task in slice.tasks:
             task.gate.begin_at(resume.checkpoint)
+            task.outbox.kept_since = resume.checkpoint
         slice.together = frozenset(resume.together)
-        self._again = Again(slice, map(decode, resume.history.entries), resume.checkpoint)
+        self.again = Again(slice, map(decode, resume.history.entries), resume.checkpoint, channels)
         self._silent = slice.peers() - slice.together
         """Others that have not told their histories: they may not know of us yet."""
 
@@ -114,14 +116,14 @@ class Resumed:
     def go_on(self) -> list[Action] | None:
         """Does again what can be done. What is wanted when all is done, and the slice goes on; None: not yet. Nothing is
         done before all others can be reached: some of it is for them."""
-        if not self._connected or self._unmet or not self._again.go_on() or self._silent:
+        if not self._connected or self._unmet or not self.again.go_on() or self._silent:
             return None
         return self._gone_on()
 
     def _gone_on(self) -> list[Action]:
         slice, resume = self.slice, self._resume
         assert slice.history is not None
-        slice.history.go_on_from(resume.history, self._again.heard, resume.checkpoint)
+        slice.history.go_on_from(resume.history, self.again.heard, resume.checkpoint)
         account_for_local(slice)
         came = {ChannelId(*channel): (count, digest) for *channel, count, digest in resume.came}
         self._compare(came)
@@ -138,7 +140,7 @@ class Resumed:
             slice.route(task)
             wanted += self._events(task.id.vertex)
         slice.together = frozenset()
-        return [*slice.actions, *wanted, ToCoordinator(Replayed(self._again.heard))]
+        return [*slice.actions, *wanted, ToCoordinator(Replayed(self.again.heard))]
 
     def _compare(self, came: dict[ChannelId, tuple[int, int]]) -> None:
         """What others have of the lost one must be what was made again, as far as a digest tells: else their state follows

@@ -12,7 +12,8 @@ from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import LogKind
 from tailrace.state.manifest import Manifest
-from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part
+from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part, ShapeOf
+from tailrace.task.asitwas import AsItWas
 from tailrace.task.inputs import InputChannel
 from tailrace.task.logs import restored_frame
 from tailrace.task.machine import Task
@@ -31,7 +32,8 @@ class Restorer:
     were over.
     """
 
-    def __init__(self, plan: Plan, tasks: list[Task], manifest: Manifest, own: bool) -> None:
+    def __init__(self, plan: Plan, tasks: list[Task], manifest: Manifest, own: bool, replaces: bool = False) -> None:
+        """`replaces`: whether the others go on, so that channels are to be as they were."""
         self.plan = plan
         self.tasks = tasks
         self.manifest = manifest
@@ -43,7 +45,10 @@ class Restorer:
             operator.contexts()[0].uid: (task, i) for task in tasks for i, operator in enumerate(task.chain.operators)
         }
         """Where records go that were in flight to an operator: of functions that are fused, to the first one."""
-        self._all_have_a_place(plan)
+        self.channels = AsItWas(plan, tasks, self._places) if replaces else None
+        """What was in flight in channels of this worker, where nothing of it is dealt out anew."""
+        if not replaces:
+            self._all_have_a_place(plan)
         self._returned: dict[str, Returned] = {}
         self._metas: dict[str, list[MetaOf]] = {}
         self._finished = {record.uid: record.finished for record in manifest.operators}
@@ -60,8 +65,11 @@ class Restorer:
 
     def part(self, part: Part) -> None:
         """One part of the state."""
-        if isinstance(part, LogOf) and part.kind is not LogKind.FEEDBACK:
-            self._in_flight(part)
+        if isinstance(part, ShapeOf) or (isinstance(part, LogOf) and part.kind is not LogKind.FEEDBACK):
+            if self.channels is not None:
+                self.channels.part(part)
+            elif isinstance(part, LogOf):
+                self._in_flight(part)
             return
         operator = self._operators.get(part.uid)
         if operator is None:

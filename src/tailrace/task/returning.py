@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailrace.elements.frames import ChannelId, ChannelName, Element, decode
+from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame, decode
 from tailrace.elements.keygroups import group_range
 from tailrace.elements.markers import IdleChannel, Marker, Watermark
 from tailrace.errors import CheckpointCorrupt, IncompatibleState, ProtocolViolation
@@ -33,10 +33,12 @@ from tailrace.task.logs import LogFrame, positions_of, restored_frame
 from tailrace.task.machine import Task
 from tailrace.task.parked import Parked
 from tailrace.task.redistribution import Dealt, Redistribution
+from tailrace.task.shapes import A_MARKER
 from tailrace.task.written import Indexes, Span
 
 IN_ORDER = (LogKind.RETURNED, LogKind.RECEIVED, LogKind.SENT)
 """Of the logs of one channel: what comes first."""
+_BACK = LogKind.RETURNED
 _Key = tuple[int, ChannelName, int]
 """(age, name, turn) of one old channel."""
 _Way = tuple[Partitioning, Redistribution, bool]
@@ -190,10 +192,7 @@ class Returned:
         return found
 
     def _channel(self, name: ChannelName, number: int, pieces: list[Piece], timely: bool) -> InputChannel:
-        ctx = self._ctx
-        # No edge of today's plan has such a number, and no other task of the worker.
-        channel = InputChannel(ChannelId(-1 - self._task.vertex.id, number, ctx.subtask), name.port, 0)
-        channel.returning = Returning(name._replace(target_subtask=ctx.subtask), self._position, timely)
+        channel = self._named(name, number, timely)
         leading = True
         for piece in pieces:
             element = _element(piece, name)
@@ -204,12 +203,34 @@ class Returned:
             elif leading:
                 _apply(channel, element)
                 continue
-            if piece.span is not None:
-                ctx.services.written.files.add(piece.span.file)
-                ctx.services.written.wrote(channel.id, channel.expected, piece.span, piece.positions)
-            channel.expected += count_of(element)
-            channel.queue.append((element, 0))
+            self._add(channel, piece, element)
         return channel
+
+    def as_it_was(self, age: int, turn: int, returning: Returning, shape: list[int]) -> InputChannel:
+        """One of the channels that had brought this subtask something back before, as far as it was unread then. Where it
+        stood in event time is known elsewhere, and so are the markers that say it first. `shape`: see `task.shapes`."""
+        name = returning.name
+        channel = self._named(name, turn, returning.timely)
+        elements = [(piece, _element(piece, name)) for piece in self._frames.get((age, name, turn), {}).get(_BACK, ())]
+        known = sum(isinstance(element, Marker) for _, element in elements) - shape.count(A_MARKER)
+        for piece, element in elements[known:]:
+            self._add(channel, piece, element)
+        return channel
+
+    def _named(self, name: ChannelName, number: int, timely: bool) -> InputChannel:
+        # No edge of today's plan has such a number, and no other task of the worker.
+        subtask = self._ctx.subtask
+        channel = InputChannel(ChannelId(-1 - self._task.vertex.id, number, subtask), name.port, 0)
+        channel.returning = Returning(name._replace(target_subtask=subtask), self._position, timely)
+        return channel
+
+    def _add(self, channel: InputChannel, piece: Piece, element: Element | Parked) -> None:
+        if piece.span is not None:
+            written = self._ctx.services.written
+            written.files.add(piece.span.file)
+            written.wrote(channel.id, channel.expected, piece.span, piece.positions)
+        channel.expected += count_of(element)
+        channel.queue.append((element, 0))
 
 
 def _order(key: _Key) -> tuple[int, tuple[object, ...], int]:
@@ -230,12 +251,13 @@ def _apply(channel: InputChannel, marker: Marker) -> None:
 
 def _element(piece: Piece, name: ChannelName) -> Element | Parked:
     if piece.frame is not None:
-        return _decoded(piece.frame, name)
+        return element_of(piece.frame, name)
     assert piece.span is not None
     return Parked(piece.span, piece.positions, piece.count)
 
 
-def _decoded(frame: LogFrame, name: ChannelName) -> Element:
+def element_of(frame: LogFrame, name: ChannelName) -> Frame | Marker:
+    """What a piece of a log has. Raises `CheckpointCorrupt`."""
     try:
         decoded = decode(frame.data)
         return decoded if decoded.count else decoded.marker()

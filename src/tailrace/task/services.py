@@ -55,6 +55,11 @@ class Services:
     in_flight: frozenset[str] = frozenset()
     """The operators (uids) to which records were in flight at the restored cut: no other function is fused with theirs, so
     that they can be handed to them."""
+    replaces: bool = False
+    """Whether the worker takes the place of a lost one: its functions are fused as they were there, and its channels begin
+    open."""
+    sizes: Facts | None = None
+    """Where sizes of what tasks send are kept, likewise."""
     make_spill: MakeSpill | None = None
     """Makes a place for what has no room in memory; None: it stays there."""
     kept_bytes: int = 0

@@ -48,6 +48,7 @@ def services_of(
         make_spill=make_spill,
         depth=spec.depth,
         facts=Facts() if spec.depth and deploy is not None else None,
+        sizes=Facts() if spec.depth and deploy is not None else None,
         reseed=reseed if spec.reseeds else None,
         outside=Recorder() if spec.depth else outside,
         kept_bytes=spec.kept_bytes,

@@ -207,13 +207,15 @@ class Slice:
 
     def flush(self) -> bool:
         """Nothing else is to do: what was gathered goes. True when something went."""
-        flushed = False
+        flushed, sizes = False, dict[int, list[int]]()
         for task in self.tasks:
             if task.outbox.oldest is not None and task.flush():
                 flushed = True
+                if self.services.sizes is not None:
+                    sizes[task.vertex.id] = self.services.sizes.taken()
                 self.route(task)
         if flushed and self.history is not None:
-            self.history.add(Flushed())
+            self.history.add(Flushed(sizes))
         return flushed
 
     # What was done, for who may have to do it again.
@@ -226,13 +228,15 @@ class Slice:
     def _remember(self, history: History, task: Task, now: int, budget: int, idle: Idle | None) -> None:
         """What a task did in its last step."""
         services, vertex, cut = self.services, task.vertex.id, task.just_cut
-        assert services.facts is not None
-        facts, answers = services.facts.taken(), services.outside.taken()
+        assert services.facts is not None and services.sizes is not None
+        facts, answers, sizes = services.facts.taken(), services.outside.taken(), services.sizes.taken()
         sealed = task.did == NOTHING and idle is None and cut is None
         if sealed or (task.did != NOTHING and task.did not in CUTS):
-            history.add(Did(vertex, task.did, now, budget, facts, [] if cut is not None else answers))
+            history.add(Did(vertex, task.did, now, budget, facts, [] if cut is not None else answers, sizes))
+            sizes = []  # of the cut as well, which comes behind it
         if cut is not None:
-            history.add(Cut(vertex, cut, now, taken(task), history.heard, answers, self.nests.followed()))
+            followed, waves = self.nests.followed(), self.nests.waves()
+            history.add(Cut(vertex, cut, now, taken(task), history.heard, answers, followed, waves, sizes))
 
     def route_all(self) -> None:
         for task in self.tasks:

@@ -2,7 +2,7 @@
 channels are, what its loop is in the midst of, whom a source has asked for splits. Who does again what the task did behind
 the cut (`task.history`) needs it as it was.
 
-Everything here is small and plain. What is in channels is not here: their senders have that.
+Everything here is small and plain. What is in channels is not here: their senders have that, or the checkpoint does.
 """
 
 from __future__ import annotations
@@ -10,16 +10,22 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+from tailrace.task.inputs import InputChannel, Returning
 from tailrace.task.looping import TaskLoop
 from tailrace.task.machine import Task
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.operators.loops import HeadTask, LeaveTask
+from tailrace.task.operators.loops import HeadTask, LeaveTask, TailTask
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.outbox import OutputChannel
 from tailrace.task.partition import AtRandom, Partitioner, RoundRobin
 
+Came = list[list[tuple[int, int, Returning, dict[str, Any]]]]
+"""The channels that bring a task something back, as `Gate.front` has them: (what tells one from others, its number, whose
+records it has, where it stands in event time)."""
+
 _CHANNEL_IN = ("worked_off", "watermark", "idle", "ended")
+_TIME_IN = ("watermark", "idle", "ended")
 _CHANNEL_OUT = (
     "seq", "sealed", "sent", "record_bytes", "watermark_due", "watermark_sent", "awake_due", "idle_due", "idle_said",
 )  # fmt: skip
@@ -48,6 +54,7 @@ def taken(task: Task) -> bytes:
     return pickle.dumps(
         {
             "in": [(channel.position, _of(channel, _CHANNEL_IN)) for channel in task.gate.channels.values()],
+            "came": [[_of_returning(channel) for channel in channels] for channels in task.gate.front],
             "out": [_of_output(channel) for channel in task.outbox.channels.values()],
             "partitioners": [_turn_of(output.partitioner) for output in task.outbox.outputs],
             "idle_waits": task.outbox.idle_waits,
@@ -62,37 +69,46 @@ def taken(task: Task) -> bytes:
     )
 
 
-def put_back(task: Task, data: bytes, checkpoint: int) -> None:
+def put_back(task: Task, data: bytes, checkpoint: int) -> Came:
     """The task was restored from a checkpoint and opened, and knows again what it knew at its cut. Nothing of what it would
-    say as one that starts again is said."""
+    say as one that starts again is said. Its channels are empty: what is to be in those that had brought it something back
+    is for the caller to put there."""
     known = pickle.loads(data)
     for channel, (position, fields) in zip(task.gate.channels.values(), known["in"], strict=True):
         channel.expected = position
-        _set(channel, fields)
+        set_fields(channel, fields)
     for out, fields in zip(task.outbox.channels.values(), known["out"], strict=True):
         out.buffer, out.buffered = [], 0
         out.queue.clear()
-        _set(out, fields)
+        set_fields(out, fields)
     for output, turn in zip(task.outbox.outputs, known["partitioners"], strict=True):
         _give_turn(output.partitioner, turn)
     task.outbox.idle_waits, task.outbox.oldest, task.outbox.blocked = known["idle_waits"], None, 0
     task.outbox.sends.clear()
     task.work.grants.clear()
-    _set(task.gate, known["gate"])
+    set_fields(task.gate, known["gate"])
     task.gate.compare_anew()
     aligner = task.cuts.aligner
     aligner.live = dict.fromkeys(known["live"])
     aligner.done = checkpoint
-    _set(task.chain, known["chain"])
-    _set(task.work, known["work"])
+    set_fields(task.chain, known["chain"])
+    set_fields(task.work, known["work"])
     if task.loop is not None:
         _set_loop(task, task.loop, known["loop"])
     for operator, fields in zip(task.chain.operators, known["operators"], strict=True):
         _set_operator(operator, fields, checkpoint)
+    came: Came = known["came"]
+    return came
+
+
+def _of_returning(channel: InputChannel) -> tuple[int, int, Returning, dict[str, Any]]:
+    assert channel.returning is not None
+    return channel.id.source, channel.number, channel.returning, _of(channel, _TIME_IN)
 
 
 def _of_output(channel: OutputChannel) -> dict[str, Any]:
-    """What waits for credit at the cut is in front of the barrier, and will have gone."""
+    """What waits for credit at the cut is in front of the barrier, and will have gone. What it overtakes is taken off
+    when it is to go again (`Outbox.goes_again`)."""
     waits = sum(charge > 0 for _, _, charge in channel.queue)
     return _of(channel, _CHANNEL_OUT) | {"sent": channel.sent + waits}
 
@@ -101,7 +117,8 @@ def _of(owner: object, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: getattr(owner, name) for name in names}
 
 
-def _set(owner: object, fields: dict[str, Any]) -> None:
+def set_fields(owner: object, fields: dict[str, Any]) -> None:
+    """Gives an object these fields."""
     for name, value in fields.items():
         setattr(owner, name, value)
 
@@ -132,7 +149,7 @@ def _set_loop(task: Task, loop: TaskLoop, fields: dict[str, Any]) -> None:
     loop._to_end = [operators[at] for at in fields.pop("_to_end")]
     loop._to_rest.clear()
     loop._to_rest.extend(operators[at] for at in fields.pop("_to_rest"))
-    _set(loop, fields)
+    set_fields(loop, fields)
 
 
 def _of_operator(operator: OperatorTask) -> dict[str, Any]:
@@ -140,6 +157,8 @@ def _of_operator(operator: OperatorTask) -> dict[str, Any]:
     for kind, names in _OF_CLASS.items():
         if isinstance(operator, kind):
             fields |= _of(operator, names)
+    if isinstance(operator, TailTask):
+        fields["marks"] = operator.queue.marks
     fields["contexts"] = [(ctx.round, ctx.watermark_time) for ctx in operator.contexts()]
     if isinstance(operator, SourceTask):
         fields["splits"] = [(split.index, split.ready_at, split.reader is None) for split in operator.splits]
@@ -150,7 +169,9 @@ def _set_operator(operator: OperatorTask, fields: dict[str, Any], checkpoint: in
     for ctx, (round, time) in zip(operator.contexts(), fields.pop("contexts"), strict=True):
         ctx.round, ctx.watermark_time = round, time
         ctx.begin_epoch(checkpoint)
+    if isinstance(operator, TailTask):
+        operator.queue.marks = fields.pop("marks")
     splits = fields.pop("splits", None)
-    _set(operator, fields)
+    set_fields(operator, fields)
     if isinstance(operator, SourceTask):
         operator.as_it_was(splits)

@@ -27,7 +27,7 @@ def make_loop(plan: Plan, vertex: Vertex, gate: Gate, chain: Chain, outbox: Outb
 
 def begin_closed(plan: Plan, vertex: Vertex, services: Services) -> bool:
     """Whether channels into a vertex begin closed: its subtasks may have something to read that was in flight (F3)."""
-    return any(plan.graph.node(ident).uid in services.in_flight for ident in vertex.nodes)
+    return not services.replaces and any(plan.graph.node(ident).uid in services.in_flight for ident in vertex.nodes)
 
 
 def make_gate(plan: Plan, vertex: Vertex, subtask: int, services: Services, window: int) -> Gate:
@@ -54,5 +54,7 @@ def make_outbox(
         channels = [OutputChannel(ChannelId(edge.id, subtask, t), t == subtask, window, closed) for t in targets]
         partitioner = make_partitioner(edge.partitioning, who, subtask, len(channels), services)
         by_edge[edge.id] = Output(giver, partitioner, channels)
-    outbox = Outbox(list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records)
+    outbox = Outbox(
+        list(by_edge.values()), services.incarnation, attempt, subtask, services.copy_records, services.sizes
+    )
     return outbox, by_edge

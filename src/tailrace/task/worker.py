@@ -186,13 +186,9 @@ class Worker:
             if attempt is not None and self.phase in (Phase.RUNNING, Phase.FINISHED):
                 self._guarded(lambda: self._command(attempt, message))
             return
-        if isinstance(message, Trigger | Abort | Complete):
+        if isinstance(message, Trigger | Abort | Complete | Lost | Replaced):
             if attempt is not None:
-                self._guarded(lambda: attempt.checkpoint(message))
-            return
-        if isinstance(message, Lost | Replaced):
-            if attempt is not None:
-                self._guarded(lambda: attempt.of_another(message))
+                self._guarded(lambda: attempt.told(message))
             return
         if isinstance(message, StandBy | Hold | TakeSlot):
             self._of_a_standby(message)
@@ -259,7 +255,7 @@ class Worker:
         """Where it takes the place of another worker: it does again what it can, and runs when that is all."""
         wanted = attempt.go_on()
         if wanted is None:
-            return [*attempt.sends()]
+            return [*attempt.sends(), *attempt.loads()]
         self.phase = Phase.RUNNING
         return wanted
 
@@ -306,6 +302,8 @@ class Worker:
             self._guarded(lambda: attempt.prepared_read(data))
         else:
             self._guarded(lambda: attempt.records_read(number, data))
+            if attempt.resumed is not None:
+                self._guarded(lambda: self._go_on(attempt))
 
     def _unreadable(self, event: StateUnreadable | PlacedUnreadable) -> None:
         self._failed(failed(FailureKind.STATE if event.fatal else FailureKind.STORE, event.reason))

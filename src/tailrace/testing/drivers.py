@@ -236,6 +236,9 @@ class Drivers:
                 self._cluster.note(f"restart {action.attempt}: {action.cause.message}")
             case Replacing():
                 self._cluster.count("lost a worker that is replaced")
+                newest = driver.coordinator.durability.newest
+                if newest is not None and newest[1].in_flight:
+                    self._cluster.count("lost a worker that had records in flight at the newest checkpoint")
             case NotReplaced():
                 self._cluster.count("lost a worker that is not replaced")
                 self._cluster.note(f"worker {action.slot} is not replaced: {action.reason}")

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
+from tailrace.elements.markers import Watermark
 from tailrace.state.layers import LayeredBackend
 from tailrace.storage.reading import _Had
+from tailrace.task.asitwas import AsItWas
+from tailrace.task.feedback import FeedbackQueue
 from tailrace.task.history import Cut, Did, History
 from tailrace.task.kept import Kept
 from tailrace.task.machine import Task
 from tailrace.task.mirrors import Mirror
 from tailrace.task.outbox import MAX_AGE, Outbox
 from tailrace.task.replacing import Resumed
+from tailrace.task.shapes import in_shape
 from tailrace.task.slice import Slice
 from tailrace.task.spilling import Item, Shelf
-from tailrace.testing.planting import Bug, Patches, method
-from tailrace.testing.replacing import replacing, standing_by
+from tailrace.testing.planting import RANDOM, Bug, Patches, method
+from tailrace.testing.replacing import past_what_waits, past_what_waits_run, replacing, standing_by
 
 
 def _steps_forgotten() -> Patches:
@@ -79,8 +84,8 @@ def _goes_on_too_soon() -> Patches:
 
     def make(go_on: Any) -> Any:
         def hasty(self: Resumed) -> Any:
-            if len(self._again.left) < 8:
-                self._again._entries.clear()
+            if len(self.again.left) < 8:
+                self.again._entries.clear()
             return go_on(self)
 
         return hasty
@@ -149,6 +154,28 @@ def _spilled_in_any_order() -> Patches:
     return [method(Shelf, "spill", make)]
 
 
+def _overtaken_goes_nowhere() -> Patches:
+    """What a lost worker's barriers had overtaken is not sent by the one that takes its place."""
+    return [method(AsItWas, "send", lambda send: lambda self, slice: None)]
+
+
+def _time_first() -> Patches:
+    """Markers of event time that were in flight come before the records that were in front of them."""
+
+    def make(in_shape: Any) -> Any:
+        def hasty(shape: Any, pieces: Any, what: str) -> Any:
+            return sorted(in_shape(shape, pieces, what), key=lambda one: not isinstance(one, Watermark))
+
+        return hasty
+
+    return [mock.patch("tailrace.task.asitwas.in_shape", make(in_shape))]
+
+
+def _waves_forgotten() -> Patches:
+    """The marker of a wave that waited in a loop's feedback at the cut is gone."""
+    return [mock.patch.object(FeedbackQueue, "marks", property(lambda self: [], lambda self, marks: None))]
+
+
 REPLACING_BUGS = (
     Bug("a step is in no history", "counted", _steps_forgotten, replacing),
     Bug("a history is cut off early", "counted", _truncated_early, replacing),
@@ -161,4 +188,13 @@ REPLACING_BUGS = (
     Bug("half of a reading counts as all", "counted", _half_is_all, standing_by, seed=226),
     Bug("a standby compares no chains", "counted", _no_chain_compared, standing_by),
     Bug("a standby forgets nothing", "reminded", _deleted_stays, standing_by),
+    Bug("what was overtaken is lost with a worker", "counted", _overtaken_goes_nowhere, past_what_waits),
+    Bug("event time in flight comes before its records", "windowed", _time_first, past_what_waits),
+    Bug(
+        "the marker of a wave is lost with a worker",
+        RANDOM,
+        _waves_forgotten,
+        seed=7,
+        shape=past_what_waits_run,
+    ),
 )

@@ -7,8 +7,9 @@ import random
 from dataclasses import replace
 
 from tailrace.testing.faults import Fault
+from tailrace.testing.overtaking import closely, overtaking, overtaking_run
 from tailrace.testing.random_flows.drawing import Run
-from tailrace.testing.scenarios import Scenario
+from tailrace.testing.scenarios import MS, Scenario
 
 
 def replacing(made: Scenario) -> Scenario:
@@ -50,7 +51,45 @@ def several_at_once(made: Scenario) -> Scenario:
     return replace(made, parallelism=size, depth=depth, spares=rng.choice([0, 1, 3]), faults=tuple(found))
 
 
-TUNES = {"replacing": replacing, "standing-by": standing_by, "several-at-once": several_at_once}
+def past_what_waits(made: Scenario) -> Scenario:
+    """The same with barriers that go past what waits, in channels that are narrow, and checkpoints that follow each other
+    closely. Some workers are lost two at a time: then all start again, and what was in flight comes back."""
+    made = replacing(overtaking(made))
+    settings = made.checkpoints
+    if settings is None:
+        return made
+    rng = random.Random(f"tailrace past what waits {made.seed}")
+    settings = replace(
+        settings,
+        interval=max(200, (settings.interval or MS) // rng.choice([1, 2, 8])),
+        overtakes_after=rng.choice([0, 0, 0, settings.overtakes_after, 200]),
+        most_inflight=rng.choice([-1, -1, -1, settings.most_inflight]),
+    )
+    turns, found = 0, list[Fault]()
+    for _ in range(rng.choice([1, 2, 3, 4])):
+        turns += rng.randint(10, rng.choice([100, 500, 1_500]))
+        which = rng.randint(0, 5)
+        if rng.random() < 0.5:  # soon after a checkpoint, which has something in flight then
+            found.append(Fault(rng.randint(0, 60), "kill", which=which, after=f"commit {rng.randint(1, 6)} done"))
+            continue
+        found.append(Fault(turns, "kill", which=which))
+        if rng.random() < 0.3:
+            found.append(Fault(turns + rng.randint(0, 3), "kill", which=which + 1))
+    made = replace(made, faults=tuple(found), checkpoints=settings, spares=rng.choice([0, 0, 1, 2]))
+    return replace(made, window=rng.choice([1, 1, 60, 200, 400]), rate=None)
+
+
+def past_what_waits_run(run: Run) -> Run:
+    """A random dataflow likewise."""
+    return replacing_run(closely(overtaking_run(run)))
+
+
+TUNES = {
+    "replacing": replacing,
+    "standing-by": standing_by,
+    "several-at-once": several_at_once,
+    "past-what-waits": past_what_waits,
+}
 """By the name under which a search takes them."""
 
 

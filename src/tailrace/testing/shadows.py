@@ -17,15 +17,15 @@ from tailrace.elements.frames import decode as decode_frame
 from tailrace.elements.markers import Barrier, EndOfInput, Marker
 from tailrace.errors import InternalError, UserCodeError
 from tailrace.protocol.deployment import Deploy, Phase
+from tailrace.protocol.replay import Gained, Resume
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.paths import manifest_name, manifest_place
-from tailrace.storage.reading import read_state
+from tailrace.storage.reading import read_placed, read_state
 from tailrace.storage.slots import holds_manifest
-from tailrace.task.actions import ReadState
+from tailrace.task.actions import ReadPlaced, ReadState
 from tailrace.task.again import ANY, Again
 from tailrace.task.attempt import Attempt
-from tailrace.task.history import decode
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.machine import Task
 from tailrace.task.outbox import Outbox, OutputChannel
@@ -46,6 +46,9 @@ class Shadows(Observer):
         self.wrong: list[str] = []
         self.compared = self.restored = self.entries = 0
         """How many shadows were compared; how many of them had been restored; and how much they did again."""
+        self.in_flight = self.came_back = 0
+        """How many were restored from a checkpoint with records in flight; and how many had some that an earlier checkpoint
+        had brought back."""
         self._every = every
         self._chance = random.Random(f"tailrace shadows {seed}")
         self._turn = 0
@@ -75,17 +78,17 @@ class Shadows(Observer):
         base = self._newest(process.machine.incarnation)
         attempt = process.machine.attempt
         assert attempt is not None
-        shadow = self.shadow(process, attempt, base)
         history = attempt.slice.history
         assert history is not None
-        entries = list(map(decode, history.entries))
         where = f"turn {self._world.turns}, worker {process.slot}, from checkpoint {base}"
         try:
-            again = Again(shadow.slice, entries, base)
+            shadow = self.shadow(process, attempt, base)
+            assert shadow.resumed is not None
+            again, front = shadow.resumed.again, any(task.gate.front for task in shadow.slice.tasks)
             for other in slices:
                 if other.slot != process.slot:
                     _feed(shadow.slice, other, base)
-            if not again.go_on():
+            if not self._done(shadow, again):
                 self.wrong.append(f"{where}: {len(again.left)} entries wait: {str(again.left[0])[:_SHOWN]}")
                 return
         except (InternalError, UserCodeError) as error:
@@ -93,7 +96,9 @@ class Shadows(Observer):
             return
         self.compared += 1
         self.restored += base > 0
-        self.entries += len(entries)
+        self.came_back += front
+        self.in_flight += base > 0 and bool(decode_manifest(shadow.origin[0], "manifest").in_flight)
+        self.entries += len(history.entries)
         self.wrong += [
             f"{where}: {one}" for one in itertools.islice(_differences(attempt.slice, shadow.slice, base), 3)
         ]
@@ -111,19 +116,37 @@ class Shadows(Observer):
         manifest, folder = attempt.origin
         if base:
             manifest, folder = bytes(files.contents[manifest_name(worker.incarnation, base)]), ""
-        deploy = Deploy(b"", [], worker.incarnation, attempt.slice.attempt, manifest, folder, True)
+        own = bool(manifest) and decode_manifest(manifest, "manifest").run_id == attempt.slice.services.run_id
+        deploy = Deploy(b"", [], worker.incarnation, attempt.slice.attempt, manifest, folder, own)
         spec = _with_other_books(worker._standing.load(b""))
         services = worker.services_of(spec, deploy)
-        shadow = Attempt(spec, process.slot, 0, deploy, services, itertools.count(1))
+        history = attempt.slice.history
+        assert history is not None
+        told = Gained(history.first, list(history.entries), sorted(history.cuts.items()))
+        resume = Resume(deploy, base, told, [], in_flight=sorted(attempt.slice.services.in_flight))
+        shadow = Attempt(spec, process.slot, 0, deploy, services, itertools.count(1), resume)
         wanted = shadow.begin(deploy)
         if manifest:
             (asked,) = (action for action in wanted if isinstance(action, ReadState))
             store = self._world.storage.store_in(folder)
             with self._world.storage.calm():
-                for part in read_state(store, decode_manifest(manifest, "manifest"), asked.wanted):
+                found = decode_manifest(manifest, "manifest")
+                for part in read_state(store, found, asked.wanted, worker=asked.worker):
                     shadow.restore(part)
             shadow.restored()
         return shadow
+
+    def _done(self, shadow: Attempt, again: Again) -> bool:
+        """Whether a shadow has done all again, with what it reads meanwhile."""
+        while not again.go_on():
+            wanted = [action for action in shadow.loads() if isinstance(action, ReadPlaced)]
+            if not wanted:
+                return False
+            with self._world.storage.calm():
+                store = self._world.storage.store_in("")
+                for one in wanted:
+                    shadow.records_read(one.number, [read_placed(store, placed) for placed in one.wanted])
+        return True
 
 
 def _with_other_books(spec: JobSpec) -> JobSpec:
@@ -186,7 +209,7 @@ def _of_channels(was: Task, now: Task, base: int, of: Slice) -> Iterator[str]:
         before = _frames(was.outbox, ident, [*kept_since(channel, base, of), *waits])
         after = _frames(was.outbox, ident, again.kept.elements())
         for number, (a, b) in enumerate(zip(before, after, strict=False)):
-            if a != b:
+            if a != b and _values(a) != _values(b):
                 yield f"channel {ident}, element {number}: was {_told(a)}, now {_told(b)}"
                 return
         if len(before) != len(after):
@@ -206,6 +229,16 @@ def _encoded(outbox: Outbox, ident: ChannelId, seq: int, payload: Any) -> bytes:
         return encode_marker(ident, outbox.incarnation, outbox.attempt, seq, payload)
     data: bytes = outbox.frame(payload) if isinstance(payload, Item) else payload
     return data
+
+
+def _values(data: bytes) -> Any:
+    """A frame as what it holds. Equal records may have other bytes: what is pickled once where several records share it, is
+    pickled again where they only have the same."""
+    frame = decode_frame(data)
+    if not frame.count:
+        return frame.marker()
+    rows = frame.batch().to_rows()
+    return frame.seq, rows.values, bytes(frame.times), bytes(frame.groups)
 
 
 def _told(data: bytes) -> str:
@@ -236,6 +269,7 @@ def _of_the_rest(was: Task, now: Task) -> Iterator[str]:
         for fields in known["operators"]:
             fields.pop("_cuts", None)  # checkpoints that are under way are given up
             fields.pop("_regular_turn", None)  # whose turn it was is in the history
+            fields["marks"] = [wave for wave, _ in fields.get("marks", ())]  # they may have come to be a little later
         known["work"].pop("records_in")
         if known["work"]["said_end"]:
             known["work"].pop("finished")  # whether all that it said has had its credit by now

@@ -226,7 +226,9 @@ class Storage:
             self._cluster.count("a standby reads what has changed")
 
         def found() -> list[Part]:
-            return list(read_state(store, manifest, action.wanted, held=action.held, logs=action.logs))
+            return list(
+                read_state(store, manifest, action.wanted, held=action.held, logs=action.logs, worker=action.worker)
+            )
 
         self.ask(process.party, "read state", found, then)
 
