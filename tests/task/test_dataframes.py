@@ -92,6 +92,7 @@ def test_columns_of_numpy_keep_what_they_say() -> None:
         (lambda frame: frame.rename(columns={"x": 1}), r"names are no texts: \[1\]"),
         (lambda frame: frame[["x", "x"]], "the frame has several columns 'x'"),
         (lambda frame: frame.astype({"s": object}).fillna(0), r"column 's' \(object\) has values that Arrow has no"),
+        (lambda frame: frame.assign(x=pd.Period("2026")), r"column 'x' is period\[.*\], which no stream carries"),
         (lambda frame: frame["x"], r"map_batches must return pandas.DataFrame\(s\), not Series"),
         (lambda frame: pa.table({"x": [1]}), r"must return pandas.DataFrame\(s\), not Table; give it format='arrow'"),
     ],

@@ -95,6 +95,10 @@ def _array(series: Any, name: str) -> pa.Array:
             f"column {name!r} ({series.dtype}) has values that Arrow has no one type for: {error}; give it a type: "
             f"astype(pandas.ArrowDtype(...))"
         ) from None
+    if isinstance(array.type, pa.BaseExtensionType):
+        raise ValueError(
+            f"column {name!r} is {series.dtype}, which no stream carries; make texts, times or numbers of it"
+        )
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
