@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 import tailrace as tr
 
@@ -162,6 +163,9 @@ def dataflow(env: tr.Environment, spec: Spec, folder: str) -> None:
     in_rows = spec.form == "rows"
     if in_rows:
         stream = stream.map(shift).filter(keep).map(halve)
+    elif spec.options.get("steps") == "expressions":
+        value = pc.field("value")
+        stream = stream.with_columns(value=value + 100.0).filter(value < 550.0).with_columns(value=value * 0.5 + 1.0)
     else:
         stream = stream.map_batches(shift_columns).map_batches(keep_columns).map_batches(halve_columns)
     if spec.workload == "chain":

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import tailrace as tr
@@ -37,6 +38,23 @@ def columns(env: tr.Environment) -> tr.DataStream:
     stream = rows.to_columns(schema).map_batches(lambda batch: batch).assign_timestamps("at", 5.0)
     windows = stream.key_by(("k", "name")).window(tr.Sliding(20, 10, offset=-3))
     return windows.aggregate(n=tr.Count(), total=tr.Sum("x"), low=tr.Min("x"), mean=tr.Mean("x")).map(tuple)
+
+
+def expressions(env: tr.Environment) -> tr.DataStream:
+    """Columns from end to end: expressions, branches that meet again, a loop, frames of pandas, windows."""
+    rows = env.from_source(tr.sources.Sequence(0, N)).map(lambda i: (i, i % 4, None if i % 7 == 0 else f"n{i % 3}"))
+    timed = rows.to_columns("id long, left long, name string").assign_timestamps("id", 5.0)
+    named = timed.filter(pc.field("name") != "n2").with_columns({"name": pc.utf8_upper(pc.field("name"))})
+    rest = timed.filter(pc.field("name").is_null() | (pc.field("name") == "n2"))
+    both = named.union(rest.select("id", "left", {"name": pc.coalesce(pc.field("name"), "none")}))
+
+    def down(laps: tr.DataStream) -> Any:
+        fewer = laps.with_columns(left=pc.field("left") - 1)
+        return fewer.filter(pc.field("left") > 0).rebalance(), fewer.filter(pc.field("left") <= 0)
+
+    done = both.iterate(down).map_batches(lambda frame: frame.assign(half=frame["id"] / 2), format="pandas")
+    windows = done.select("name", "half").key_by("name").window(tr.Tumbling(40))
+    return windows.aggregate(n=tr.Count(), total=tr.Sum("half")).filter(pc.field("n") > 1).map(tuple)
 
 
 class Sessions(tr.KeyedProcessFunction):
@@ -186,6 +204,7 @@ def nothing(env: tr.Environment) -> tr.DataStream:
 PROGRAMS: list[Callable[[tr.Environment], tr.DataStream]] = [
     words,
     columns,
+    expressions,
     sessions,
     joined,
     scattered,

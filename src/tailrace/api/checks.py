@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import unicodedata
+from importlib.util import find_spec
 from typing import Any
+
+import pyarrow.compute as pc
 
 from tailrace.api.functions import (
     METHODS,
@@ -17,7 +20,7 @@ from tailrace.api.functions import (
 )
 from tailrace.elements.timestamps import micros
 from tailrace.errors import ConfigError, GraphError, shortened
-from tailrace.graph.operators import AtEnd, Selector
+from tailrace.graph.operators import AtEnd, BatchFormat, Selector
 from tailrace.state.handles import declared
 
 MAX_NAME = 200
@@ -57,6 +60,8 @@ def check_callable(fn: Any, arguments: int, verb: str, kind: type[Function] | No
         raise GraphError(f"{verb}: expected a function, got a {type(fn).__name__} object; use the verb that takes it")
     if not callable(fn):
         hint = f"; to take field {fn} of a tuple use lambda r: r[{fn}]" if isinstance(fn, int) else ""
+        if isinstance(fn, pc.Expression):
+            hint = "; give its values a name before, with_columns(x=...) on a stream in columns, and use that column"
         raise GraphError(f"{verb}: expected a function, got {type(fn).__name__} {fn!r}{hint}")
     _check_arity(fn, arguments, verb, _name(fn))
 
@@ -110,13 +115,11 @@ def check_co_process(fn: Any, verb: str) -> None:
     check_methods(fn, CoProcessFunction, {"process1": 2, "process2": 2, "on_timer": 2, **ENDS}, verb)
 
 
-def check_names(names: tuple[str, ...], verb: str) -> None:
+def check_names(names: tuple[str, ...], verb: str, example: str = "aggregate(other=...)") -> None:
     """Raises `GraphError` where two columns of a result would have one name."""
     for name in names:
         if names.count(name) > 1:
-            raise GraphError(
-                f"{verb}: the result would have two columns {name!r}; give one another name: aggregate(other=...)"
-            )
+            raise GraphError(f"{verb}: the result would have two columns {name!r}; give one another name: {example}")
 
 
 def check_process(fn: Any, verb: str, keyed: bool) -> None:
@@ -198,6 +201,18 @@ def called(verb: str, options: dict[str, Any]) -> str:
 def check_time_column(name: Any, verb: str) -> str | None:
     """The name of a column of timestamps, if any."""
     return None if name is None else check_name(name, verb, "timestamps")
+
+
+def check_format(value: Any, verb: str) -> BatchFormat:
+    """What a function of batches takes. Raises `GraphError` for what there is not, and for a package that is missing."""
+    if value not in ("arrow", "pandas", "polars"):
+        raise GraphError(f"{verb}: format must be 'arrow', 'pandas' or 'polars', not {value!r}")
+    if value != "arrow" and find_spec(value) is None:
+        raise GraphError(
+            f"{verb}: format={value!r} needs the package {value}, which is not installed here; install it, here and on "
+            f"the executors: pip install {value}"
+        )
+    return value  # type: ignore[no-any-return]
 
 
 def check_at_end(value: Any) -> AtEnd:

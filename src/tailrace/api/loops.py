@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailrace.api.checks import check_callable, check_methods, check_selector
+from tailrace.api.columnwise import declared_schema
 from tailrace.api.connected import ConnectedStreams
 from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Said
 from tailrace.api.nodes import Stream, add_node, default_name, described_scope
@@ -177,9 +178,10 @@ class _Closing:
 
     def _fed_back(self, stream: DataStream) -> DataStream:
         """A feedback stream in the form that the head takes."""
+        plain = stream._partitioned(Forward())  # it is partitioned behind what is put in between, and only there
         if self.loop.separate:
-            rows = stream._as_rows()
-            return rows if rows is stream else rows._partitioned(stream._partitioning)
+            rows = plain._as_rows()
+            return stream if rows is plain else rows._partitioned(stream._partitioning)
         if stream.form != self.first.form:
             way = "to_rows()" if self.first.form == "rows" else "to_columns(schema)"
             raise TypeMismatch(
@@ -192,7 +194,10 @@ class _Closing:
                 f"{self.said}: the feedback has the columns {_names(stream)}, and the loop takes {_names(self.first)}; "
                 f"they must be the same in the same order"
             )
-        return stream
+        schema = declared_schema(self.first)
+        if schema is None or schema == declared_schema(stream):
+            return stream
+        return plain.to_columns(schema)._partitioned(stream._partitioning)
 
     # What closes the loop.
 

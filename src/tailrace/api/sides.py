@@ -6,9 +6,34 @@ import dis
 import warnings
 from collections.abc import Iterator
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tailrace.errors import level_of_user
+from tailrace.api.checks import check_name
+from tailrace.errors import GraphError, level_of_user
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import CoProcess, KeyedProcess, Process, Window
+
+if TYPE_CHECKING:
+    from tailrace.api.nodes import Stream
+
+
+def side_of(stream: Stream, tag: Any) -> Node:
+    """The operator of a stream that has the side output `tag`. Raises `GraphError` where it cannot have it."""
+    check_name(tag, "side_output", "the tag")
+    if len(stream._upstreams) != 1 or stream._upstreams[0][1] is not None:
+        raise GraphError("side_output: call it on the stream of one operator, before union or another side_output")
+    node = stream.env._graph.nodes[stream._upstreams[0][0]]
+    if isinstance(node.operator, Window):
+        if tag != "late":
+            raise GraphError(f"side_output: window {node.name!r} has the side output 'late' only, not {tag!r}")
+        return node
+    if not isinstance(node.operator, Process | KeyedProcess | CoProcess):
+        instead = "; in columns keep each part with a filter(...) of its own" if node.form == "columns" else ""
+        raise GraphError(
+            f"side_output: operator {node.name!r} has no side outputs; process functions and windows have{instead}"
+        )
+    warn_of_tag(node.operator.fn, tag, node.name)
+    return node
 
 
 def warn_of_tag(fn: Any, tag: str, operator: str) -> None:

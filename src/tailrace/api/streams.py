@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow.compute as pc
 
 from tailrace.api.aggregates import BuiltinAggregate, Count, Sum, is_builtin
 from tailrace.api.checks import (
     called,
     check_at_end,
     check_callable,
-    check_name,
+    check_format,
     check_names,
     check_object,
     check_process,
@@ -20,6 +22,7 @@ from tailrace.api.checks import (
     key_columns,
     named_aggregates,
 )
+from tailrace.api.columnwise import check_alike, condition, selection
 from tailrace.api.connected import ConnectedStreams
 from tailrace.api.connectors import Sink
 from tailrace.api.elsewhere import instead_of
@@ -36,7 +39,7 @@ from tailrace.api.launch import launcher
 from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Said
 from tailrace.api.loops import entered, write_loop
 from tailrace.api.nodes import Dataflow, Stream, Upstream, add_node, check_together
-from tailrace.api.sides import warn_of_tag
+from tailrace.api.sides import side_of
 from tailrace.api.spill import Spill
 from tailrace.api.windowed import WindowedStream
 from tailrace.api.windows import WindowSpec
@@ -44,7 +47,7 @@ from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, TypeMismatch, written_here
 from tailrace.graph import operators as ops
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import AtEnd, Operator, Partitioning, Priority, Selector
+from tailrace.graph.operators import AtEnd, BatchFormat, Operator, Partitioning, Priority, Selector
 from tailrace.graph.scope import StreamScope
 
 SinkT = TypeVar("SinkT", bound=Sink)
@@ -77,8 +80,12 @@ class DataStream(Stream):
         check_callable(f, 1, called("map", options), MapFunction)
         return self._as_rows()._add(ops.Map(f), "map", options)
 
-    def filter(self, f: Callable[[Any], Any] | FilterFunction, **options: Any) -> DataStream:
-        """Keeps the records for which `f` is true."""
+    def filter(self, f: Callable[[Any], Any] | FilterFunction | pc.Expression | str, **options: Any) -> DataStream:
+        """Keeps the records for which `f` is true. In columns `f` may be an expression of `pyarrow.compute`, or the name
+        of a column; a record for which it is null is not kept."""
+        if isinstance(f, pc.Expression) or (isinstance(f, str) and self.form == "columns"):
+            operator = condition(self, f, called("filter", options))
+            return self._add(operator, "filter", options, form="columns", columns=self.columns)
         check_callable(f, 1, called("filter", options), FilterFunction)
         rows = self._as_rows()
         return rows._add(ops.Filter(f), "filter", options, columns=rows.columns)
@@ -88,22 +95,59 @@ class DataStream(Stream):
         check_callable(f, 1, called("flat_map", options), FlatMapFunction)
         return self._as_rows()._add(ops.FlatMap(f), "flat_map", options)
 
+    def select(
+        self,
+        *columns: str | Mapping[str, Any],
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: Any,
+    ) -> DataStream:
+        """These columns of a stream in columns, in this order: those that it has by name, others as expressions of
+        `pyarrow.compute`: `select("id", total=pc.field("x") + pc.field("y"))`, or in a dictionary by name."""
+        options = {"uid": uid, "name": name, "parallelism": parallelism}
+        operator = selection(self, columns, named, called("select", options), name, keeps=False)
+        names = tuple(column for column, _ in operator.columns)
+        return self._add(operator, "select", options, form="columns", columns=names)
+
+    def with_columns(
+        self,
+        columns: Mapping[str, Any] | None = None,
+        /,
+        *,
+        uid: str | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: Any,
+    ) -> DataStream:
+        """A stream in columns with more columns, or others in the place of those that it has: expressions of
+        `pyarrow.compute` over the columns of before, or names of these: `with_columns(x=pc.field("x") * 2)`."""
+        options = {"uid": uid, "name": name, "parallelism": parallelism}
+        given = () if columns is None else (columns,)
+        operator = selection(self, given, named, called("with_columns", options), name, keeps=True)
+        new = [column for column, _ in operator.columns if column not in (self.columns or ())]
+        names = None if self.columns is None else (*self.columns, *new)
+        return self._add(operator, "with_columns", options, form="columns", columns=names)
+
     def map_batches(
         self,
         f: Callable[[Any], Any] | MapBatchesFunction,
         *,
         schema: Any = None,
         timestamps: str | None = None,
+        format: BatchFormat = "arrow",
         **options: Any,
     ) -> DataStream:
-        """`pyarrow.RecordBatch` in, one or several out. The result is in columns. `schema` (DDL text, `StructType` or
-        `pyarrow.Schema`) is that of the batches given to `f`: a stream of rows needs it, and one in columns is brought
-        into it, as by `to_columns`. With `timestamps` these batches have their timestamps in a column of this name, and
-        so must the returned ones."""
+        """`pyarrow.RecordBatch` in, one or several out; with `format` `pandas.DataFrame` or `polars.DataFrame`. The result
+        is in columns. `schema` (DDL text, `StructType` or `pyarrow.Schema`) is that of the batches given to `f`: a stream of
+        rows needs it, and one in columns is brought into it, as by `to_columns`. With `timestamps` these batches have their
+        timestamps in a column of this name, and so must the returned ones. On a keyed stream the batches of a subtask hold
+        all records of the keys that belong to it, and no others."""
         verb = called("map_batches", options)
         check_callable(f, 1, verb, MapBatchesFunction)
-        operator = ops.MapBatches(f, check_time_column(timestamps, verb))
-        columns = self if self.form == "columns" and schema is None else self._as_columns(schema, verb)
+        operator = ops.MapBatches(f, check_time_column(timestamps, verb), check_format(format, verb))
+        plain = self.form == "columns" and schema is None
+        columns = self if plain else self._as_columns(schema, verb, options.get("parallelism"))
         return columns._add(operator, "map_batches", options, form="columns")
 
     def to_rows(self, **options: Any) -> DataStream:
@@ -197,6 +241,8 @@ class DataStream(Stream):
                 raise TypeMismatch("union: one stream is in rows, the other in columns; use to_rows() or to_columns()")
             if other._partitioning != self._partitioning:
                 raise GraphError("union: the streams are partitioned differently; partition the union instead")
+            if self.form == "columns":
+                check_alike(self, other, "union")
         columns = self.columns if all(s.columns == self.columns for s in streams) else None
         upstreams = tuple(up for stream in streams for up in stream._upstreams)
         return DataStream(self.env, upstreams, self.form, columns, self._partitioning)
@@ -208,23 +254,12 @@ class DataStream(Stream):
 
     def side_output(self, tag: str) -> DataStream:
         """What the operator emitted to `tag` (`ctx.emit(tag, value)`; a window's late records are in `late`)."""
-        check_name(tag, "side_output", "the tag")
-        if len(self._upstreams) != 1 or self._upstreams[0][1] is not None:
-            raise GraphError("side_output: call it on the stream of one operator, before union or another side_output")
-        node = self.env._graph.nodes[self._upstreams[0][0]]
-        if not isinstance(node.operator, ops.Process | ops.KeyedProcess | ops.CoProcess | ops.Window):
-            raise GraphError(
-                f"side_output: operator {node.name!r} has no side outputs; process functions and windows have"
-            )
-        late = isinstance(node.operator, ops.Window)
-        if late and tag != "late":
-            raise GraphError(f"side_output: window {node.name!r} has the side output 'late' only, not {tag!r}")
-        if isinstance(node.operator, ops.Process | ops.KeyedProcess | ops.CoProcess):
-            warn_of_tag(node.operator.fn, tag, node.name)
-        return DataStream(self.env, ((node.id, tag),), self._input_form(node) if late else "rows")
-
-    def _input_form(self, node: Node) -> Form:
-        return self.env._graph.nodes[node.inputs[0].source].form
+        node = side_of(self, tag)
+        if not isinstance(node.operator, ops.Window):
+            return DataStream(self.env, ((node.id, tag),), "rows")
+        before = self.env._graph.nodes[node.inputs[0].source]
+        columns = before.columns if len(node.inputs) == 1 else None
+        return DataStream(self.env, ((node.id, tag),), before.form, columns)
 
     # Loops.
 
@@ -317,7 +352,7 @@ class DataStream(Stream):
     def _as_rows(self) -> DataStream:
         return self if self.form == "rows" else self._add(ops.ToRows(), "to_rows", {}, columns=self.columns)
 
-    def _as_columns(self, schema: Any, verb: str) -> DataStream:
+    def _as_columns(self, schema: Any, verb: str, parallelism: int | None) -> DataStream:
         if schema is None:
             raise TypeMismatch(f"{verb}: the stream is in rows; give schema= or call to_columns(schema) before")
         return self.to_columns(schema)
@@ -374,29 +409,6 @@ class KeyedStream(DataStream):
         check_process(fn, called("process", options), keyed=True)
         return self._add(ops.KeyedProcess(fn, self.key, check_at_end(at_end)), "process", options)
 
-    def map_batches(
-        self,
-        f: Callable[[Any], Any] | MapBatchesFunction,
-        *,
-        schema: Any = None,
-        timestamps: str | None = None,
-        **options: Any,
-    ) -> DataStream:
-        """`pyarrow.RecordBatch` in, one or several out; the batches of a subtask hold all records of the keys that belong
-        to it, and no others. The result is in columns. `schema` and `timestamps` are as for a stream without keys."""
-        verb = called("map_batches", options)
-        check_callable(f, 1, verb, MapBatchesFunction)
-        operator = ops.MapBatches(f, check_time_column(timestamps, verb))
-        if self.form == "columns" and schema is None:
-            return self._add(operator, "map_batches", options, form="columns")
-        if schema is None:
-            raise TypeMismatch(f"{verb}: the stream is in rows; give schema= or call to_columns(schema) before key_by")
-        arrow = self.env._arrow_schema(schema, verb)
-        # The key is computed from the records as they are here: it may be the user's function of rows.
-        wide = {"parallelism": options.get("parallelism")}
-        columns = self._add(ops.ToColumns(arrow), "to_columns", wide, form="columns", columns=tuple(arrow.names))
-        return columns._add(operator, "map_batches", options, form="columns")
-
     def enter(self, scope: StreamScope) -> KeyedStream:
         """This stream inside of the loop of `scope`, by the same key. Raises `ScopeError` for the scope of a loop that this
         stream is not around."""
@@ -452,6 +464,14 @@ class KeyedStream(DataStream):
         columns = (*key_columns(stream.key), *(n for n, _ in aggregates)) if form == "columns" else None
         check_names(columns or (), called(verb, options))
         return stream._add(ops.Aggregate(self.key, aggregates), verb, options, form=form, columns=columns)
+
+    def _as_columns(self, schema: Any, verb: str, parallelism: int | None) -> DataStream:
+        if schema is None:
+            raise TypeMismatch(f"{verb}: the stream is in rows; give schema= or call to_columns(schema) before key_by")
+        # The key is computed from the records as they are here: it may be the user's function of rows.
+        arrow = self.env._arrow_schema(schema, verb)
+        operator, wide = ops.ToColumns(arrow), {"parallelism": parallelism}
+        return self._add(operator, "to_columns", wide, form="columns", columns=tuple(arrow.names))
 
     def _vectorised(self, aggregates: tuple[tuple[str, AggregateFunction], ...]) -> tuple[KeyedStream, Form]:
         """A keyed stream in columns stays so where Arrow can do all of it; else its operator works on rows."""

@@ -15,6 +15,7 @@ Selector = Callable[[Any], Any] | str | tuple[str, ...]
 """How a key or a value is found in a record: a function, a column name, or several column names."""
 
 AtEnd = Literal["wait", "drop"]
+BatchFormat = Literal["arrow", "pandas", "polars"]
 Priority = Literal["adaptive", "feedback-first"]
 
 
@@ -48,6 +49,24 @@ class MapBatches(Operator):
     fn: Any
     timestamps: str | None = None
     """The column in which batches have their timestamps while they are the function's; None where they have them aside."""
+    format: BatchFormat = "arrow"
+    """What the function takes and gives: record batches, or frames of a package."""
+
+
+@dataclass(frozen=True, eq=False)
+class Select(Operator):
+    """Columns by name: each is a column of the input, or an expression of `pyarrow.compute` (whose `==` is another one)."""
+
+    columns: tuple[tuple[str, Any], ...]
+    keeps: bool
+    """Whether the columns of the input stay, before those that are new."""
+
+
+@dataclass(frozen=True, eq=False)
+class FilterColumns(Operator):
+    """Keeps the records for which a column, or an expression, is true: null is not."""
+
+    condition: Any
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from tailrace.graph.operators import (
     AssignTimestamps,
     CoProcess,
     EnterLoop,
+    FilterColumns,
     Head,
     Judge,
     KeyedProcess,
@@ -21,6 +22,7 @@ from tailrace.graph.operators import (
     Operator,
     Process,
     Reduce,
+    Select,
     Sink,
     Source,
     Tail,
@@ -33,6 +35,7 @@ from tailrace.task.context import OperatorContext
 from tailrace.task.copying import copied, fingerprint, unpicklable
 from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
 from tailrace.task.operators.base import Emit, OperatorTask
+from tailrace.task.operators.expressions import FilterColumnsTask, SelectTask
 from tailrace.task.operators.loops import EnterTask, HeadTask, JudgeTask, LeaveTask, TailTask
 from tailrace.task.operators.process import CoProcessTask, KeyedProcessTask, ProcessTask
 from tailrace.task.operators.schemas import learn_schema
@@ -47,6 +50,8 @@ from tailrace.task.services import Services
 RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] = {
     Source: SourceTask,
     MapBatches: BatchesTask,
+    Select: SelectTask,
+    FilterColumns: FilterColumnsTask,
     ToRows: ToRowsTask,
     ToColumns: ToColumnsTask,
     AssignTimestamps: TimestampsTask,

@@ -61,14 +61,19 @@ def _first(error: Misfit, values: list[Any], schema: pa.Schema) -> Misfit:
     return error
 
 
+def shown(data: pa.RecordBatch, at: int) -> tuple[Any, ...]:
+    """A record of a batch, for errors."""
+    cells: Any = [column[at] for column in data.columns]
+    with suppress(Exception):  # a value that Python cannot hold is shown as Arrow does
+        cells = [cell.as_py() for cell in cells]
+    return tuple(cells)
+
+
 def _refused(task: OperatorTask, error: Misfit, records: list[Any] | pa.RecordBatch) -> UserCodeError:
     record = None
     if error.row is not None and isinstance(records, list):
         record = shortened(records[error.row])
     elif error.row is not None and isinstance(records, pa.RecordBatch):
-        cells: Any = [column[error.row] for column in records.columns]
-        with suppress(Exception):  # a value that Python cannot hold is shown as Arrow does
-            cells = [cell.as_py() for cell in cells]
-        record = shortened(tuple(cells))
+        record = shortened(shown(records, error.row))
     what = f"a record does not fit the schema: {error}"
     return UserCodeError(what, operator=task.node.name, subtask=task.ctx.subtask, record=record)

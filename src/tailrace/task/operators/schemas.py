@@ -10,61 +10,30 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tailrace.elements.columns.common import agreed, has_nulls, widened
+from tailrace.elements.columns.common import agreed, widened
 from tailrace.elements.columns.schemas import OneSchema, described
 from tailrace.errors import IncompatibleState
-from tailrace.graph.graph import Edge, Graph
-from tailrace.graph.operators import AssignTimestamps, EnterLoop, LeaveLoop, Sink, Source, ToColumns
+from tailrace.graph.declared import declared_before, declared_behind, selected
+from tailrace.graph.graph import Graph
+from tailrace.graph.operators import Select
 from tailrace.state.backend import MetaPart
 from tailrace.task.operators.base import OperatorTask
-
-_PASSING = (AssignTimestamps, EnterLoop, LeaveLoop)
-"""What hands on the columns that it is given."""
 
 
 def learn_schema(operator: OperatorTask, graph: Graph) -> None:
     """Tells an operator what the dataflow says of the columns that it takes or makes."""
+    node, one = operator.node, operator.one_schema
     if operator.one_schema_of == "input":
-        declared = _declared_before(graph, operator.node.inputs)
+        declared = declared_before(graph.node, node.inputs)
         if declared is not None:
             operator.one_schema = OneSchema(declared)
-    elif operator.one_schema_of == "output" and not (operator.one_schema is None or operator.one_schema.declared):
-        if _declared_behind(graph, operator.node.id):
+    elif operator.one_schema_of == "output" and not (one is None or one.declared):
+        declared = declared_before(graph.node, node.inputs) if isinstance(node.operator, Select) else None
+        if declared is not None and isinstance(node.operator, Select):
+            operator.one_schema = OneSchema(selected(node.operator, declared))
+        elif declared_behind(graph, node.id):
             # `to_columns` behind it casts its output to a schema, whatever types it has here.
             operator.one_schema = None
-
-
-def _declared_before(graph: Graph, inputs: tuple[Edge, ...]) -> pa.Schema | None:
-    """The schema in which all columns come over these edges, where it is declared."""
-    found = [_declared_by(graph, edge) for edge in inputs]
-    first = found[0] if found else None
-    return first if all(schema is not None and schema.equals(first) for schema in found) else None
-
-
-def _declared_by(graph: Graph, edge: Edge) -> pa.Schema | None:
-    node = graph.node(edge.source)
-    if edge.tag is not None:
-        return None
-    if isinstance(node.operator, ToColumns):
-        schema = node.operator.schema
-    elif isinstance(node.operator, Source):
-        schema = getattr(node.operator.source, "schema", None)
-    elif isinstance(node.operator, _PASSING):
-        return _declared_before(graph, node.inputs)
-    else:
-        return None
-    return schema if isinstance(schema, pa.Schema) and not has_nulls(schema) else None
-
-
-def _declared_behind(graph: Graph, ident: int) -> bool:
-    """Whether everybody who takes what a node puts out brings it into a schema that is declared."""
-    takers = [(node, edge) for node in graph.nodes for edge in node.inputs if edge.source == ident]
-    return all(
-        isinstance(node.operator, ToColumns)
-        or (isinstance(node.operator, Sink) and isinstance(getattr(node.operator.sink, "schema", None), pa.Schema))
-        or (isinstance(node.operator, _PASSING) and _declared_behind(graph, node.id))
-        for node, _ in takers
-    )
 
 
 def restore_schema(operator: OperatorTask, parts: list[MetaPart]) -> None:

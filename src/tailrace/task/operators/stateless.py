@@ -18,6 +18,7 @@ from tailrace.state.backend import MetaPart
 from tailrace.state.operator_state import OperatorStates
 from tailrace.task.batchtimes import times_kept, with_times
 from tailrace.task.context import OperatorContext
+from tailrace.task.dataframes import ArrowBatches, Frames, format_of, frames_of
 from tailrace.task.operators.base import OperatorTask, call_user, close_functions
 from tailrace.task.operators.columns import columns_in, fitted, rows_in
 from tailrace.task.operators.timestamps import arrow_times
@@ -140,7 +141,7 @@ def compiled(nodes: list[Node], functions: list[Callable[..., Any]]) -> tuple[Ca
 
 
 class BatchesTask(OperatorTask):
-    """`map_batches`: a record batch in, one or several out. `task.batchtimes` says which timestamps they have."""
+    """`map_batches`: a batch or a frame in, one or several out. `task.batchtimes` says which timestamps they have."""
 
     one_schema_of = "output"
 
@@ -154,6 +155,8 @@ class BatchesTask(OperatorTask):
         self._call = as_callable(self.fn)
         self._time_column = node.operator.timestamps
         self.one_schema = OneSchema()
+        self._format = node.operator.format
+        self._frames: Frames = ArrowBatches()
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         return None if self.own_state is None else self.own_state.snapshot()
@@ -163,6 +166,11 @@ class BatchesTask(OperatorTask):
             self.own_state.restore(parts, self.finished)
 
     def open(self) -> None:
+        try:
+            self._frames = frames_of(self._format)
+        except ImportError as error:
+            what = f"format={self._format!r} needs a package that is not installed on the executor: {error}"
+            raise self.user_error(error.with_traceback(None), what=what) from error
         if isinstance(self.fn, Function):
             self.call_user(self.fn.open, self.ctx, what="open")
 
@@ -182,7 +190,7 @@ class BatchesTask(OperatorTask):
         """What the user's function has to say without a batch at hand."""
         if isinstance(self.fn, MapBatchesFunction):
             said = self.call_user(getattr(self.fn, what), *args, what=what)
-            for made in self._batches([said] if isinstance(said, pa.RecordBatch | pa.Table) else said or ()):
+            for made in self._batches([said] if format_of(said) else said or ()):
                 self._send(made, None, -1)
 
     def process(self, batch: Batch, port: int) -> None:
@@ -220,8 +228,12 @@ class BatchesTask(OperatorTask):
 
     def _results(self, data: pa.RecordBatch) -> list[pa.RecordBatch]:
         try:
-            result = self._call(data)
-            found = [result] if isinstance(result, pa.RecordBatch | pa.Table) else list(result or ())
+            given = self._frames.given(data)
+        except TypeError as error:
+            raise self.user_error(error.with_traceback(None), what=str(error)) from error
+        try:
+            result = self._call(given)
+            found = [result] if format_of(result) else list(result or ())
         except Exception as error:
             raise self.user_error(error, data) from error
         return self._batches(found)
@@ -229,13 +241,17 @@ class BatchesTask(OperatorTask):
     def _batches(self, found: Iterable[Any]) -> list[pa.RecordBatch]:
         batches: list[pa.RecordBatch] = []
         for one in found:
-            if isinstance(one, pa.RecordBatch):
-                batches.append(one)
-            elif isinstance(one, pa.Table):
-                batches.extend(one.combine_chunks().to_batches())
-            else:
-                wrong = TypeError(f"map_batches must return pyarrow.RecordBatch(es), not {type(one).__name__}")
-                raise self.user_error(wrong)
+            try:
+                made = self._frames.batches(one)
+            except (TypeError, ValueError, pa.ArrowException) as error:
+                what = f"what map_batches returned is no batch of a stream: {error}"
+                raise self.user_error(error.with_traceback(None), what=what) from error
+            if made is None:
+                other = format_of(one)
+                hint = "" if other in (None, self._format) else f"; give it format={other!r}"
+                what = f"map_batches must return {self._frames.said}, not {type(one).__name__}{hint}"
+                raise self.user_error(TypeError(what))
+            batches += made
         return batches
 
     def close(self) -> None:

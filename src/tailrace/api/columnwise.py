@@ -1,0 +1,116 @@
+"""Column names and expressions of `pyarrow.compute` as the user gives them, checked as far as the dataflow tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.api.checks import check_names, check_selector
+from tailrace.elements.columns.expressions import Formula
+from tailrace.errors import GraphError, TypeMismatch
+from tailrace.graph.declared import declared_before
+from tailrace.graph.operators import FilterColumns, Forward, Select
+
+if TYPE_CHECKING:
+    from tailrace.api.nodes import Stream
+
+
+def selection(
+    stream: Stream, columns: Iterable[Any], named: Mapping[str, Any], verb: str, name: Any, *, keeps: bool
+) -> Select:
+    """What `select` and `with_columns` are asked for. Raises `GraphError` or `TypeMismatch`."""
+    _check_form(stream, verb, "map(f)")
+    if isinstance(name, pc.Expression):
+        raise GraphError(
+            f"{verb}: name= is the name of the operator; for a column of that name give a dictionary: "
+            f"{{'name': expression}}"
+        )
+    pairs = [pair for one in columns for pair in _pairs(one, verb, keeps)] + list(named.items())
+    if not pairs:
+        raise GraphError(f"{verb}: give at least one column")
+    check_names(tuple(name for name, _ in pairs), verb, f"{verb.split()[0]}(other=...)")
+    for column, said in pairs:
+        _check(stream, said, verb if isinstance(said, str) and said == column else f"{verb}: column {column!r}")
+    return Select(tuple(pairs), keeps)
+
+
+def condition(stream: Stream, said: Any, verb: str) -> FilterColumns:
+    """What `filter` is asked for on a stream in columns. Raises `GraphError` or `TypeMismatch`."""
+    _check_form(stream, verb, "a function")
+    kind = _check(stream, said, verb)
+    if kind is not None and not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+        raise GraphError(f"{verb}: {no_condition(said, kind)}")
+    return FilterColumns(said)
+
+
+def no_condition(said: Any, kind: pa.DataType) -> str:
+    """Why values of this type say nothing about records."""
+    what = f"column {said!r}" if isinstance(said, str) else "the expression"
+    return f"{what} is {kind}, and no truth value; compare it with something: pc.field('x') > 3"
+
+
+def _check_form(stream: Stream, verb: str, instead: str) -> None:
+    if stream.form != "columns":
+        raise TypeMismatch(
+            f"{verb}: columns and expressions need a stream in columns, and this one is in rows; call to_columns(schema) "
+            f"before, or use {instead}"
+        )
+
+
+def declared_schema(stream: Stream) -> pa.Schema | None:
+    """The schema of a stream in columns, where the dataflow says it."""
+    return declared_before(stream.env._graph.nodes.__getitem__, stream._edges(Forward()))
+
+
+def check_alike(stream: Stream, other: Stream, verb: str) -> None:
+    """Raises `TypeMismatch` where two streams in columns are known to have different columns, so that they cannot be one."""
+    if stream.columns is not None and other.columns is not None and stream.columns != other.columns:
+        raise TypeMismatch(
+            f"{verb}: one stream has the columns {', '.join(stream.columns)}, the other {', '.join(other.columns)}; they "
+            f"must be the same in the same order: use select(...)"
+        )
+    one, two = declared_schema(stream), declared_schema(other)
+    if one is None or two is None:
+        return
+    for a, b in zip(one, two, strict=True):
+        if a.type != b.type:
+            raise TypeMismatch(
+                f"{verb}: column {a.name!r} is {a.type} in one stream and {b.type} in the other; cast one of them: "
+                f"to_columns(schema)"
+            )
+
+
+def _pairs(said: Any, verb: str, keeps: bool) -> list[tuple[str, Any]]:
+    if isinstance(said, Mapping):
+        if not all(isinstance(name, str) and name for name in said):
+            raise GraphError(f"{verb}: the names of columns must be non-empty strings, not {list(said)!r}")
+        return list(said.items())
+    if isinstance(said, pc.Expression) or keeps:
+        raise GraphError(f"{verb}: give each new column a name: {verb.split()[0]}(total=pc.field('x') + pc.field('y'))")
+    if not isinstance(said, str):
+        hint = "; give them one by one: select(*names)" if isinstance(said, list | tuple) else ""
+        raise GraphError(f"{verb}: expected names of columns, got {type(said).__name__} {said!r}{hint}")
+    return [(said, said)]
+
+
+def _check(stream: Stream, said: Any, verb: str) -> pa.DataType | None:
+    """Raises `GraphError` for what gives no column of this stream; its type, where that is known."""
+    if not isinstance(said, str | pc.Expression):
+        hint = "a function goes into map_batches or map" if callable(said) else f"a constant is pc.scalar({said!r})"
+        raise GraphError(f"{verb}: expected a column or an expression of pyarrow.compute, not {said!r}; {hint}")
+    try:
+        formula = Formula(said)
+    except ValueError as error:
+        raise GraphError(f"{verb}: {error}") from None
+    for field in formula.fields:
+        check_selector(field, stream.columns, verb)
+    schema = declared_schema(stream)
+    if schema is None:
+        return None
+    try:
+        return formula.type_in(schema)
+    except Exception as error:
+        raise GraphError(f"{verb}: Arrow cannot compute {said} from these columns: {error}") from None

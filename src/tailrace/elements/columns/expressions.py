@@ -1,0 +1,173 @@
+"""Expressions of `pyarrow.compute`, evaluated on record batches: columns in, one column out, record by record.
+
+Arrow offers no way to evaluate an expression on a batch but a whole plan of its own engine, and there a number in an
+expression takes the smallest type that holds it: `pc.field("x") * 1.5` is computed in 32 bits. So an expression is taken
+apart into its calls, in the form in which Arrow pickles it, and each is called as a function of `pyarrow.compute` is on
+arrays: 1 is 64 bits wide there, and 1.5 a double.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.elements.columns.misfit import Misfit
+
+_Value = Callable[[pa.RecordBatch], Any]
+
+_CHECKED = frozenset(("abs", "add", "multiply", "negate", "power", "shift_left", "shift_right", "subtract"))
+"""What wraps around silently where whole numbers overflow. Its checked form is called instead."""
+
+
+class Formula:
+    """What gives a column for each batch: an expression, or the name of a column. Raises `ValueError` for an expression
+    that says nothing about single records."""
+
+    def __init__(self, said: Any) -> None:
+        self._found: list[str] = []
+        if isinstance(said, str):
+            self._value = self._column(said)
+        else:
+            pairs, constants = _serialized(said)
+            self._value = self._tree(*next(pairs), pairs, constants)
+        self.fields = tuple(dict.fromkeys(self._found))
+        """The columns that it needs."""
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Array:
+        """Its value for each record. Raises what Arrow raises, and `Misfit` for a column that is not there."""
+        made = self._value(batch)
+        if isinstance(made, pa.Scalar):
+            return pa.repeat(made, batch.num_rows)
+        return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+
+    def type_in(self, schema: pa.Schema) -> pa.DataType:
+        """The type of its values in batches of this schema. Raises like a call."""
+        return self(pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)).type
+
+    def _tree(self, key: str, value: str, pairs: Iterator[tuple[str, str]], constants: list[Any]) -> _Value:
+        if key == "field_ref":
+            return self._column(value)
+        if key == "nested_field_ref":
+            path = [next(pairs)[1] for _ in range(int(value))]
+            column, inner = self._column(path[0]), path[1:]
+            return lambda batch: pc.struct_field(column(batch), inner)
+        if key == "literal":
+            scalar = constants[int(value)][0]
+            return lambda batch: scalar
+        if key == "call":
+            return self._call(value, pairs, constants)
+        raise ValueError(
+            f"this version of pyarrow writes {key!r} in it, which is not known here; use map_batches instead"
+        )
+
+    def _column(self, name: str) -> _Value:
+        self._found.append(name)
+
+        def column(batch: pa.RecordBatch) -> pa.Array:
+            at = batch.schema.get_field_index(name)
+            if at < 0:
+                raise Misfit(f"there is no column {name!r}; the stream has {', '.join(batch.schema.names)}")
+            return batch.column(at)
+
+        return column
+
+    def _call(self, name: str, pairs: Iterator[tuple[str, str]], constants: list[Any]) -> _Value:
+        arguments, options = [], None
+        for key, value in pairs:
+            if key == "end":
+                break
+            if key == "options":
+                options = _options(constants[int(value)])
+            else:
+                arguments.append(self._tree(key, value, pairs, constants))
+        function = _function(name)
+        return lambda batch: function.call([argument(batch) for argument in arguments], options)
+
+
+def _function(name: str) -> Any:
+    try:
+        function = pc.get_function(f"{name}_checked" if name in _CHECKED else name)
+    except KeyError:
+        raise ValueError(
+            f"this process has no function {name!r} of Arrow; a function of your own goes into map_batches"
+        ) from None
+    if function.kind != "scalar" and name != "cast":
+        raise ValueError(
+            f"pc.{name} does not work record by record, and a stream has no whole to apply it to; use an aggregate, or "
+            f"map_batches for what is done within a batch"
+        )
+    return function
+
+
+def _serialized(expression: Any) -> tuple[Iterator[tuple[str, str]], list[Any]]:
+    """An expression as Arrow writes it: its calls as pairs in the metadata of a batch, constants in the batch."""
+    try:
+        buffer = expression.__reduce__()[1][0]
+    except pa.ArrowNotImplementedError as error:
+        raise ValueError(f"it cannot be sent to the subtasks: {error}; say columns by name: pc.field('x')") from None
+    batch = pa.ipc.open_file(buffer).get_batch(0)
+    return _metadata(batch.schema), batch.columns
+
+
+def _options(column: pa.Array) -> Any:
+    """The options of a function, from the column that they are written in."""
+    sink = pa.BufferOutputStream()
+    batch = pa.RecordBatch.from_arrays([column], names=[""])
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return pc.FunctionOptions.deserialize(sink.getvalue())
+
+
+class _ArrowSchema(ctypes.Structure):
+    """How a schema begins in Arrow's C data interface."""
+
+    _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
+
+
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+def _metadata(schema: pa.Schema) -> Iterator[tuple[str, str]]:
+    """All pairs of a schema's metadata in order. (`schema.metadata` is a dictionary, and here keys come several times.)"""
+    capsule = schema.__arrow_c_schema__()
+    at = _ArrowSchema.from_address(_pointer_of(capsule, b"arrow_schema")).metadata
+
+    def number() -> int:
+        nonlocal at
+        at += 4
+        return ctypes.c_int32.from_address(at - 4).value
+
+    def text() -> str:
+        nonlocal at
+        size = number()
+        at += size
+        return ctypes.string_at(at - size, size).decode()
+
+    return iter([(text(), text()) for _ in range(number())])
+
+
+def first_failing(formula: Formula, batch: pa.RecordBatch) -> int | None:
+    """The first record for which it raises; None where it raises for no record at all, too."""
+    if _raises(formula, batch.slice(0, 0)):
+        return None
+    good, bad = 0, int(batch.num_rows)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if _raises(formula, batch.slice(0, middle)):
+            bad = middle
+        else:
+            good = middle
+    return bad - 1
+
+
+def _raises(formula: Formula, batch: pa.RecordBatch) -> bool:
+    try:
+        formula(batch)
+    except Exception:  # whatever it is, the caller has it already
+        return True
+    return False

@@ -1,0 +1,79 @@
+"""The schema of a stream in columns, where the dataflow itself says it: before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+
+from tailrace.elements.columns.common import has_nulls
+from tailrace.elements.columns.expressions import Formula
+from tailrace.elements.columns.kinds import plain_schema
+from tailrace.graph.graph import Edge, Graph, Node
+from tailrace.graph.operators import (
+    AssignTimestamps,
+    EnterLoop,
+    FilterColumns,
+    Head,
+    LeaveLoop,
+    Operator,
+    Select,
+    Sink,
+    Source,
+    ToColumns,
+)
+
+PASSING: tuple[type[Operator], ...] = (AssignTimestamps, EnterLoop, FilterColumns, LeaveLoop)
+"""What hands on the columns that it is given."""
+
+NodeOf = Callable[[int], Node]
+
+
+def declared_before(node_of: NodeOf, inputs: Iterable[Edge]) -> pa.Schema | None:
+    """The schema in which all columns come over these edges, where it is declared."""
+    found = [_declared_by(node_of, edge) for edge in inputs]
+    first = found[0] if found else None
+    return first if all(schema is not None and schema.equals(first) for schema in found) else None
+
+
+def _declared_by(node_of: NodeOf, edge: Edge) -> pa.Schema | None:
+    node = node_of(edge.source)
+    if edge.tag is not None:
+        return None
+    if isinstance(node.operator, ToColumns):
+        schema = node.operator.schema
+    elif isinstance(node.operator, Source):
+        schema = getattr(node.operator.source, "schema", None)
+    elif isinstance(node.operator, Select):
+        schema = declared_before(node_of, node.inputs)
+        return None if schema is None else selected(node.operator, schema)
+    elif isinstance(node.operator, PASSING):
+        return declared_before(node_of, node.inputs)
+    elif isinstance(node.operator, Head) and node.form == "columns":
+        # What is fed back is brought into the same schema (`api.loops`).
+        return declared_before(node_of, [one for one in node.inputs if one.port == 0])
+    else:
+        return None
+    return plain_schema(schema) if isinstance(schema, pa.Schema) and not has_nulls(schema) else None
+
+
+def selected(operator: Select, schema: pa.Schema) -> pa.Schema:
+    """The schema of what a `select` makes of batches of this one. Raises what its expressions raise."""
+    fields = {field.name: field for field in schema} if operator.keeps else {}
+    for name, said in operator.columns:
+        if isinstance(said, str) and said in schema.names:
+            fields[name] = schema.field(said).with_name(name)
+        else:
+            fields[name] = pa.field(name, Formula(said).type_in(schema))
+    return pa.schema(list(fields.values()))
+
+
+def declared_behind(graph: Graph, ident: int) -> bool:
+    """Whether everybody who takes what a node puts out brings it into a schema that is declared."""
+    takers = [(node, edge) for node in graph.nodes for edge in node.inputs if edge.source == ident]
+    return all(
+        isinstance(node.operator, ToColumns)
+        or (isinstance(node.operator, Sink) and isinstance(getattr(node.operator.sink, "schema", None), pa.Schema))
+        or (isinstance(node.operator, PASSING) and declared_behind(graph, node.id))
+        for node, _ in takers
+    )

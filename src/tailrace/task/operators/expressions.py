@@ -1,0 +1,101 @@
+"""Operators that are told in expressions of `pyarrow.compute`: no Python per record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.api.columnwise import no_condition
+from tailrace.elements.batches import Batch, Columns
+from tailrace.elements.columns.expressions import Formula, first_failing
+from tailrace.elements.columns.schemas import OneSchema
+from tailrace.errors import UserCodeError
+from tailrace.graph.declared import selected
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import FilterColumns, Select
+from tailrace.task.context import OperatorContext
+from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.columns import fitted, shown
+
+
+class ExpressionTask(OperatorTask):
+    """What both have in common: what cannot be computed is the user's error, with the first record that has it."""
+
+    def formula(self, said: Any) -> Formula:
+        """What the user said, ready to be called."""
+        try:
+            return Formula(said)
+        except ValueError as error:
+            raise self.user_error(error.with_traceback(None), what=str(error)) from error
+
+    def failed(self, error: Exception, formula: Formula, data: pa.RecordBatch, what: str) -> UserCodeError:
+        """What a formula raised on a batch."""
+        at = first_failing(formula, data)
+        record = () if at is None else (shown(data, at),)
+        said = f"{what} cannot be computed: {type(error).__name__}: {error}"
+        return self.user_error(error.with_traceback(None), *record, what=said)
+
+
+class SelectTask(ExpressionTask):
+    """`select` and `with_columns`. Each record keeps its timestamp."""
+
+    one_schema_of = "output"
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        super().__init__(node, ctx)
+        assert isinstance(node.operator, Select)
+        self.spec = node.operator
+        self.formulas = {name: self.formula(said) for name, said in node.operator.columns}
+        self.one_schema = OneSchema()
+        self._given: pa.Schema | None = None
+        self._made: pa.Schema = None
+        """The schema of the last batch that came, and that of what is made of it."""
+
+    def process(self, batch: Batch, port: int) -> None:
+        assert isinstance(batch, Columns)
+        data = batch.data
+        found = {name: self._column(name, formula, data) for name, formula in self.formulas.items()}
+        if self._given is None or not data.schema.equals(self._given):
+            self._given, self._made = data.schema, selected(self.spec, data.schema)
+        arrays = [found[name] if name in found else data.column(name) for name in self._made.names]
+        made = pa.RecordBatch.from_arrays(arrays, schema=self._made)
+        self.out(Columns(fitted(self, made), batch.times, None, batch.split))
+
+    def _column(self, name: str, formula: Formula, data: pa.RecordBatch) -> pa.Array:
+        try:
+            return formula(data)
+        except Exception as error:
+            raise self.failed(error, formula, data, f"column {name!r}") from error
+
+
+class FilterColumnsTask(ExpressionTask):
+    """`filter` by a column or an expression. As in SQL, a record for which it is null is not kept."""
+
+    def __init__(self, node: Node, ctx: OperatorContext) -> None:
+        super().__init__(node, ctx)
+        assert isinstance(node.operator, FilterColumns)
+        self.said = node.operator.condition
+        self.condition = self.formula(self.said)
+
+    def process(self, batch: Batch, port: int) -> None:
+        assert isinstance(batch, Columns)
+        data = batch.data
+        try:
+            mask = self.condition(data)
+        except Exception as error:
+            raise self.failed(error, self.condition, data, "the condition") from error
+        if pa.types.is_null(mask.type):
+            return
+        if not pa.types.is_boolean(mask.type):
+            raise self.user_error(TypeError(no_condition(self.said, mask.type)))
+        kept = mask.true_count
+        if kept == len(mask):
+            self.out(Columns(data, batch.times, None, batch.split))
+        elif kept:
+            times = batch.times
+            if times is not None:
+                times = times[np.asarray(pc.fill_null(mask, False).to_numpy(zero_copy_only=False))]
+            self.out(Columns(data.filter(mask), times, None, batch.split))
