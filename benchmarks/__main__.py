@@ -1,5 +1,5 @@
-"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|start|stop|stateread|components|termination|lap`: JSON
-lines on standard output.
+"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|start|stop|stateread|latency|components|termination|
+lap`: JSON lines on standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
 
@@ -13,8 +13,9 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from . import backpressure, components, measure, recovery
+from . import backpressure, components, latency, measure, recovery
 from .components import ComponentsSpec
+from .latency import LatencySpec
 from .loops import LapSpec, TerminationSpec, with_options
 from .measure import Spec
 from .recovery import RecoverySpec
@@ -28,8 +29,8 @@ LOOPS = ("components", "termination", "lap")
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    workloads = ["chain", "keyed", "checkpoint", "backpressure", "recovery", "start", "stop", "stateread", *LOOPS]
-    p.add_argument("workload", choices=workloads)
+    workloads = ["chain", "keyed", "checkpoint", "backpressure", "recovery", "start", "stop", "stateread"]
+    p.add_argument("workload", choices=[*workloads, "latency", *LOOPS])
     p.add_argument(
         "--form",
         choices=["rows", "columns"],
@@ -83,6 +84,8 @@ def main() -> None:
         return run_stop(StopSpec.of(options, parallelism=args.parallelism), args.repeat)
     if args.workload == "stateread":
         return run_stateread(args, options)
+    if args.workload == "latency":
+        return run_latency(args, options)
     if args.workload == "checkpoint":
         return run_state(args, options) if "state" in options else run_checkpoint(args, options)
     if "graphx" in args.peer or "dataframe" in args.peer:
@@ -188,6 +191,18 @@ def run_stateread(args: argparse.Namespace, options: dict[str, str]) -> None:
         for _ in range(args.repeat):
             figures, busy = measure.isolated("benchmarks.stateread", spec)
             show({"workload": "stateread", **asdict(spec), **figures, "busy_elsewhere": busy})
+
+
+def run_latency(args: argparse.Namespace, options: dict[str, str]) -> None:
+    """Every rate, or the one that was named; all systems at one rate before the next one."""
+    rates = [int(options.pop("rate"))] if "rate" in options else latency.RATES
+    systems = [*([] if args.no_ours else ["tailrace"]), *(["bytewax"] if "bytewax" in args.peer else [])]
+    for rate in rates:
+        for _ in range(args.repeat):
+            for system in systems:
+                spec = LatencySpec.of(options, system=system, rate=rate, parallelism=args.parallelism)
+                figures, busy = measure.isolated("benchmarks.latency", spec)
+                show({"workload": "latency", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
 def run_loops(args: argparse.Namespace, options: dict[str, str]) -> None:
