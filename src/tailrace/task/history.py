@@ -34,6 +34,8 @@ class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):
     facts: list[int] = []
     """What followed from what had come by then (`Facts`)."""
     answers: list[Answer] = []
+    been_round: bool = False
+    """Whether that ended a round of its inputs, behind which went what had waited for company."""
 
 
 class Cut(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -208,7 +208,8 @@ class Slice:
         facts, answers = services.facts.taken(), services.outside.taken()
         sealed = task.did == NOTHING and idle is None and cut is None
         if sealed or (task.did != NOTHING and task.did not in CUTS):
-            history.add(Did(vertex, task.did, now, budget, facts, [] if cut is not None else answers))
+            answered = [] if cut is not None else answers
+            history.add(Did(vertex, task.did, now, budget, facts, answered, task.work.been_round))
         if cut is not None:
             history.add(Cut(vertex, cut, now, taken(task), history.heard, answers, self.nests.followed()))
 

@@ -70,7 +70,7 @@ def put_back(task: Task, data: bytes, checkpoint: int) -> None:
         channel.expected = position
         _set(channel, fields)
     for out, fields in zip(task.outbox.channels.values(), known["out"], strict=True):
-        out.buffer, out.buffered = [], 0
+        out.buffer, out.buffered, out.before = [], 0, 0
         out.queue.clear()
         _set(out, fields)
     for output, turn in zip(task.outbox.outputs, known["partitioners"], strict=True):
