@@ -1,5 +1,5 @@
-"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|scale|components|
-termination|lap`: JSON lines on standard output.
+"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|latency|scale|
+components|termination|lap`: JSON lines on standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
 
@@ -13,9 +13,10 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from . import backpressure, components, failover, measure, recovery, scale
+from . import backpressure, components, failover, latency, measure, recovery, scale
 from .components import ComponentsSpec
 from .failover import FailoverSpec
+from .latency import LatencySpec
 from .loops import LapSpec, TerminationSpec, with_options
 from .measure import Spec
 from .recovery import RecoverySpec
@@ -25,7 +26,8 @@ from .stateread import KINDS, StateReadSpec
 from .stop import StopSpec
 
 WORKLOADS = (
-    "chain", "keyed", "checkpoint", "backpressure", "recovery", "failover", "standby", "start", "stop", "stateread", "scale",
+    "chain", "keyed", "checkpoint", "backpressure", "recovery", "failover", "standby", "start", "stop", "stateread",
+    "latency", "scale",
 )  # fmt: skip
 LOOPS = ("components", "termination", "lap")
 
@@ -92,6 +94,8 @@ def main() -> None:
         return run_stateread(args, options)
     if args.workload == "scale":
         return run_scale(options, args.repeat)
+    if args.workload == "latency":
+        return run_latency(args, options)
     if args.workload == "checkpoint":
         return run_state(args, options) if "state" in options else run_checkpoint(args, options)
     if "graphx" in args.peer or "dataframe" in args.peer:
@@ -230,6 +234,18 @@ def run_scale(options: dict[str, str], repeat: int) -> None:
     for spec in [scale.ScaleSpec(job, workers) for job in jobs for workers in counts for _ in range(repeat)]:
         figures, busy = measure.isolated("benchmarks.scale", spec)
         show({"workload": "scale", **asdict(spec), **figures, "busy_elsewhere": busy})
+
+
+def run_latency(args: argparse.Namespace, options: dict[str, str]) -> None:
+    """Every rate, or the one that was named; all systems at one rate before the next one."""
+    rates = [int(options.pop("rate"))] if "rate" in options else latency.RATES
+    systems = [*([] if args.no_ours else ["tailrace"]), *(["bytewax"] if "bytewax" in args.peer else [])]
+    for rate in rates:
+        for _ in range(args.repeat):
+            for system in systems:
+                spec = LatencySpec.of(options, system=system, rate=rate, parallelism=args.parallelism)
+                figures, busy = measure.isolated("benchmarks.latency", spec)
+                show({"workload": "latency", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
 def run_loops(args: argparse.Namespace, options: dict[str, str]) -> None:

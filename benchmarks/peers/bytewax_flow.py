@@ -13,9 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import bytewax.operators as op
 from bytewax._bytewax import cluster_main, run_main
@@ -135,21 +136,37 @@ def running(state, value):
 
 def worker(spec: Spec, index: int, addresses: list[str]) -> Tally:
     tally = Tally()
-    every = timedelta(seconds=float(spec.options.get("bytewax.epoch", 10.0)))
-    if spec.parallelism == 1:
-        run_main(flow(spec, tally), epoch_interval=every)
-    else:
-        cluster_main(flow(spec, tally), addresses, index, epoch_interval=every)
+    joined(flow(spec, tally), addresses, index, float(spec.options.get("bytewax.epoch", 10.0)))
     tally.latest = {int(key): state for key, state in tally.latest.items()}
     return tally
 
 
 def run(spec: Spec) -> Tally:
+    result = Tally()
+    for tally in in_cluster(__name__, spec, spec.parallelism):
+        result.add(tally)
+    return result
+
+
+# A cluster of processes, for whatever dataflow.
+
+
+def joined(dataflow: Dataflow, addresses: list[str], index: int, epoch: float) -> None:
+    """Runs one worker of a dataflow to its end, in this process."""
+    every = timedelta(seconds=epoch)
+    if len(addresses) == 1:
+        run_main(dataflow, epoch_interval=every)
+    else:
+        cluster_main(dataflow, addresses, index, epoch_interval=every)
+
+
+def in_cluster(module: str, given: Any, parallelism: int) -> list[Any]:
+    """What the workers of a module, in a process each, make of what they are given."""
     with tempfile.TemporaryDirectory(prefix="bytewax-") as folder:
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(spec.parallelism)]
-        Path(folder, "spec").write_bytes(pickle.dumps((spec, addresses)))
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(parallelism)]
+        Path(folder, "given").write_bytes(pickle.dumps((given, addresses)))
         processes = [
-            subprocess.Popen([sys.executable, "-m", __name__, folder, str(index)]) for index in range(spec.parallelism)
+            subprocess.Popen([sys.executable, "-m", module, folder, str(index)]) for index in range(parallelism)
         ]
         try:
             while None in (codes := [p.poll() for p in processes]) and not any(codes):
@@ -159,10 +176,13 @@ def run(spec: Spec) -> Tally:
         finally:
             for p in processes:
                 p.kill()
-        result = Tally()
-        for index in range(spec.parallelism):
-            result.add(pickle.loads(Path(folder, f"tally-{index}").read_bytes()))
-    return result
+        return [pickle.loads(Path(folder, f"made-{index}").read_bytes()) for index in range(parallelism)]
+
+
+def clustered(worker: Callable[[Any, int, list[str]], Any], folder: str, index: int) -> None:
+    """One of these processes."""
+    given, addresses = pickle.loads(Path(folder, "given").read_bytes())
+    Path(folder, f"made-{index}").write_bytes(pickle.dumps(worker(given, index, addresses)))
 
 
 def free_ports(count: int) -> list[int]:
@@ -173,10 +193,5 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def main(folder: str, index: int) -> None:
-    spec, addresses = pickle.loads(Path(folder, "spec").read_bytes())
-    Path(folder, f"tally-{index}").write_bytes(pickle.dumps(worker(spec, index, addresses)))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    clustered(worker, sys.argv[1], int(sys.argv[2]))

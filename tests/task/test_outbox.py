@@ -16,7 +16,7 @@ from tailrace.errors import InternalError
 from tailrace.protocol.flow import Consumer
 from tailrace.task.history import Facts
 from tailrace.task.kept import Keeping
-from tailrace.task.outbox import FRAME_RECORDS, MAX_AGE, Outbox, Output, OutputChannel
+from tailrace.task.outbox import FRAME_RECORDS, MAX_AGE, ROUNDS, Outbox, Output, OutputChannel
 from tailrace.task.partition import RoundRobin, ToAll, ToOne
 from tailrace.task.spilling import MemorySpill
 
@@ -98,6 +98,24 @@ def test_what_has_waited_long_enough_goes_though_the_worker_is_busy() -> None:
     s.box.now = 1_000 + MAX_AGE
     s.box.flush_if_old()
     assert s.sent() == [(LOCAL, [1])]
+
+
+def test_behind_a_round_goes_what_waits_on_channels_that_fill_slowly() -> None:
+    s = Sending(LOCAL, REMOTE, partitioner=RoundRobin(2, 0))
+    fast = FRAME_RECORDS["rows"] // ROUNDS
+    s.output.partitioner = ToOne()
+    s.emit(*range(fast))
+    s.output.partitioner = RoundRobin(2, 1)
+    s.emit("a")
+    s.watermark(5)
+    s.box.been_round()
+    assert s.sent() == [(REMOTE, ["a"]), (REMOTE, Watermark(5))]
+    assert s.box.oldest is not None
+    s.output.partitioner = RoundRobin(2, 0)
+    s.emit("b")
+    s.box.been_round()
+    assert s.sent() == [(LOCAL, [*range(fast), "b"]), (LOCAL, Watermark(5))], "it fills slowly now"
+    assert s.box.oldest is None
 
 
 def test_an_empty_batch_is_nothing() -> None:

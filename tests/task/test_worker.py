@@ -11,7 +11,7 @@ import pytest
 import tailrace as tr
 from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutKind, CutRequest
-from tailrace.elements.frames import ChannelId, encode_batch, encode_grant, encode_marker
+from tailrace.elements.frames import ChannelId, decode, encode_batch, encode_grant, encode_marker
 from tailrace.elements.markers import Barrier, EndOfInput
 from tailrace.errors import InternalError, ProtocolViolation
 from tailrace.protocol.deployment import (
@@ -278,7 +278,6 @@ def test_frames_may_come_before_the_start() -> None:
 
 def test_a_task_says_why_it_does_nothing() -> None:
     d = Driven(shuffled, parallelism=2).start()
-    d.machine.handle(Step(d.machine.tasks()[1].id.vertex, 0, 100))
     assert d.machine.handle(Step(d.machine.tasks()[0].id.vertex, 0, 100)) == Idle(Reason.NO_INPUT)
     d.steps()
     # The source has ended, the count waits for the other worker.
@@ -412,20 +411,82 @@ def test_a_cut_is_made_at_once_though_a_task_behind_it_always_has_records() -> N
     assert first_step(d).cuts.made == 1
 
 
-def test_what_waits_to_be_sent_wakes_a_task_when_it_is_old() -> None:
-    def program(env: tr.Environment) -> None:
-        numbers = env.from_source(tr.sources.Sequence(0, 10)).rebalance().map(abs, name="passes").rebalance()
-        numbers.map(abs).sink_to(tr.sinks.Callback(lambda record: None))
+def passing(env: tr.Environment) -> None:
+    numbers = env.from_source(tr.sources.Sequence(0, 10)).rebalance().map(abs, name="passes").rebalance()
+    numbers.map(abs).sink_to(tr.sinks.Callback(lambda record: None))
 
-    d = Driven(program, slot=1, parallelism=2, debug=True).start()
+
+def passer() -> tuple[Driven, Any]:
+    """A worker that has read its own share, and its task that reads from both workers and writes to both."""
+    d = Driven(passing, slot=1, parallelism=2, debug=True).start()
     d.steps()
+    d.actions()
     [passes] = [task for task in d.machine.tasks() if task.chain.root.node.name == "passes"]
-    d.machine.handle(FrameArrived(encode_batch(ChannelId(0, 0, 1), 1, 0, 0, Rows([5, 6])), 0))
+    return d, passes
+
+
+def arrive(d: Driven, at: int, values: range) -> None:
+    """The other worker sends a frame to the task that passes on."""
+    d.machine.handle(FrameArrived(encode_batch(ChannelId(0, 0, 1), 1, 0, at, Rows(list(values))), 0))
+
+
+def frames(d: Driven) -> list[int]:
+    """How many records each frame has that went to the other worker."""
+    return [decode(action.data).count for action in d.actions() if isinstance(action, ToPeer)]
+
+
+def test_records_of_a_task_that_has_read_all_that_is_there_go_at_once() -> None:
+    d, passes = passer()
+    arrive(d, 0, range(6))
+    assert d.machine.handle(Step(passes.id.vertex, 0, 100)) is None
+    assert frames(d) == [3]
+
+
+def test_records_of_a_task_that_always_has_little_to_read_wait_for_one_round_of_its_channels() -> None:
+    """They waited for 5 ms where the worker was never idle, however few records kept it busy."""
+    d, passes = passer()
+    passes.gate._joined = lambda channel, batch, limit: batch  # frames come while others are read
+    for at in range(0, 60, 6):
+        arrive(d, at, range(6))
+    gone = []
+    for _ in range(8):
+        assert d.machine.handle(Step(passes.id.vertex, 0, 100)) is None
+        gone.append(frames(d))
+    assert gone == [[], [6], [], [6], [], [6], [], [6]], "two channels lead to the task"
+
+
+def test_records_of_a_task_with_more_to_read_than_it_may_wait_for_company() -> None:
+    d, passes = passer()
+    arrive(d, 0, range(40))
+    for _ in range(3):
+        assert d.machine.handle(Step(passes.id.vertex, 0, 10)) is None
+    assert frames(d) == []
+    d.machine.handle(Step(passes.id.vertex, 0, 10))
+    assert frames(d) == [20], "that was all"
+
+
+def test_a_source_that_gives_less_than_it_may_is_heard_at_once() -> None:
+    def paced(env: tr.Environment) -> None:
+        env.from_source(tr.sources.Sequence(0, None, rate=1e6)).rebalance().sink_to(tr.sinks.Callback(abs))
+
+    d = Driven(paced, parallelism=2, debug=True).start()
+    source = next(task for task in d.machine.tasks() if task.chain.source is not None)
+    sent = []
+    for now in (0, 0, 20, 30, 1000, 1010):
+        d.machine.handle(Step(source.id.vertex, now, 12))
+        sent += [(now, count) for count in frames(d)]
+    assert sent == [(20, 5), (30, 3)], "at 1,000 there is more than a step may take, and behind that still"
+
+
+def test_what_waits_to_be_sent_wakes_a_task_when_it_is_old() -> None:
+    d, passes = passer()
+    arrive(d, 0, range(2000))
     for _ in range(2):
-        d.machine.handle(Step(passes.id.vertex, 0, 100))
+        d.machine.handle(Step(passes.id.vertex, 0, 4000))
+    assert frames(d) == [], "as fast as they come, the frame will be full in no time"
     assert "passes" not in awake(d, MAX_AGE - 1) and "passes" in awake(d, MAX_AGE)
     assert d.machine.handle(Step(passes.id.vertex, MAX_AGE, 100)) is None
-    assert [action for action in d.actions() if isinstance(action, ToPeer)]
+    assert frames(d) == [1000]
 
 
 def test_a_task_that_sleeps_and_has_something_to_do_is_an_error_in_debug_runs() -> None:

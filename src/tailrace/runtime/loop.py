@@ -4,6 +4,7 @@ Every registered file object has one callback, called with the mask of its event
 `EVENT_WRITE`) from inside `poll`. Events are level-triggered: what a callback leaves undone is reported again.
 """
 
+import select
 import selectors
 import socket
 import threading
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 Callback = Callable[[int], object]
+FD_SETSIZE = 1024
+"""Of `select`: it knows the files whose numbers are below."""
 
 
 class Registry(Protocol):
@@ -38,6 +41,7 @@ class Loop:
         self.looked_at = time.monotonic()
         """When `poll` last saw what was ready. Since then nobody has been served but those."""
         self._selector = selectors.DefaultSelector()
+        self._coarse = _counts_milliseconds(self._selector)
         self._calls: deque[Callable[[], object]] = deque()
         self._lock = threading.RLock()  # guards the two below; a signal handler may call wake, too
         self._woken = False  # a byte is on its way to _wake_out
@@ -64,7 +68,7 @@ class Loop:
         """
         served = 0
         registered = self._selector.get_map()
-        ready = self._selector.select(0 if self._calls else timeout)
+        ready = self._ready(0 if self._calls else timeout)
         self.looked_at = time.monotonic()
         for key, mask in ready:
             # An earlier callback of this round may have changed or ended this registration, or reused its number.
@@ -80,6 +84,12 @@ class Loop:
             self._calls.popleft()()
             served += 1
         return served
+
+    def _ready(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout and self._coarse:
+            select.select([self._selector], [], [], timeout)
+            timeout = 0
+        return self._selector.select(timeout)
 
     def wake(self) -> None:
         """Let the running or the next `poll` return at once. Any thread; no effect on a closed loop."""
@@ -113,3 +123,10 @@ class Loop:
         with self._lock:
             self._wake_out.recv(16)
             self._woken = False
+
+
+def _counts_milliseconds(selector: selectors.BaseSelector) -> bool:
+    """Whether a selector waits for whole milliseconds, rounded up: a source would be woken that much too late. `select` does
+    not, and can wait for the selector, which is a file."""
+    epoll = getattr(selectors, "EpollSelector", None)
+    return epoll is not None and isinstance(selector, epoll) and selector.fileno() < FD_SETSIZE

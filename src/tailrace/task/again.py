@@ -137,6 +137,8 @@ class Again:
         self._outside.give(entry.answers)
         try:
             task.do_again(entry.line, entry.now, entry.budget)
+            if entry.been_round:
+                task.outbox.been_round()
             if self._facts.given or self._outside.unasked:
                 raise InternalError(f"Y1: {task.id} left facts {self._facts.given} of a step", task.work.story)
         except (InternalError, ProtocolViolation, LookupError, AssertionError) as error:

@@ -36,6 +36,8 @@ class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):
     answers: list[Answer] = []
     sizes: list[int] = []
     """How many bytes it was that it sent (`Outbox.sizes`)."""
+    been_round: bool = False
+    """Whether that ended a round of its inputs, behind which went what had waited for company."""
 
 
 class Cut(msgspec.Struct, frozen=True, tag=True, array_like=True):

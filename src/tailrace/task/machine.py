@@ -30,8 +30,6 @@ from tailrace.task.services import Services
 from tailrace.task.snapshot import TaskSnapshot
 from tailrace.task.work import Work
 
-_STORY = 32
-
 
 class Task:
     """One subtask of one vertex."""
@@ -219,7 +217,9 @@ class Task:
         elif self.inflight is not None and not self.work.busy and cuts.struck(now):
             idle = self._cut_at_last(now)
         self._barriers_left()
-        if idle is not None and self.outbox.flush_if_old():
+        if idle is None and self.just_cut is None:
+            self.work.go_round(budget)
+        elif idle is not None and self.outbox.flush_if_old():
             idle = None  # the worker may not rest for long, and flushes only then
         if idle is not None and self.inflight is not None:
             idle = self._until_a_strike(idle, now)

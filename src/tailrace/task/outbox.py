@@ -1,9 +1,9 @@
 """The outputs of one subtask: partitions what operators emit, gathers it into frames, and sends as credit allows.
 
-A frame is sealed when enough records are gathered, when the oldest of what waits (a record, a watermark, the word that
-a channel is idle or is not any more) has waited `MAX_AGE`, or when the worker has nothing else to do. There is no flush
-timer. A watermark waits for the records gathered before it and takes later ones with it: moving a watermark back is
-always safe.
+A frame is sealed when enough records are gathered, when the task has been round its inputs and few came of that
+(`Work.go_round`), when the oldest of what waits (a record, a watermark, the word that a channel is idle or is not any
+more) has waited `MAX_AGE`, or when the worker has nothing else to do. There is no flush timer. A watermark waits for the
+records gathered before it and takes later ones with it: moving a watermark back is always safe.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from tailrace.task.spilling import Item
 
 FRAME_RECORDS = {"rows": 4096, "columns": 16_384}
 FRAME_BYTES = 256 << 10
+ROUNDS = 8
+"""A channel that gathers a frame in so many rounds of its task, or in fewer, waits for it: frames of fewer records would
+cost a busy worker more than they save in time."""
 MAX_AGE = 5_000
 """Microseconds that anything may wait to be sent while its worker is busy."""
 _SAMPLE_EVERY = 32
@@ -47,7 +50,7 @@ class OutputChannel:
     """
 
     __slots__ = (
-        "awake_due", "buffer", "buffered", "flow", "id", "idle_due", "idle_said", "kept", "kept_bytes", "local", "queue",
+        "awake_due", "before", "buffer", "buffered", "flow", "id", "idle_due", "idle_said", "kept", "local", "queue",
         "record_bytes", "sealed", "sent", "seq", "watermark_due", "watermark_sent",
     )  # fmt: skip
 
@@ -56,7 +59,8 @@ class OutputChannel:
         self.local = local
         self.flow = Producer(window, closed)
         self.buffer: list[Batch] = []
-        self.buffered = 0
+        self.buffered = self.before = 0
+        """Records that are gathered, and how many of them were when the task had last been round."""
         self.queue: deque[Queued] = deque()
         """In the order in which they go."""
         self.seq = 0
@@ -74,6 +78,12 @@ class OutputChannel:
         self.kept: Kept | None = None
         """To another worker that may be replaced alone: what went behind the barrier of the oldest checkpoint that it may be
         restored from."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has something to seal."""
+        due = self.watermark_due > self.watermark_sent or self.awake_due or self.idle_due
+        return due or bool(self.buffer)
 
     @property
     def position(self) -> int:
@@ -216,6 +226,19 @@ class Outbox:
         """Seals what waits where the oldest of it has waited long enough. True when there was anything."""
         return self.oldest is not None and self.now - self.oldest >= MAX_AGE and self.flush()
 
+    def been_round(self) -> None:
+        """Seals what waits but on channels that fill fast."""
+        left = False
+        for output in self.outputs:
+            for channel in output.channels:
+                gained = (channel.buffered - channel.before) * ROUNDS
+                if gained and gained >= FRAME_RECORDS[channel.buffer[0].form]:
+                    channel.before, left = channel.buffered, True
+                elif channel.waits:
+                    self._seal(output, channel)
+        if not left:
+            self.oldest = None
+
     def flush(self) -> bool:
         """Seals everything that waits. True when there was anything."""
         if self.oldest is None:
@@ -224,8 +247,7 @@ class Outbox:
         flushed = False
         for output in self.outputs:
             for channel in output.channels:
-                due = channel.watermark_due > channel.watermark_sent or channel.awake_due
-                if channel.buffer or due or channel.idle_due:
+                if channel.waits:
                     flushed = True
                     self._seal(output, channel)
         return flushed
@@ -274,7 +296,7 @@ class Outbox:
         if channel.buffer:
             batch = concat(channel.buffer)
             channel.buffer = []
-            channel.buffered = 0
+            channel.buffered = channel.before = 0
             for piece in self._pieces(channel, batch):
                 self._enqueue(output, channel, piece)
         if channel.watermark_due > channel.watermark_sent or channel.awake_due:
@@ -431,8 +453,7 @@ class Outbox:
         if waiting != self.blocked:
             raise InternalError(f"O1: {waiting} channels wait for credit, {self.blocked} are counted")
         for channel in self.channels.values():
-            due = channel.watermark_due > channel.watermark_sent or channel.awake_due or channel.idle_due
-            if self.oldest is None and (channel.buffer or due):
+            if self.oldest is None and channel.waits:
                 raise InternalError(f"O3: channel {channel.id} has something to send, and nobody would look")
             if channel.queue and channel.queue[0][2] and channel.flow.may_send(channel.queue[0][2]):
                 raise InternalError(f"O1: channel {channel.id} waits though it may send {shortened(channel.queue[0])}")

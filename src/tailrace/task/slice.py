@@ -232,7 +232,8 @@ class Slice:
         facts, answers, sizes = services.facts.taken(), services.outside.taken(), services.sizes.taken()
         sealed = task.did == NOTHING and idle is None and cut is None
         if sealed or (task.did != NOTHING and task.did not in CUTS):
-            history.add(Did(vertex, task.did, now, budget, facts, [] if cut is not None else answers, sizes))
+            answered = [] if cut is not None else answers
+            history.add(Did(vertex, task.did, now, budget, facts, answered, sizes, task.work.been_round))
             sizes = []  # of the cut as well, which comes behind it
         if cut is not None:
             followed, waves = self.nests.followed(), self.nests.waves()

@@ -78,7 +78,7 @@ def put_back(task: Task, data: bytes, checkpoint: int) -> Came:
         channel.expected = position
         set_fields(channel, fields)
     for out, fields in zip(task.outbox.channels.values(), known["out"], strict=True):
-        out.buffer, out.buffered = [], 0
+        out.buffer, out.buffered, out.before = [], 0, 0
         out.queue.clear()
         set_fields(out, fields)
     for output, turn in zip(task.outbox.outputs, known["partitioners"], strict=True):

@@ -73,6 +73,10 @@ class Work:
         self.said_end = False
         """Whether the end of the input has gone to all channels: no barrier may go behind it."""
         self.finished = False
+        self.been_round = False
+        """Whether the last step ended a round of the inputs, behind which goes what had waited for company."""
+        self._turns = 0
+        """Steps of few records in this round, while something waits to be sent."""
         self.story: deque[str] = deque(maxlen=_STORY)
         self._seed = self.services.seed_of("step", vertex.id, subtask)
 
@@ -96,9 +100,27 @@ class Work:
         """A step begins at time `now`."""
         self.services.now = self.outbox.now = now
         self.last_count = 0
-        self.brought_in = False
+        self.brought_in = self.been_round = False
         if self.services.reseed is not None:
             self.services.reseed(self._seed ^ now)
+
+    def go_round(self, budget: int) -> None:
+        """Behind a step: what is gathered has waited long enough for company where nothing more is at hand; or where each
+        channel, or each split, has had its turn, and none had even a step's worth: a worker may be busy with that for ever.
+        It is in the history, since it depends on what had come by then."""
+        if self.outbox.oldest is None:
+            self._turns = 0
+            return
+        source, head = self.chain.source, self.head
+        if self.last_count < budget:
+            self._turns += 1
+        inputs = len(self.gate.channels) if source is None else len(source.splits)
+        over = self._turns >= max(1, inputs)
+        if source is None and not over:
+            over = not self.gate.has_input and not (head is not None and head.queue.ready)
+        if over:
+            self.been_round, self._turns = True, 0
+            self.outbox.been_round()
 
     def obey(self, now: int, budget: int) -> None:
         assert self.loop is not None

@@ -1,0 +1,187 @@
+"""How long a record takes through a keyed count: from the moment at which it was to be emitted, whether the source could do
+that then or not, to the sink. At several rates, without what comes while the job warms up."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tailrace as tr
+
+from .workload import KEYS
+
+RATES = (1_000, 10_000, 50_000, 200_000)
+PLACES = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "max": 1.0}
+
+Record = tuple[int, float]
+"""(its key, when it is due)."""
+Counted = tuple[int, int, float]
+"""(key, how many records of this key there were, when this one was due)."""
+
+
+@dataclass(frozen=True)
+class LatencySpec:
+    system: str = "tailrace"
+    rate: int = 50_000  # records a second, over all workers
+    seconds: float = 60.0
+    warm: float = 10.0  # seconds before these, which do not count
+    parallelism: int = 2
+
+    def __post_init__(self) -> None:
+        if KEYS % self.parallelism:
+            raise SystemExit(f"latency: {KEYS} keys do not belong to {self.parallelism} readers; take 1, 2, 4, 5 or 8")
+
+    @classmethod
+    def of(cls, options: dict[str, str], **more: Any) -> LatencySpec:
+        kinds = {"rate": int, "seconds": float, "warm": float}
+        return cls(**{**{name: kinds[name](value) for name, value in options.items() if name in kinds}, **more})
+
+    @property
+    def records(self) -> int:
+        return round(self.rate * (self.warm + self.seconds))
+
+
+class Schedule:
+    """Of the records `index`, `index + step`, ...: which of them are due. Record `n` has the key `n % KEYS`, so that all
+    records of a key are of one reader, in order; and is due `n / rate` seconds after the reader's first look."""
+
+    def __init__(self, spec: LatencySpec, index: int) -> None:
+        self.at, self.step, self.records, self.rate = index, spec.parallelism, spec.records, spec.rate
+        self.begun = 0.0
+
+    def take(self, limit: int, now: float) -> list[Record] | None:
+        """At most so many of those that are due; None behind the last one."""
+        if self.at >= self.records:
+            return None
+        self.begun = self.begun or now
+        at, step, begun, rate = self.at, self.step, self.begun, self.rate
+        due = min(int((now - begun) * rate) + 1, self.records)
+        numbers = range(at, min(due, at + limit * step), step)
+        self.at += len(numbers) * step
+        return [(number % KEYS, begun + number / rate) for number in numbers]
+
+    @property
+    def next_at(self) -> float:
+        return self.begun + self.at / self.rate
+
+
+class Seen:
+    """What came to one sink. Nothing is computed while the clock runs."""
+
+    def __init__(self) -> None:
+        self.keys, self.counts, self.due = array("q"), array("q"), array("d")
+        self.came, self.sizes = array("d"), array("q")
+
+    def take(self, batch: Sequence[Counted]) -> None:
+        self.came.append(time.time())
+        self.sizes.append(len(batch))
+        for key, count, due in batch:
+            self.keys.append(key)
+            self.counts.append(count)
+            self.due.append(due)
+
+    def save(self, folder: str, index: int) -> None:
+        number = np.array(self.keys) + (np.array(self.counts) - 1) * KEYS
+        latency = np.repeat(np.array(self.came), np.array(self.sizes)) - np.array(self.due)
+        np.savez(Path(folder, f"seen-{index}"), number=number, latency=latency, sizes=np.array(self.sizes))
+
+
+class Paced(tr.Source):
+    def __init__(self, spec: LatencySpec) -> None:
+        self.spec = spec
+
+    def splits(self, parallelism: int) -> Sequence[int]:
+        return range(parallelism)
+
+    def reader(self, split: int, position: Any = None) -> tr.Reader:
+        return PacedReader(Schedule(self.spec, split))
+
+
+class PacedReader(tr.Reader):
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+
+    def read(self, limit: int, now: float) -> Any:
+        return self.schedule.take(limit, now)
+
+    def next_at(self, now: float) -> float:
+        return self.schedule.next_at
+
+    @property
+    def position(self) -> int:
+        return self.schedule.at
+
+
+class Stopwatch(tr.Sink):
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def writer(self, ctx: tr.SinkContext) -> tr.SinkWriter:
+        return StopwatchWriter(self.folder, ctx.subtask)
+
+
+class StopwatchWriter(tr.SinkWriter):
+    def __init__(self, folder: str, subtask: int) -> None:
+        self.folder, self.subtask, self.seen = folder, subtask, Seen()
+
+    def write(self, batch: list[Counted]) -> None:
+        self.seen.take(batch)
+
+    def close(self) -> None:
+        self.seen.save(self.folder, self.subtask)
+
+
+def key_of(record: Record) -> int:
+    return record[0]
+
+
+def due_of(record: Record) -> float:
+    return record[1]
+
+
+def run(spec: LatencySpec) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="latency-") as folder:
+        if spec.system == "bytewax":
+            from .peers import bytewax_latency
+
+            bytewax_latency.run(spec, folder)
+        else:
+            env = tr.Environment(parallelism=spec.parallelism, progress=False)
+            counted = env.from_source(Paced(spec)).key_by(key_of).aggregate(count=tr.Count(), due=tr.Max(due_of))
+            counted.sink_to(Stopwatch(folder))
+            env.execute("latency").await_termination()
+        return figures(spec, [np.load(path) for path in Path(folder).glob("seen-*.npz")])
+
+
+def figures(spec: LatencySpec, seen: Sequence[Any]) -> dict[str, Any]:
+    """Raises unless every record was counted once, in its place."""
+    number = np.concatenate([one["number"] for one in seen])
+    latency = np.concatenate([one["latency"] for one in seen])
+    if not np.array_equal(np.sort(number), np.arange(spec.records)):
+        raise AssertionError(
+            f"{len(number)} counts, {len(np.unique(number))} of them different, of {spec.records} records"
+        )
+    latency = np.sort(latency[number >= spec.rate * spec.warm])
+    at = {name: latency[min(len(latency) - 1, int(place * len(latency)))] for name, place in PLACES.items()}
+    sizes = np.concatenate([one["sizes"] for one in seen])
+    return {
+        "latency_ms": {name: round(1000 * float(found), 3) for name, found in at.items()},
+        "measured": len(latency),
+        "records_per_batch": round(float(sizes.mean()), 1),
+        "verified": True,
+    }
+
+
+if __name__ == "__main__":  # a run in this very process: python -m benchmarks.latency rate=50000 seconds=10
+    from benchmarks import latency
+
+    print(json.dumps(latency.run(latency.LatencySpec.of(dict(one.split("=", 1) for one in sys.argv[1:])))))

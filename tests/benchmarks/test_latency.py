@@ -1,0 +1,48 @@
+"""What the latency benchmark says is right: each record is due once, and counted once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("benchmarks.latency")
+
+from benchmarks.latency import LatencySpec, Schedule, figures
+from benchmarks.workload import KEYS
+
+SPEC = LatencySpec(rate=100_000, seconds=0.2, warm=0.1)
+
+
+def counted(late: float) -> list[dict[str, Any]]:
+    """What two sinks would have seen of readers that are asked every 7 ms, each record `late` seconds after it was due."""
+    seen = []
+    for index in range(2):
+        schedule, counts, numbers, now = Schedule(SPEC, index), [0] * KEYS, list[int](), 1000.0
+        while (batch := schedule.take(1000, now)) is not None:
+            assert all(due <= now for _, due in batch)
+            for key, _ in batch:
+                counts[key] += 1
+                numbers.append(key + (counts[key] - 1) * KEYS)
+            now += 0.007
+        found = np.array(numbers)
+        seen.append({"number": found, "latency": np.full(len(found), late), "sizes": np.array([len(found)])})
+    return seen
+
+
+def test_every_record_is_due_once_and_those_of_the_warm_up_do_not_count() -> None:
+    seen = counted(0.002)
+    seen[0]["latency"][0] = 9.0
+    found = figures(SPEC, seen)
+    assert found["measured"] == 20_000
+    assert found["latency_ms"] == {"p50": 2.0, "p99": 2.0, "p999": 2.0, "max": 2.0}
+
+
+def test_a_count_that_is_missing_or_doubled_is_an_error() -> None:
+    for change in (lambda numbers: numbers[:-1], lambda numbers: np.append(numbers, numbers[0])):
+        seen = counted(0.002)
+        seen[1]["number"] = change(seen[1]["number"])
+        seen[1]["latency"] = np.zeros(len(seen[1]["number"]))
+        with pytest.raises(AssertionError, match="30000 records"):
+            figures(SPEC, seen)
