@@ -221,6 +221,19 @@ def test_a_link_that_closes_between_two_workers_that_live_is_a_restart_after_a_w
     assert job.status is S.RESTARTING
 
 
+def test_links_that_closed_before_their_worker_was_lost_are_no_reason_to_start_again() -> None:
+    """Its machine loses the network: it says so of its links, and then its link to the coordinator closes, too."""
+    job = running()
+    for peer in (0, 2):
+        job.says(1, Severed(peer, "reset", job.epochs[peer]))
+        job.says(peer, Severed(1, "reset", job.epochs[1]))
+    resumed(job, 1)
+    job.says(1, SaidReplayed(0))
+    job.wait(3)
+    job.machine.tick(job.now)
+    assert job.status is S.RUNNING, "who has taken its place has links of its own"
+
+
 def test_a_job_whose_worker_nobody_replaces_starts_again() -> None:
     job = running()
     job.lose(1)

@@ -176,7 +176,7 @@ class Takeovers:
         self.asked = False
         for one in self.active.values():
             one.resumed, one.known = False, {}
-        self._severed = {link: told for link, told in self._severed.items() if link[1] not in self.active}
+        self._severed = {link: told for link, told in self._severed.items() if self.active.keys().isdisjoint(link)}
         return useless
 
     def ask(self) -> list[Lost]:
