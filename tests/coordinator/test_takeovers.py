@@ -189,12 +189,27 @@ def test_one_that_has_begun_to_do_again_is_ended_where_another_worker_is_lost() 
 def test_what_a_survivor_tells_of_others_is_known_of_them() -> None:
     job = running(depth=2)
     job.says(0, Gained(0, [b"a", b"b"], [], 1))
+    job.says(0, Gained(0, []))
     job.lose(1)
     job.says(0, Known(1, Gained(0, [b"a"]), [], 1))
     job.says(2, Known(1, Gained(0, []), [], 1))
     job.hello(1)
     (resume,) = job.said(Resume)
     assert resume.history.entries == [b"a", b"b"]
+
+
+def test_what_a_worker_has_told_of_others_before_it_was_lost_does_not_count_without_the_rest() -> None:
+    """In what it has told the other one reads what it had sent to that one: nobody else knows how that was made."""
+    job = running(depth=2)
+    job.says(0, Gained(0, [b"a", b"reads what 0 has made"], [], 1))
+    job.lose(0)
+    job.lose(1)
+    for lost, entries in ((0, [b"before that"]), (1, [b"a"])):
+        job.says(2, Known(lost, Gained(0, entries), [], job.machine.takeovers.turn))
+    job.hello(0)
+    job.says(0, Gained(0, []))
+    job.hello(1)
+    assert {slot: one.history.entries for slot, one in job.sent(Resume)} == {0: [b"before that"], 1: [b"a"]}
 
 
 def test_one_that_cannot_reach_another_worker_is_replaced_like_that_one() -> None:

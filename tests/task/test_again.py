@@ -71,7 +71,7 @@ def done_again(sender: Slice, reader: Slice) -> None:
     assert reader.history is not None
     other = opened(READER)
     again = Again(other, map(decode_entry, reader.history.entries), 0)
-    assert decode(peer_replaced(sender, READER).data).kind == HISTORY
+    assert [decode(action.data).kind for action in peer_replaced(sender, READER)] == [HISTORY]
     while not again.go_on():
         moved = deliver(sender, other) + deliver(other, sender)
         assert moved, f"it waits for {again.left[0]}"

@@ -15,7 +15,7 @@ from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import SubtaskReport
-from tailrace.protocol.replay import Copy, Gained, decode_gained
+from tailrace.protocol.replay import Copy, Gained, Hearsay, decode_gained
 from tailrace.protocol.wire import AnyMessage
 from tailrace.task.history import Cut, Did, Flushed, History
 from tailrace.task.idle import Idle
@@ -98,6 +98,8 @@ class Slice:
         """Workers that are lost: nothing that still comes from them counts."""
         self.copies: dict[int, Copy] = {}
         """What is known of the histories of other workers, by their slots."""
+        self.hearsay = Hearsay()
+        """What others tell of third ones."""
         self.actions: list[ToPeer] = []
         self.stale_frames = 0
         """Frames of an older incarnation, dropped at the door."""
@@ -156,7 +158,8 @@ class Slice:
         origin = peer if gained.origin == -1 else gained.origin
         if origin == self.slot or not 0 <= origin < self.plan.slots:
             raise ProtocolViolation(f"worker {peer} tells what worker {origin} has done")
-        self.copies.setdefault(origin, Copy()).gain(gained)
+        for whose, one in self.hearsay.told(peer, gained):
+            self.copies.setdefault(whose, Copy()).gain(one)
 
     def trigger(self, cut: CutRequest) -> None:
         """The coordinator wants a checkpoint."""
