@@ -94,7 +94,7 @@ class Resumed:
         for task in slice.tasks:
             task.gate.begin_at(resume.checkpoint)
             task.outbox.kept_since = resume.checkpoint
-        slice.together = frozenset(resume.together)
+        slice.together = slice.peers().intersection(resume.together)  # with others it has no link
         self.again = Again(slice, map(decode, resume.history.entries), resume.checkpoint, channels)
         self._silent = slice.peers() - slice.together
         """Others that have not told their histories: they may not know of us yet."""

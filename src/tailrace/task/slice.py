@@ -6,6 +6,7 @@ driver: above the waterline in production, by the simulator in tests.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -92,8 +93,9 @@ class Slice:
                 task.outbox.keep(self.keeping)
         self.again = False
         """Whether it does again what was done before: whatever it sends to others is kept, and goes later."""
-        self.together: frozenset[int] = frozenset()
-        """Others that do so at the same time: what is made for them again goes at once, for they have nothing of it."""
+        self.together: Set[int] = frozenset()
+        """Others with channels from or to it that do so at the same time: what is made for them again goes at once, for they
+        have nothing of it."""
         self.gone: set[int] = set()
         """Workers that are lost: nothing that still comes from them counts."""
         self.copies: dict[int, Copy] = {}
