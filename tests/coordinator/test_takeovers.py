@@ -174,6 +174,17 @@ def test_several_that_are_lost_at_once_are_told_together_what_to_do() -> None:
     assert job.machine.takeovers.count == 2 and job.status is S.RUNNING
 
 
+def test_where_all_are_lost_they_begin_when_the_manifest_is_there_that_was_on_its_way() -> None:
+    job = Job(slots=2, standbys=0, depth=2).run()
+    commit = job.acked()
+    for slot in range(2):
+        job.lose(slot)
+        job.hello(slot)
+    assert job.said(Resume) == []
+    job.commit(commit)
+    assert {slot: one.checkpoint for slot, one in job.sent(Resume)} == dict.fromkeys(range(2), commit.checkpoint)
+
+
 def test_one_that_has_begun_to_do_again_is_ended_where_another_worker_is_lost() -> None:
     """What it does again would go on with records of that one, of which nobody knows how many it has had."""
     job = running(depth=2)
