@@ -174,6 +174,17 @@ def test_several_that_are_lost_at_once_are_told_together_what_to_do() -> None:
     assert job.machine.takeovers.count == 2 and job.status is S.RUNNING
 
 
+def test_where_all_are_lost_they_begin_when_the_manifest_is_there_that_was_on_its_way() -> None:
+    job = Job(slots=2, standbys=0, depth=2).run()
+    commit = job.acked()
+    for slot in range(2):
+        job.lose(slot)
+        job.hello(slot)
+    assert job.said(Resume) == []
+    job.commit(commit)
+    assert {slot: one.checkpoint for slot, one in job.sent(Resume)} == dict.fromkeys(range(2), commit.checkpoint)
+
+
 def test_one_that_has_begun_to_do_again_is_ended_where_another_worker_is_lost() -> None:
     """What it does again would go on with records of that one, of which nobody knows how many it has had."""
     job = running(depth=2)
@@ -189,12 +200,27 @@ def test_one_that_has_begun_to_do_again_is_ended_where_another_worker_is_lost() 
 def test_what_a_survivor_tells_of_others_is_known_of_them() -> None:
     job = running(depth=2)
     job.says(0, Gained(0, [b"a", b"b"], [], 1))
+    job.says(0, Gained(0, []))
     job.lose(1)
     job.says(0, Known(1, Gained(0, [b"a"]), [], 1))
     job.says(2, Known(1, Gained(0, []), [], 1))
     job.hello(1)
     (resume,) = job.said(Resume)
     assert resume.history.entries == [b"a", b"b"]
+
+
+def test_what_a_worker_has_told_of_others_before_it_was_lost_does_not_count_without_the_rest() -> None:
+    """In what it has told the other one reads what it had sent to that one: nobody else knows how that was made."""
+    job = running(depth=2)
+    job.says(0, Gained(0, [b"a", b"reads what 0 has made"], [], 1))
+    job.lose(0)
+    job.lose(1)
+    for lost, entries in ((0, [b"before that"]), (1, [b"a"])):
+        job.says(2, Known(lost, Gained(0, entries), [], job.machine.takeovers.turn))
+    job.hello(0)
+    job.says(0, Gained(0, []))
+    job.hello(1)
+    assert {slot: one.history.entries for slot, one in job.sent(Resume)} == {0: [b"before that"], 1: [b"a"]}
 
 
 def test_one_that_cannot_reach_another_worker_is_replaced_like_that_one() -> None:
@@ -219,6 +245,19 @@ def test_a_link_that_closes_between_two_workers_that_live_is_a_restart_after_a_w
     job.wait(3)
     job.machine.tick(job.now)
     assert job.status is S.RESTARTING
+
+
+def test_links_that_closed_before_their_worker_was_lost_are_no_reason_to_start_again() -> None:
+    """Its machine loses the network: it says so of its links, and then its link to the coordinator closes, too."""
+    job = running()
+    for peer in (0, 2):
+        job.says(1, Severed(peer, "reset", job.epochs[peer]))
+        job.says(peer, Severed(1, "reset", job.epochs[1]))
+    resumed(job, 1)
+    job.says(1, SaidReplayed(0))
+    job.wait(3)
+    job.machine.tick(job.now)
+    assert job.status is S.RUNNING, "who has taken its place has links of its own"
 
 
 def test_a_job_whose_worker_nobody_replaces_starts_again() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.errors import InternalError
-from tailrace.protocol.replay import Copy, Gained, decode_gained, encode_gained, longest
+from tailrace.protocol.replay import Copy, Gained, Hearsay, decode_gained, encode_gained, longest
 
 
 def told(*gained: Gained) -> Copy:
@@ -40,6 +40,16 @@ def test_the_longest_copy_has_what_all_have() -> None:
 def test_copies_that_differ_are_an_error() -> None:
     with pytest.raises(InternalError, match="Y3: two copies of one history differ behind entry 1"):
         longest([Gained(0, [b"a", b"b"]), Gained(1, [b"x", b"c"])])
+
+
+def test_what_is_told_of_others_counts_with_what_is_told_of_oneself_behind_it() -> None:
+    hearsay, of_another, own = Hearsay(), Gained(0, [b"a"], [], 2), Gained(0, [b"b"])
+    assert hearsay.told(1, of_another) == []
+    assert hearsay.told(0, own) == [(0, own)]
+    assert hearsay.told(1, own) == [(2, of_another), (1, own)]
+    hearsay.told(1, of_another)
+    hearsay.forget(1)
+    assert hearsay.told(1, own) == [(1, own)], "who takes its place knows nothing of that"
 
 
 def test_what_is_told_travels_as_bytes() -> None:

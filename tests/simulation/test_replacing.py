@@ -121,3 +121,12 @@ def test_random_dataflows_are_right_though_workers_are_lost_with_records_in_flig
         assert outcome.wrong == [], outcome.told
         covered.update(outcome.covered)
     assert covered[REPLACED] > 3 and covered[IN_FLIGHT] > 0
+
+
+def test_workers_that_no_channel_connects_are_replaced_together() -> None:
+    """All their records come from a third one: neither waits for the other to call."""
+    lost = (Fault(60, "kill", which=1), Fault(60, "kill", which=1))
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=1_000)
+    made = Scenario(1, "toggled", PROGRAMS["toggled"].n, 3, 16, "in small steps", None, settings, faults=lost)
+    covered = run_scenario(replace(made, replaces=True, depth=2)).covered
+    assert (covered["several take places together"], covered[REPLACED], covered["restarted"]) == (2, 2, 0)

@@ -20,6 +20,7 @@ from tailrace.errors import CheckpointCorrupt, InternalError, UserCodeError
 from tailrace.storage.spill import SpillFiles
 from tailrace.task.combining import Combiner
 from tailrace.task.feedback import FeedbackQueue
+from tailrace.task.history import Facts
 from tailrace.task.logs import LogFrame, log_frame
 from tailrace.task.spilling import MemorySpill, Spill
 
@@ -601,6 +602,33 @@ def test_a_merge_across_the_cut_is_in_the_log_once() -> None:
     loop.queue.check()
     assert logged(loop.log(1)) == [("a", 3), ("b", 30), ("c", 100), ("a", 4)]
     assert logged(loop.log(2)) == [("b", 30), ("c", 100), ("a", 4), ("b", 40)]
+
+
+def test_who_does_again_what_was_done_behind_a_cut_merges_the_same_records() -> None:
+    """What is merged depends on how large records were found to be: before the cut they may have been others, and equal ones
+    may share their parts or not."""
+    told: list[list[int]] = []
+
+    def behind_a_cut(before: tuple[str, str], shares: bool) -> list[Any]:
+        loop, sizes = Loop(memory=400, combine=by_key()), Facts()
+        loop.queue.remember(Facts(), sizes)
+        loop.queue.append(rows(before))
+        loop.queue.cut(1)
+        loop.queue.barrier(1)
+        assert loop.take_all() == [before]
+        sizes.taken()
+        text = "t" * 50
+        for at in range(40):
+            if len(told) == 40:
+                sizes.give(told[at])
+            loop.queue.append(rows(*((key % 9, text if shares else f"{text}!"[:-1]) for key in range(at, at + 3))))
+            if sizes.given is None:
+                told.append(sizes.taken())
+        return loop.take_all()
+
+    first = behind_a_cut(("a", "small"), shares=True)
+    assert len(set(first)) < len(first) < 120, "some are merged, and some are not"
+    assert behind_a_cut(("a", "large" * 100), shares=False) == first
 
 
 def test_a_cut_after_the_end_has_what_could_still_be_merged() -> None:

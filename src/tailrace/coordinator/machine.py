@@ -300,6 +300,7 @@ class Coordinator:
         self.takeovers.completed(checkpoint)
         self.course.do(decided, now)
         self.course.do(self.replacements.committed(), now)
+        self.course.maybe_resume(now)
         self.course.hold(now)
         if last is not None and self.course.flowing:
             self.course.last_complete(last, now)

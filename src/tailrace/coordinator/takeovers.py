@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tailrace.coordinator.failovers import Failovers
 from tailrace.protocol.deployment import Deploy, EndSources, Leave, OperatorEvent, Publish, Settled, Welcome
 from tailrace.protocol.recovery import Reset
-from tailrace.protocol.replay import Copy, Gained, Known, Lost, Resume, longest
+from tailrace.protocol.replay import Copy, Gained, Hearsay, Known, Lost, Resume, longest
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.protocol.termination import Advance, CallFinish, EndLoop, Release, StartRound, StartWave, StopRounds
 from tailrace.protocol.wire import AnyMessage
@@ -79,6 +79,7 @@ class Takeovers:
         """How many workers were told to take a place, ever."""
         self.failovers = Failovers()
         self._copies: dict[int, Copy] = {}
+        self._hearsay = Hearsay()
         self._said: dict[int, _Said] = {}
         self._events: dict[int, dict[int, int]] = {}
         """How many operator events each worker has sent, by vertex."""
@@ -102,13 +103,15 @@ class Takeovers:
         """All are deployed anew, or about to be."""
         self.active, self.checkpoint = {}, None
         self._copies, self._said, self._events, self._severed = {}, {}, {}, {}
+        self._hearsay = Hearsay()
         self._lost_since, self._complete = {}, 0
 
     # What is known of everybody, in case.
 
     def gained(self, slot: int, gained: Gained) -> None:
         """A worker tells what its history has gained, or what it knows of that of another one."""
-        self._copies.setdefault(slot if gained.origin == -1 else gained.origin, Copy()).gain(gained)
+        for whose, one in self._hearsay.told(slot, gained):
+            self._copies.setdefault(whose, Copy()).gain(one)
 
     def sent_event(self, slot: int, vertex: int) -> None:
         """A worker has sent an operator event."""
@@ -167,6 +170,7 @@ class Takeovers:
         if slot in self.active:
             self.active[slot].tries += 1
             if not self.active[slot].resumed:
+                self._hearsay.forget(slot)
                 return []  # nothing has followed from what was asked
         else:
             self.active[slot] = Takeover(slot, now)
@@ -176,7 +180,8 @@ class Takeovers:
         self.asked = False
         for one in self.active.values():
             one.resumed, one.known = False, {}
-        self._severed = {link: told for link, told in self._severed.items() if link[1] not in self.active}
+            self._hearsay.forget(one.slot)
+        self._severed = {link: told for link, told in self._severed.items() if self.active.keys().isdisjoint(link)}
         return useless
 
     def ask(self) -> list[Lost]:

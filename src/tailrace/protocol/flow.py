@@ -68,9 +68,9 @@ class Consumer:
         return self.window
 
     def whole(self) -> int | None:
-        """The grant of a whole window from what was read on, for who reads nothing before more has come; None where it was
+        """The grant of a whole window behind what has arrived, for who reads nothing before more has come; None where it was
         said."""
-        due = self.consumed + self.window
+        due = self.arrived + self.window
         if due <= self.granted:
             return None
         self.granted = due

@@ -179,6 +179,27 @@ class Copy:
         self._told.pop(party, None)
 
 
+class Hearsay:
+    """What others tell of third ones, until it counts: with what they tell of themselves, which comes behind it. Some of it
+    alone would be of no use: who does again what one history has would wait for what is in another one, and only who has
+    told of both had that.
+    """
+
+    def __init__(self) -> None:
+        self._waits: dict[int, list[Gained]] = {}
+
+    def told(self, party: int, gained: Gained) -> list[tuple[int, Gained]]:
+        """A party tells something: what counts now, each with the slice whose history it is."""
+        if gained.origin != -1:
+            self._waits.setdefault(party, []).append(gained)
+            return []
+        return [*((one.origin, one) for one in self._waits.pop(party, [])), (party, gained)]
+
+    def forget(self, party: int) -> None:
+        """A party is lost, and says nothing more."""
+        self._waits.pop(party, None)
+
+
 def longest(copies: list[Gained]) -> Gained:
     """The copy that has everything which any of them has. Raises `InternalError` where they are not beginnings of one
     history."""

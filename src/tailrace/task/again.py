@@ -109,7 +109,8 @@ class Again:
         if lacking.id.source == self.slice.slot:
             sender = self.slice.by_vertex[self.slice.plan.edges[lacking.id.edge].source]
             raise differs(sender, f"less was made for channel {lacking.id} than was read of it")
-        # What a step has read was within a window of what was read before it. Of that only half may be granted by now.
+        # What a step has read need not be within a window of what was read before it: who takes a sender's place has a whole
+        # one beside what is unread then, and what is made again may be more bytes.
         grant = lacking.flow.whole()
         if grant is not None:
             task.work.grants.append((lacking.id, grant))

@@ -188,7 +188,7 @@ class Attempt:
 
     def peer_replaced(self, slot: int) -> list[Action]:
         """The worker of a slot that was lost has been replaced, and can be reached."""
-        return [peer_replaced(self.slice, slot), *self.wanted()]
+        return [*peer_replaced(self.slice, slot), *self.wanted()]
 
     # Steps.
 

@@ -12,6 +12,7 @@ import numpy as np
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.frames import encoded_size
 from tailrace.elements.timestamps import NO_TIME
+from tailrace.task.history import Facts
 from tailrace.task.keys import settled
 from tailrace.task.usercode import user_error
 
@@ -42,8 +43,14 @@ class Combined:
         self.subtask = subtask
         self._cells: OrderedDict[Any, list[Any]] = OrderedDict()
         """Key -> [value, time, group]. An OrderedDict forgets its oldest entries in constant time, a dict does not."""
+        self.sizes: Facts | None = None
+        """Where is kept how many bytes records are: what is merged depends on that (`FeedbackQueue.seal`)."""
         self._record_bytes = 0.0
         self._unsampled = _SAMPLE_EVERY
+
+    def measure_anew(self) -> None:
+        """What was found out so far is forgotten: who goes on from here has none of it."""
+        self._record_bytes, self._unsampled = 0.0, _SAMPLE_EVERY
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -125,4 +132,7 @@ class Combined:
             return
         self._unsampled = 0
         values = [self._cells[key][0] for key in keys[:_SAMPLED]]
-        self._record_bytes = max(1.0, encoded_size(Rows(values)) / len(values) + 10)  # and its time and group
+        size = encoded_size(Rows(values))
+        if self.sizes is not None:
+            size = self.sizes.as_kept(size)
+        self._record_bytes = max(1.0, size / len(values) + 10)  # and its time and group

@@ -76,6 +76,12 @@ class FeedbackQueue:
         self._stopped_after: int | None = None
         """The newest cut by the time rounds were stopped: what is dropped belongs only to checkpoints from before."""
 
+    def remember(self, facts: Facts | None, sizes: Facts | None) -> None:
+        """Whoever does again what is done here is to find it as it was: what is taken, and what is merged."""
+        self.facts = facts
+        if self._combined is not None:
+            self._combined.sizes = sizes
+
     # The tail.
 
     def append(self, batch: Batch) -> None:
@@ -105,8 +111,14 @@ class FeedbackQueue:
         if self._ended:
             return
         if self.facts is not None or self.logs.awaits(checkpoint):
-            self.seal()
+            self.keep_apart()
         self.logs.completed(checkpoint)
+
+    def keep_apart(self) -> None:
+        """The tail has cut: what is to be merged from now on depends on nothing that was before."""
+        self.seal()
+        if self._combined is not None:
+            self._combined.measure_anew()
 
     def end(self) -> None:
         """Nothing comes any more: every log is complete, and one that is cut later is from its beginning."""

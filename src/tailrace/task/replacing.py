@@ -34,13 +34,13 @@ def told(slice: Slice, wanted: Iterable[Action]) -> list[Action]:
 
 def _news(slice: Slice, history: History, party: int) -> list[Gained]:
     """What a party is to be told of histories: of others, where more than one loss at once is covered, and then of our own,
-    which depends on those."""
+    whether that has gained anything or not: the rest counts with it (`Hearsay`)."""
     own, depth = history.gained(party), slice.services.depth
     if depth < 2:
         return [] if own is None else [own]
     copies = [(origin, copy) for origin, copy in sorted(slice.copies.items()) if origin != party]
-    found = [copy.told_on(origin, party, depth) for origin, copy in copies]
-    return [gained for gained in [*found, own] if gained is not None]
+    found = [gained for origin, copy in copies if (gained := copy.told_on(origin, party, depth)) is not None]
+    return [*found, own or Gained(history.end, [])] if found or own else []
 
 
 def _to_peer(slice: Slice, slot: int, gained: Gained) -> ToPeer:
@@ -50,6 +50,7 @@ def _to_peer(slice: Slice, slot: int, gained: Gained) -> ToPeer:
 def known(slice: Slice, lost: Lost) -> Known:
     """What a survivor knows of a worker that is lost. From here on nothing comes from that one."""
     slice.gone.add(lost.slice)
+    slice.hearsay.forget(lost.slice)
     came: list[Came] = [
         (*ident, (digest := channel.came_since(lost.checkpoint)).count, digest.value)
         for task in slice.tasks
@@ -59,7 +60,7 @@ def known(slice: Slice, lost: Lost) -> Known:
     return Known(lost.slice, slice.copies.setdefault(lost.slice, Copy()).told(), came, lost.turn)
 
 
-def peer_replaced(slice: Slice, slot: int) -> ToPeer:
+def peer_replaced(slice: Slice, slot: int) -> list[Action]:
     """Another worker has taken the place of a lost one, and can be reached: what was kept goes once more. It is told of our
     history first, whether that has anything or not: it waits for that before it says anything."""
     assert slice.history is not None
@@ -67,7 +68,7 @@ def peer_replaced(slice: Slice, slot: int) -> ToPeer:
     slice.history.forget(slot)
     for copy in slice.copies.values():
         copy.forget(slot)
-    first = _to_peer(slice, slot, slice.history.gained(slot) or Gained(slice.history.first, []))
+    first = _news(slice, slice.history, slot) or [Gained(slice.history.first, [])]
     for task in slice.tasks:
         for ident in task.gate.channels:
             if ident.source == slot:
@@ -77,7 +78,7 @@ def peer_replaced(slice: Slice, slot: int) -> ToPeer:
                 task.outbox.receiver_replaced(ident)
         task.wake()
         slice.route(task)
-    return first
+    return [_to_peer(slice, slot, gained) for gained in first]
 
 
 class Resumed:
@@ -93,7 +94,7 @@ class Resumed:
         for task in slice.tasks:
             task.gate.begin_at(resume.checkpoint)
             task.outbox.kept_since = resume.checkpoint
-        slice.together = frozenset(resume.together)
+        slice.together = slice.peers().intersection(resume.together)  # with others it has no link
         self.again = Again(slice, map(decode, resume.history.entries), resume.checkpoint, channels)
         self._silent = slice.peers() - slice.together
         """Others that have not told their histories: they may not know of us yet."""

@@ -94,7 +94,7 @@ class Services:
             if loop.combine_merge is not None:
                 merging = Combiner(FieldReader(loop.combine_key, loop.name, subtask).values, loop.combine_merge)
             found = FeedbackQueue(loop.name, subtask, spill, loop.spill_bytes, merging, loop.rounds is not None)
-            found.facts = self.facts
+            found.remember(self.facts, self.sizes)
             self.feedback[loop.scope] = found
         return found
 

@@ -6,6 +6,7 @@ driver: above the waterline in production, by the simulator in tests.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import SubtaskReport
-from tailrace.protocol.replay import Copy, Gained, decode_gained
+from tailrace.protocol.replay import Copy, Gained, Hearsay, decode_gained
 from tailrace.protocol.wire import AnyMessage
 from tailrace.task.history import Cut, Did, Flushed, History
 from tailrace.task.idle import Idle
@@ -92,12 +93,15 @@ class Slice:
                 task.outbox.keep(self.keeping)
         self.again = False
         """Whether it does again what was done before: whatever it sends to others is kept, and goes later."""
-        self.together: frozenset[int] = frozenset()
-        """Others that do so at the same time: what is made for them again goes at once, for they have nothing of it."""
+        self.together: Set[int] = frozenset()
+        """Others with channels from or to it that do so at the same time: what is made for them again goes at once, for they
+        have nothing of it."""
         self.gone: set[int] = set()
         """Workers that are lost: nothing that still comes from them counts."""
         self.copies: dict[int, Copy] = {}
         """What is known of the histories of other workers, by their slots."""
+        self.hearsay = Hearsay()
+        """What others tell of third ones."""
         self.actions: list[ToPeer] = []
         self.stale_frames = 0
         """Frames of an older incarnation, dropped at the door."""
@@ -156,7 +160,8 @@ class Slice:
         origin = peer if gained.origin == -1 else gained.origin
         if origin == self.slot or not 0 <= origin < self.plan.slots:
             raise ProtocolViolation(f"worker {peer} tells what worker {origin} has done")
-        self.copies.setdefault(origin, Copy()).gain(gained)
+        for whose, one in self.hearsay.told(peer, gained):
+            self.copies.setdefault(whose, Copy()).gain(one)
 
     def trigger(self, cut: CutRequest) -> None:
         """The coordinator wants a checkpoint."""

@@ -90,6 +90,8 @@ class LoopWatch(Observer):
         """The newest checkpoint that was begun, by incarnation."""
         self._rests: dict[tuple[int, int], int] = {}
         """(incarnation, nest): the newest number of rest that was said; 0 once event time was brought to its end."""
+        self._followed: set[tuple[int, Advance | CallFinish | EndLoop]] = set()
+        """What was said while a worker was being replaced."""
         self._seen: dict[FeedbackQueue, tuple[int, int]] = {}
         """How many records each queue of feedback had brought back from a checkpoint, and had stored on disk."""
         world.watch(self)
@@ -105,10 +107,14 @@ class LoopWatch(Observer):
             self._begun[driver.coordinator.incarnation] = message.checkpoint
         if isinstance(message, Trigger | EndLoop) and action.slot == 0:
             self._check_queues()
-        if isinstance(message, Advance | CallFinish | EndLoop) and action.slot == 0:
+        if isinstance(message, Advance | CallFinish | EndLoop):
             # A worker that takes the place of a lost one has still to do what that one did, with records that go once more.
-            if not driver.coordinator.takeovers.active:
-                self._at_rest(driver.coordinator.incarnation, message)
+            # It is told later what the others have heard, and follow.
+            incarnation = driver.coordinator.incarnation
+            if driver.coordinator.takeovers.active:
+                self._followed.add((incarnation, message))
+            elif action.slot == 0 and (incarnation, message) not in self._followed:
+                self._at_rest(incarnation, message)
 
     def handled(self, process: Process, event: Event) -> None:
         """Counts what queues of feedback bring back from checkpoints, and what they spill."""

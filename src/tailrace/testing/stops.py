@@ -30,7 +30,7 @@ from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles, check_re
 from tailrace.testing.faults import Fault
 from tailrace.testing.loop_watch import LoopFiles
 from tailrace.testing.programs import PROGRAMS
-from tailrace.testing.scenarios import BROKE, EXPECTED_CAUSES, MS, Scenario, build, scenario
+from tailrace.testing.scenarios import MS, Scenario, build, is_expected, scenario
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import Observer, Process
 
@@ -276,7 +276,7 @@ class _Run:
         if status is JobStatus.FAILED:
             self.wrong(f"it failed: {cause.message if cause is not None else 'no cause'}")
         for one in world.causes:
-            if one.kind not in EXPECTED_CAUSES or BROKE in one.message:
+            if not is_expected(one):
                 self.wrong(f"it was restarted because of {one.kind}: {one.message}")
         for told in self.held.wrong[:1]:
             self.wrong(told)

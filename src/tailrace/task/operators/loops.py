@@ -203,7 +203,7 @@ class TailTask(OperatorTask):
         return None
 
     def cut_again(self, checkpoint: int) -> None:
-        self.queue.seal()
+        self.queue.keep_apart()
 
     def finish(self) -> None:
         self.queue.end()

@@ -27,10 +27,9 @@ from tailrace.testing.random_flows.interpreter import Result, expected, gathered
 from tailrace.testing.recording import Recordings
 from tailrace.testing.restorable import Restorable
 from tailrace.testing.scenarios import (
-    BROKE,
-    EXPECTED_CAUSES,
     LIMITS,
     NETWORKS,
+    is_expected,
     judge_files,
     strategy,
     tuned,
@@ -310,7 +309,7 @@ class _Phases:
         outcome.trace += world.trace
         outcome.covered.update(world.covered)
         for cause in world.causes:
-            if cause.kind not in EXPECTED_CAUSES or BROKE in cause.message:
+            if not is_expected(cause):
                 outcome.wrong.append(f"the job was restarted because of {cause.kind}: {cause.message}")
                 break
 
