@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -104,6 +105,13 @@ def test_a_union_has_one_schema(schema: str, why: str) -> None:
         table(env).union(table(env, schema))
     with pytest.raises(TypeMismatch, match=why):
         table(env).key_by("id").union(table(env, schema).key_by("id"))
+
+
+def test_a_dictionary_is_the_values_that_it_stands_for() -> None:
+    """What `select` makes was declared as it is written down, and not as the stream carries it."""
+    coded = table().with_columns(s=s.cast(pa.dictionary(pa.int32(), pa.string())))
+    assert coded.with_columns(u=pc.utf8_upper(s)).columns == ("id", "x", "s", "u")
+    assert coded.union(coded.map_batches(lambda b: b), coded.with_columns(s="s")).form == "columns"
 
 
 def test_late_records_have_the_columns_of_the_stream() -> None:

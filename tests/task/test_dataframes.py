@@ -74,6 +74,46 @@ def test_the_end_says_frames_too() -> None:
     assert ran(AtTheEnd()) == [(3,)]
 
 
+def test_columns_of_objects_keep_their_values() -> None:
+    held = [
+        ["a", None],
+        [1, None],
+        [1.5, float("inf")],
+        [Decimal("1.50"), 2],
+        [[1], None],
+        [{"p": 1}, {"p": None}],
+        [b"x", b""],
+    ]
+    held += [[dt.date(2026, 1, 1), None], [dt.datetime(2026, 1, 1, 5), None], [dt.time(5), None], [None, None]]
+    for values in held:
+        assert [row[0] for row in ran(lambda frame, values=values: frame_of(values))] == values
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [dt.date(2026, 1, 1), dt.datetime(2026, 1, 1, 5)],
+        [dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)],
+        [pd.Timestamp(1), pd.Timestamp(0)],
+        [pd.Timedelta(1)],
+        [1.5, True],
+        ["a", b"b"],
+        [{"p": 1}, {"q": 2}],
+    ],
+    ids=str,
+)
+def test_objects_that_arrow_would_cut_are_refused(values: list[Any]) -> None:
+    """Of five o'clock among days it made a day, and of True among floats 1.0."""
+    with pytest.raises(
+        tr.JobFailed, match=r"column 'k' \(object\) has values that Arrow has no one type for: column 'k'"
+    ):
+        ran(lambda frame: frame_of(values))
+
+
+def frame_of(values: list[Any]) -> pd.DataFrame:
+    return pd.DataFrame({"k": pd.Series(values, dtype=object)})
+
+
 def test_columns_of_numpy_keep_what_they_say() -> None:
     """A NaN is no null, and a missing time, which NumPy has, is one."""
     made = pd.DataFrame(

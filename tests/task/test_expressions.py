@@ -93,6 +93,18 @@ def test_the_result_has_one_schema_too() -> None:
     assert made(lambda t: t.map_batches(Giving(*given)).select(k=both).to_columns("k double")) == [(None,), (3.5,)]
 
 
+def test_what_stands_for_values_goes_on_as_these() -> None:
+    def build(table: tr.DataStream) -> tr.DataStream:
+        coded = table.with_columns(s=s.cast(pa.dictionary(pa.int32(), pa.string())))
+        return coded.union(table).select("s", u=pc.utf8_upper(s))
+
+    assert sorted(made(build, ROWS[:2])) == [("a", "A"), ("a", "A"), ("b", "B"), ("b", "B")]
+    assert sorted(made(lambda t: t.with_columns(id=pc.scalar(None)).union(t).select("id"), ROWS[:1]), key=str) == [
+        (0,),
+        (None,),
+    ]
+
+
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_a_loop_in_columns_holds_its_feedback_to_the_schema_of_its_input(parallelism: int) -> None:
     """Feedback in doubles made the records of one loop be of two types."""

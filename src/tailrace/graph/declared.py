@@ -45,8 +45,8 @@ def _declared_by(node_of: NodeOf, edge: Edge) -> pa.Schema | None:
     elif isinstance(node.operator, Source):
         schema = getattr(node.operator.source, "schema", None)
     elif isinstance(node.operator, Select):
-        schema = declared_before(node_of, node.inputs)
-        return None if schema is None else selected(node.operator, schema)
+        given = declared_before(node_of, node.inputs)
+        schema = None if given is None else selected(node.operator, given)
     elif isinstance(node.operator, PASSING):
         return declared_before(node_of, node.inputs)
     elif isinstance(node.operator, Head) and node.form == "columns":

@@ -12,8 +12,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from tailrace.elements.columns.arrays import column_of_values
 from tailrace.elements.columns.encoding import plain_array
 from tailrace.elements.columns.kinds import is_list
+from tailrace.elements.columns.misfit import Misfit
 from tailrace.graph.operators import BatchFormat
 
 
@@ -87,10 +89,13 @@ class PandasFrames:
 
 
 def _array(series: Any, name: str) -> pa.Array:
-    """A column of pandas. In the types of NumPy a NaN stays one: it does not become null."""
+    """A column of pandas. In the types of NumPy a NaN stays one: it does not become null. Of Python's objects Arrow says
+    the type only, because it cuts those that are not quite of it: a datetime among dates, a truth value among floats."""
     try:
         array = pa.array(series, from_pandas=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        if series.dtype == object:
+            array = column_of_values(series.tolist(), pa.field(name, array.type))
+    except (Misfit, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise ValueError(
             f"column {name!r} ({series.dtype}) has values that Arrow has no one type for: {error}; give it a type: "
             f"astype(pandas.ArrowDtype(...))"

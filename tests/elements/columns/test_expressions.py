@@ -130,6 +130,89 @@ def test_a_constant_is_as_wide_as_in_python() -> None:
     assert by_arrow(x * 1.5, batch).type == pa.float32()
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64()], ids=str)
+def test_a_quotient_that_no_whole_number_is_fails(kind: pa.DataType) -> None:
+    """`pc.divide` made 0 of the smallest number by -1. Floats are divided by zero as ever."""
+    least = -(1 << (kind.bit_width - 1))
+    quotient = Formula(pc.divide(x, y))
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        quotient(pa.RecordBatch.from_arrays([pa.array([least], kind), pa.array([-1], kind)], names=["x", "y"]))
+    assert quotient(pa.RecordBatch.from_pydict({"x": [1.0], "y": [0.0]})).to_pylist() == [float("inf")]
+    assert quotient(pa.RecordBatch.from_pydict({"x": [-7], "y": [2]})).to_pylist() == [-3]
+
+
+NOON = dt.datetime(2026, 1, 1, 12)
+UTC, BERLIN, NONE = pa.timestamp("us", "UTC"), pa.timestamp("s", "Europe/Berlin"), pa.timestamp("us")
+MIXED = [
+    (pc.coalesce(x, y), (None, UTC), (NOON, NONE), "pc.coalesce is given a time with a zone and one without"),
+    (pc.coalesce(x, y), (None, UTC), (NOON, BERLIN), "pc.coalesce is given times of the zones Europe/Berlin, UTC"),
+    (pc.coalesce(x, y), (None, UTC), (NOON.date(), pa.date32()), "a time with a zone and one without"),
+    (x < y, (NOON, UTC), (NOON.date(), pa.date32()), "a time with a zone and one without"),
+    (pc.choose(pc.scalar(0), x, y), (NOON, pa.timestamp("s")), (NOON, NONE), r"given timestamp\[s\], timestamp\[us\]; cast"),
+    (
+        pc.choose(pc.scalar(0), x, y),
+        (Decimal("9.1"), pa.decimal128(2, 1)),
+        (Decimal("0.12345"), pa.decimal128(5, 5)),
+        r"pc.choose is given decimal128\(2, 1\), decimal128\(5, 5\); cast them to one type",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("expression", "one", "other", "why"), MIXED, ids=str)
+def test_values_of_which_arrow_makes_others_do_not_go_together(
+    expression: pc.Expression, one: Any, other: Any, why: str
+) -> None:
+    """Of 9.1 a choose made 0.00091; of noon in Berlin a coalesce a quarter of an hour in 1970."""
+    columns = [pa.array([value], kind) for value, kind in (one, other)]
+    with pytest.raises(TypeError, match=why):
+        Formula(expression)(pa.RecordBatch.from_arrays(columns, names=["x", "y"]))
+
+
+def test_times_and_numbers_that_are_alike_go_together() -> None:
+    both = pa.RecordBatch.from_arrays([pa.array([None], BERLIN), pa.array([NOON], UTC)], names=["x", "y"])
+    assert Formula(pc.coalesce(x.cast(UTC), y))(both).cast(NONE).to_pylist() == [NOON]
+    assert Formula(y == y.cast(pa.timestamp("us", "Europe/Berlin")))(both).to_pylist() == [True]
+    assert len(Formula(pc.make_struct(x, pc.scalar(NOON), field_names=["a", "b"]))(both)) == 1
+    numbers = pa.RecordBatch.from_arrays([pa.array([3], pa.int8()), pa.array([0.5])], names=["x", "y"])
+    assert Formula(pc.choose(pc.scalar(0), x, y))(numbers).to_pylist() == [3.0]
+
+
+def looked_up(expression: pc.Expression, values: Any, kind: Any = None) -> list[Any]:
+    found: list[Any] = Formula(expression)(
+        pa.RecordBatch.from_arrays([pa.array(values, kind)], names=["x"])
+    ).to_pylist()
+    return found
+
+
+def test_a_set_has_the_values_that_it_was_given() -> None:
+    assert looked_up(x.isin([1, 300, 1.5]), [1, 44, None], pa.int8()) == [True, False, False]
+    assert looked_up(x.isin([0.0]), [-0.0, 0.0, float("nan")]) == [True, True, False]
+    assert looked_up(x.isin([-0.0, float("nan")]), [0.0, float("nan")], pa.float32()) == [True, True]
+    assert looked_up(x.isin(pa.array([0.1], pa.float32())), [0.1], pa.float32()) == [True]
+    assert looked_up(x.isin([1, None]), [None]) == [True]
+    assert looked_up(pc.is_in(x, value_set=pa.array([None, 1]), skip_nulls=True), [None, 1]) == [False, True]
+    assert looked_up(pc.index_in(x, value_set=pa.array([5, 0.0])), [-0.0, 5.0, 2.0]) == [1, 0, None]
+    assert looked_up(x.isin([]), [1]) == [False] and looked_up(x.isin([1]), [None]) == [False]
+    assert looked_up(x.isin([Decimal("1.0")]), [Decimal("1.00")]) == [True]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "wanted", "why"),
+    [
+        ([NOON], pa.timestamp("us"), [NOON.date()], r"pc.is_in looks up date32\[day\] among timestamp\[us\]; cast one"),
+        ([0.1], pa.float64(), [0.1], r"up float, and no such value is 0\.1; .*give the set as pa.array\(values, float\)"),
+        ([1e300], pa.float64(), [float("inf")], r"no such value is 1e\+300"),
+        ([2], pa.int64(), [True], "looks up bool among int64"),
+        (["01"], pa.string(), [1], "looks up int64 among string"),
+    ],
+)  # fmt: skip
+def test_a_set_of_other_values_is_refused(values: Any, kind: Any, wanted: Any, why: str) -> None:
+    """Arrow found a day among the times of that day, and infinity among large numbers."""
+    column = pa.float32() if kind == pa.float64() else None
+    with pytest.raises(TypeError, match=why):
+        looked_up(x.isin(pa.array(values, kind)), wanted, column)
+
+
 @pytest.mark.parametrize(
     ("expression", "why"),
     [

@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.elements.columns.misfit import Misfit
+from tailrace.elements.columns.together import LOOKUPS, Lookup, check_together
 
 _Value = Callable[[pa.RecordBatch], Any]
 
 _CHECKED = frozenset(("abs", "add", "multiply", "negate", "power", "shift_left", "shift_right", "subtract"))
-"""What wraps around silently where whole numbers overflow. Its checked form is called instead."""
+"""What wraps around silently where whole numbers overflow. Its checked form is called instead; that of `divide` for whole
+numbers only, because it refuses to divide floats by zero, too."""
 
 
 class Formula:
@@ -76,16 +78,34 @@ class Formula:
         return column
 
     def _call(self, name: str, pairs: Iterator[tuple[str, str]], constants: list[Any]) -> _Value:
-        arguments, options = [], None
+        arguments, written = [], None
         for key, value in pairs:
             if key == "end":
                 break
             if key == "options":
-                options = _options(constants[int(value)])
+                written = constants[int(value)]
             else:
                 arguments.append(self._tree(key, value, pairs, constants))
         function = _function(name)
-        return lambda batch: function.call([argument(batch) for argument in arguments], options)
+        if name in LOOKUPS and written is not None:
+            lookup = Lookup(name, written[0])
+            return lambda batch: function.call(lookup.arguments(arguments[0](batch)), lookup.options)
+        options = None if written is None else _options(written)
+        if len(arguments) < 2:
+            return lambda batch: function.call([argument(batch) for argument in arguments], options)
+        whole = _function("divide_checked") if name == "divide" else function
+        seen, called = list[pa.DataType](), function
+
+        def call(batch: pa.RecordBatch) -> Any:
+            nonlocal seen, called
+            given = [argument(batch) for argument in arguments]
+            kinds = [one.type for one in given]
+            if kinds != seen:
+                check_together(name, kinds)
+                seen, called = kinds, whole if all(map(pa.types.is_integer, kinds)) else function
+            return called.call(given, options)
+
+        return call
 
 
 def _function(name: str) -> Any:

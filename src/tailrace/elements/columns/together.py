@@ -1,0 +1,83 @@
+"""What goes together in one call of an expression. Arrow takes some types together that are not alike, and makes other
+values of them without a word: a coalesce of seconds and microseconds in two zones hands on their bare numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.elements.columns.kinds import NUMBERS, family
+
+LOOKUPS = frozenset(("is_in", "index_in"))
+"""Functions that look values up in a set."""
+
+
+def check_together(name: str, kinds: Sequence[pa.DataType]) -> None:
+    """Raises `TypeError` for arguments of these types of which the function would make other values."""
+    if name == "make_struct":
+        return
+    zones = {kind.tz for kind in kinds if pa.types.is_timestamp(kind)}
+    if zones - {None} and (None in zones or any(map(pa.types.is_date, kinds))):
+        raise TypeError(
+            f"pc.{name} is given a time with a zone and one without; cast one of them: pc.assume_timezone or "
+            f"pc.local_timestamp"
+        )
+    if name == "coalesce" and len(zones) > 1:
+        raise TypeError(f"pc.{name} is given times of the zones {_listed(zones)}; cast them to one type")
+    if name == "choose":
+        chosen = set(kinds[1:])
+        if len(chosen) > 1 and not all(family(kind) in ("integer", "float") for kind in chosen):
+            raise TypeError(f"pc.{name} is given {_listed(chosen)}; cast them to one type")
+
+
+def _listed(several: set[Any]) -> str:
+    return ", ".join(sorted(map(str, several)))
+
+
+class Lookup:
+    """The set of an `is_in` or `index_in`. 0.0 and -0.0 are one there, as they are for `==` and as keys."""
+
+    def __init__(self, name: str, written: pa.Scalar) -> None:
+        self._name = name
+        self._values = _one_zero(written["value_set"].values)
+        self.options = pc.SetLookupOptions(self._values, skip_nulls=written["null_matching_behavior"].as_py() == 1)
+        self._fits: pa.DataType | None = None
+        """The type that was looked up last."""
+
+    def arguments(self, column: Any) -> list[Any]:
+        """What the function is called with. Raises `TypeError` where it would compare with other values than these."""
+        if column.type != self._fits:
+            self._check(column.type)
+            self._fits = column.type
+        return [_one_zero(column)]
+
+    def _check(self, kind: pa.DataType) -> None:
+        """Arrow casts the set to the type of the column where that works, though 05:00 becomes a day, and 0.1 a float."""
+        given = self._values.type
+        if pa.types.is_null(given) or pa.types.is_null(kind) or given == kind:
+            return
+        what = {family(given), family(kind)}
+        if len(what) > 1 and not what <= NUMBERS:
+            raise TypeError(f"pc.{self._name} looks up {kind} among {given}; cast one of them")
+        try:
+            cast = self._values.cast(kind)
+            back = cast.cast(given)
+        except pa.ArrowInvalid:  # it casts the column then
+            return
+        for value, same in zip(self._values, pc.is_in(self._values, back), strict=True):
+            if not same.as_py():
+                raise TypeError(
+                    f"pc.{self._name} looks up {kind}, and no such value is {value}; cast the column, or give the set as "
+                    f"pa.array(values, {kind})"
+                )
+
+
+def _one_zero(values: Any) -> Any:
+    """The same floats with 0.0 for -0.0."""
+    if not pa.types.is_floating(values.type) or pa.types.is_float16(values.type):
+        return values
+    return pc.add(values, pa.scalar(0.0, values.type))
