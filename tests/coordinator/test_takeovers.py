@@ -141,6 +141,23 @@ def test_a_replacement_that_is_lost_while_it_does_again_what_was_done_is_replace
     assert job.machine.takeovers.count == 1 and job.status is S.RUNNING
 
 
+def test_a_process_that_spark_has_started_again_by_itself_takes_the_place() -> None:
+    """It says hello before anybody has heard that the one before is gone; and so does the next one, while it does again what
+    was done."""
+    job = running()
+    for turn in (1, 2):
+        job.hello(1)
+        actions = job.actions()
+        assert not any(isinstance(one, Launch) for one in actions), "nobody else is wanted"
+        asked = [one.message for one in actions if isinstance(getattr(one, "message", None), Lost)]
+        assert asked == [Lost(1, 0, turn)] * 2
+        for survivor in (0, 2):
+            job.says(survivor, Known(1, Gained(0, []), [], turn))
+        assert [slot for slot, _ in job.sent(Resume)] == [1]
+    job.says(1, SaidReplayed(0))
+    assert job.status is S.RUNNING and not job.machine.takeovers.active and job.machine.attempts.restarts == 0
+
+
 def test_an_answer_to_an_older_question_does_not_count() -> None:
     job = running()
     resumed(job, 1)

@@ -15,6 +15,7 @@ from tailrace.testing.programs import PROGRAMS
 from tailrace.testing.random_flows.drawing import drawn
 from tailrace.testing.random_flows.running import carry_out
 from tailrace.testing.replacing import (
+    all_together,
     past_what_waits,
     past_what_waits_run,
     replacing,
@@ -130,3 +131,9 @@ def test_workers_that_no_channel_connects_are_replaced_together() -> None:
     made = Scenario(1, "toggled", PROGRAMS["toggled"].n, 3, 16, "in small steps", None, settings, faults=lost)
     covered = run_scenario(replace(made, replaces=True, depth=2)).covered
     assert (covered["several take places together"], covered[REPLACED], covered["restarted"]) == (2, 2, 0)
+
+
+def test_several_are_lost_at_once_with_records_in_flight_and_little_room() -> None:
+    covered, failed = search(range(3_021, 3_032), tune=all_together)
+    assert [one.wrong for one in failed] == []
+    assert covered["several take places together"] > 8 and covered[IN_FLIGHT] > 5

@@ -152,12 +152,13 @@ class Course:
             self.do(roster.standbys.welcome(place, self.plan) if taken is None else taken, now)
             return
         active = self._takeovers.active.get(place.index)
-        self._takeovers.failovers.there(place.index, now)
-        if active is not None and not active.resumed:
-            self.maybe_resume(now)
-        elif self._attempts.deployed:
+        if self._attempts.deployed and (active is None or active.resumed):
             # Spark has started the worker again by itself; the one before is gone, with all that it held.
-            self.fail(now, Cause(f"Spark replaced the process of worker {place.index}", FailureKind.WORKER))
+            cause = Cause(f"Spark replaced the process of worker {place.index}", FailureKind.WORKER, slot=place.index)
+            if self.ending or not self._replaces(cause, now, there=True):
+                self.fail(now, Cause(cause.message, cause.kind))
+        self._takeovers.failovers.there(place.index, now)
+        self.maybe_resume(now)
         self.maybe_deploy(now)
 
     def of_a_standby(self, place: Standby, message: AnyMessage, now: int) -> None:
@@ -213,7 +214,7 @@ class Course:
 
     # Workers that are replaced.
 
-    def _replaces(self, cause: Cause, now: int) -> bool:
+    def _replaces(self, cause: Cause, now: int, there: bool = False) -> bool:
         """Whether what has failed is no more than that a worker was lost, and it is being replaced."""
         refused = self._replacements.refused(cause, self.status)
         if refused is not None:
@@ -222,7 +223,7 @@ class Course:
                 self.do(self._replacements.not_replaced(cause, refused), now)
             return False
         self.story.append(f"{now} worker {cause.slot} is being replaced: {cause.message}")
-        self.do(self._replacements.begin(cause, now), now)
+        self.do(self._replacements.begin(cause, now, there), now)
         if self._stopping.stage is Stage.SUSPENDING:
             self._stopping.once_more()
             self.move(JobStatus.RUNNING)

@@ -57,9 +57,9 @@ class Replacements:
         self._takeovers.failovers.refuse(cause.slot, why)
         return [NotReplaced(cause.slot, why)]
 
-    def begin(self, cause: Cause, now: int) -> Decisions:
-        """A worker is lost, and is replaced: checkpoints under way are given up, another process is wanted, and the others
-        are asked what they know."""
+    def begin(self, cause: Cause, now: int, there: bool) -> Decisions:
+        """A worker is lost, and is replaced: checkpoints under way are given up, another process is wanted where none is
+        `there`, and the others are asked what they know."""
         assert cause.slot is not None
         given_up = self._durability.suspend(f"worker {cause.slot} is being replaced", now)
         decided: Decisions = [one for one in given_up if not isinstance(one, StopFailed)]  # the stop is begun once more
@@ -70,7 +70,7 @@ class Replacements:
             decided.append(CloseLink(slot.index, slot.epoch))
             self._roster.lose(slot.index)
             decided += self._roster.replace(slot.index)
-        return [*decided, *self._roster.replace(cause.slot), *self.ask()]
+        return [*decided, *self._roster.replace(cause.slot, there), *self.ask()]
 
     def cannot_reach(self, slot: Slot, what: str) -> Decisions | None:
         """One that takes a place, and has not gone on, cannot reach another worker: that one is lost as well, most likely.

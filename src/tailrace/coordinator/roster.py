@@ -139,12 +139,13 @@ class Roster:
         self.lose(index)
         return self._fill(slot) if known else [Cause(what, FailureKind.WORKER, slot=index)]
 
-    def replace(self, index: int) -> Decisions:
-        """The worker of a slot is gone, and another one is to take its place, while the others go on."""
+    def replace(self, index: int, there: bool = False) -> Decisions:
+        """The worker of a slot is gone, and another one is to take its place, while the others go on. `there`: it has come
+        already."""
         slot = self.slots[index]
         slot.deployed = slot.finished = False
         slot.reports, slot.log = [], (0, 0, 0)
-        return self._fill(slot)
+        return [] if there else self._fill(slot)
 
     def _fill(self, slot: Slot) -> Decisions:
         """The slot gets another worker: a standby, or one that is started now."""

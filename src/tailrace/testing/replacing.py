@@ -84,11 +84,30 @@ def past_what_waits_run(run: Run) -> Run:
     return replacing_run(closely(overtaking_run(run)))
 
 
+def all_together(made: Scenario) -> Scenario:
+    """What the others have one by one: several that are lost at once, soon after checkpoints that hold records in flight, in
+    channels so narrow that there always is something, with hardly any memory for what is kept."""
+    made = several_at_once(past_what_waits(made))
+    if made.checkpoints is None:
+        return made
+    rng = random.Random(f"tailrace all together {made.seed}")
+    turns, found = 0, list[Fault]()
+    for _ in range(rng.choice([1, 2, 2, 3])):
+        turns += rng.randint(10, rng.choice([100, 500, 1_500]))
+        after, at = rng.choice([(f"commit {rng.randint(1, 8)} done", rng.randint(0, 60)), ("", turns)])
+        for _ in range(rng.choice([1, 2, 2, 2, 3])):
+            found.append(Fault(at, rng.choice(["kill", "kill", "kill", "respawn"]), rng.randint(0, 5), after=after))
+            at += rng.choice([0, 0, 1, rng.randint(2, 40), rng.randint(10, 200)])
+    window, kept = rng.choice([1, 60, 200, 400]), rng.choice([0, 0, 300, 3_000])
+    return replace(made, faults=tuple(found), window=window, kept=kept, rate=None, debug=rng.random() < 0.3)
+
+
 TUNES = {
     "replacing": replacing,
     "standing-by": standing_by,
     "several-at-once": several_at_once,
     "past-what-waits": past_what_waits,
+    "all-together": all_together,
 }
 """By the name under which a search takes them."""
 

@@ -136,7 +136,7 @@ def drawn_beside(rng: random.Random) -> list[Fault]:
 
 def losing(asked: Asked) -> Asked:
     """The same run, of a job whose lost workers are replaced while the others go on, and some of whose are lost while it
-    stops. Its barriers overtake nothing: what is in flight in a checkpoint is another matter."""
+    stops, or before. What they keep has little room in memory, or none."""
     made = asked.scenario
     assert made.checkpoints is not None
     rng = random.Random(f"tailrace losing {made.seed} {made.faults}")
@@ -144,13 +144,15 @@ def losing(asked: Asked) -> Asked:
         Fault(rng.randint(0, rng.choice([3, 20, 60])), "kill", rng.randint(0, 5), after="status STOPPING")
         for _ in range(rng.choice([0, 1, 1, 2]))
     ]
+    kills += [Fault(rng.randint(0, 400), "kill", rng.randint(0, 5)) for _ in range(rng.choice([0, 0, 1, 2, 3]))]
     made = replace(
         made,
-        checkpoints=replace(made.checkpoints, overtakes_after=-1, most_inflight=-1, ahead=False),
         parallelism=max(made.parallelism, min(rng.choice([2, 3]), made.max_parallelism - 1)),
         replaces=True,
-        depth=rng.choice([1, 2]),
+        depth=rng.choice([1, 2, 3]),
         spares=rng.choice([0, 1, 2]),
+        kept=rng.choice([0, 300, made.kept]),
+        window=rng.choice([1, 60, 400, made.window]),
         faults=(*(one for one in made.faults if rng.random() < 0.3), *kills),
     )
     return replace(asked, scenario=made)
