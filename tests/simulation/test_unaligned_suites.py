@@ -199,7 +199,7 @@ def test_the_input_ends_while_what_was_in_flight_is_read(story: Story, policy: s
     the middle of it."""
     settings = replace(SETTINGS, interval=60, **POLICIES[policy])
     ended = 0
-    for seed in range(4):
+    for seed in range(8):
         story = Story.begin(story.ledger.name)
         world = story.simulation(few, checkpoints=settings, seed=seed, parallelism=3, **NARROW)
         sizes = [2, 3, 2]

@@ -86,7 +86,7 @@ class Attempt:
         self._numbers = numbers
         """Numbers the questions to the storage, through all attempts of a worker: an answer that an earlier attempt has
         waited for has a number under which this one has asked nothing."""
-        self._state_asked = 0
+        self.state_asked = 0
         """The number of `ReadState`."""
         self._prepared_asked = 0
         """The number of the newest `ReadPlaced` for what is to be published."""
@@ -112,12 +112,12 @@ class Attempt:
         as_it_was = self._resume is not None and self._resume.checkpoint > 0
         restorer = self._restorer = Restorer(self.slice.plan, self.slice.tasks, manifest, deploy.own, as_it_was)
         self._channels, number = restorer.channels, next(self._numbers)
-        self._state_asked, worker = number, self._slot if as_it_was else None
+        self.state_asked, worker = number, self._slot if as_it_was else None
         return [ReadState(number, deploy.manifest, deploy.folder, restorer.wanted(), self.held, worker=worker)]
 
     def awaits_state(self, number: int) -> bool:
         """Whether an answer with this number is to the `ReadState` of this attempt, of which the end has not come."""
-        return self._restorer is not None and number == self._state_asked
+        return self._restorer is not None and number == self.state_asked
 
     def restore(self, part: Part) -> None:
         """A part of what is to be restored was read."""

@@ -23,6 +23,8 @@ class Mirrored(Shadows):
         attempt = process.machine.attempt
         if not isinstance(event, StateRead) or attempt is None or not attempt.held or process.machine.failed:
             return
+        if event.number != attempt.state_asked:
+            return  # it answers what was asked while the process stood by
         self.compared += 1
         whole = self.shadow(process, attempt, 0)
         found: list[Any] = [

@@ -239,7 +239,7 @@ def _asleep_with_credit() -> Patches:
 
 
 LOOP_BUGS = (
-    Bug("the marker of a wave overtakes feedback", "visited", _marker_before_the_records, _delays, seed=80),
+    Bug("the marker of a wave overtakes feedback", "visited", _marker_before_the_records, _delays, seed=680),
     Bug("one worker decides for all", "visited", _one_report_decides, _delays),
     Bug("a head ends by itself", "visited", _head_decides_alone, _delays),
     Bug("the first marker completes a wave", "visited", _first_marker_completes_a_wave, _delays, seed=9),
