@@ -375,6 +375,23 @@ def test_what_went_behind_the_barrier_of_a_checkpoint_is_kept_however_often_that
     assert kept(sending) == [], "that one was cut for when all had gone"
 
 
+def test_barriers_that_were_given_up_do_not_go_behind_what_was_made_again() -> None:
+    """Two that were lost together feed each other. What still waits for credit when one of them goes on has barriers of
+    checkpoints that the loss has ended: the other one has read on without them."""
+    sending = Sending(REMOTE)
+    flow = sending.box.channels[REMOTE].flow
+    flow.allowed = 0
+    sending.emit(1)
+    sending.box.barrier(CutRequest(4))
+    sending.emit(2)
+    sending.box.flush()
+    assert sending.sent() == []
+    flow.allowed = 1 << 20
+    sending.box.without_barriers(REMOTE)
+    assert sending.sent() == [(REMOTE, [1]), (REMOTE, [2])]
+    sending.box.check()
+
+
 def test_what_a_barrier_had_overtaken_goes_first_behind_it_and_is_counted_when_it_goes() -> None:
     sending = Sending(REMOTE)
     sending.box.keep(Keeping(MemorySpill, 1 << 20))

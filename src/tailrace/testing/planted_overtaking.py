@@ -20,7 +20,7 @@ from tailrace.task.returning import Piece, Returned
 from tailrace.task.snapshot import TaskSnapshot
 from tailrace.testing.faults import Fault
 from tailrace.testing.overtaking import rescaled_run
-from tailrace.testing.planting import RANDOM, STOPS, Bug, Patches, method
+from tailrace.testing.planting import RANDOM, STOPS, Bug, Patches, company, method
 from tailrace.testing.scenarios import MS, Scenario
 
 CAP = 300
@@ -224,7 +224,11 @@ OVERTAKING_BUGS = (
     Bug("a batch that is half read is in flight as a whole", "counted", _half_read_twice, _behind, 24),
     Bug("what was in flight comes back behind new records", "counted", _behind_new_data, _behind),
     Bug(
-        "what is read late comes back behind new records", "counted", _read_late_behind_new_data, _one_frame_at_once, 8
+        "what is read late comes back behind new records",
+        "counted",
+        company(_read_late_behind_new_data),
+        _one_frame_at_once,
+        8,
     ),
     Bug(
         "a cut between portions of timers forgets how far event time had come",
@@ -239,6 +243,6 @@ OVERTAKING_BUGS = (
         seed=51,
         shape=rescaled_run,
     ),
-    Bug("what was in flight inside a loop goes by number", STOPS, _inside_by_number, _left_in_a_loop, 44),
+    Bug("what was in flight inside a loop goes by number", STOPS, company(_inside_by_number), _left_in_a_loop, 44),
     Bug("more in flight than the cap allows is dropped", "by_classes", _cap_that_drops, _capped, 3),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.protocol.replay import Copy
-from tailrace.task.outbox import Outbox
 from tailrace.task.replacing import Resumed
 from tailrace.testing.planting import Bug, Patches, method
 from tailrace.testing.replacing import several_at_once
@@ -29,20 +28,7 @@ def _sent_before_it_is_let_in() -> Patches:
     return [method(Resumed, "connected", make)]
 
 
-def _given_up_barriers_go() -> Patches:
-    """Barriers of checkpoints that were given up wait on a channel that was made again, and go."""
-
-    def make(without: Any) -> Any:
-        def careless(self: Outbox, ident: Any) -> None:
-            self._drain(self.channels[ident])
-
-        return careless
-
-    return [method(Outbox, "without_barriers", make)]
-
-
 TOGETHER_BUGS = (
-    Bug("what is known of others is not told on", "counted", _not_told_on, several_at_once, seed=27),
+    Bug("what is known of others is not told on", "run_dry", _not_told_on, several_at_once, seed=56),
     Bug("it is sent before it is let in", "counted", _sent_before_it_is_let_in, several_at_once, seed=27),
-    Bug("barriers that were given up go", "aggregated", _given_up_barriers_go, several_at_once),
 )

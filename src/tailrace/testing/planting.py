@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from tailrace.task.work import Work
+
 Patches = list[Any]
 RANDOM = "random"
 """Stands for the search through random flows, where a bug has no golden program that shows it."""
@@ -34,6 +36,12 @@ class Bug:
     """Whether a replay of the golden program's workers shows it, and not what comes of them."""
     wants: Callable[[Any], bool] = lambda run: True
     """In random flows (a `random_flows.drawing.Run` is given): what a run must have to show it. Others are left out."""
+
+
+def company(patches: Callable[[], Patches]) -> Callable[[], Patches]:
+    """The same bug where frames wait for company until their worker rests: what it takes to be seen comes together more
+    often then."""
+    return lambda: [*patches(), method(Work, "go_round", lambda go_round: lambda self, budget: None)]
 
 
 def method(owner: type, name: str, make: Callable[[Any], Any]) -> Any:
