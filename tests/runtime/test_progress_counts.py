@@ -8,6 +8,7 @@ from typing import Any
 
 import tailrace as tr
 from tailrace.coordinator.progress import ProgressMaker, job_metrics
+from tailrace.protocol.deployment import SubtaskReport
 from tailrace.task.services import Services
 from tailrace.task.slice import Slice
 
@@ -77,3 +78,32 @@ def test_late_records_are_told_as_dropped_by_the_watermark_and_what_nobody_count
     assert not {"memoryUsedBytes", "commitTimeMs", "allUpdatesTimeMs", "numRowsUpdated"} & set(state)
     [state] = maker.make([ended], 2_000_000)["stateOperators"]
     assert state["numRowsDroppedByWatermark"] == 0, "since the report before"
+
+
+def test_the_loss_of_a_worker_makes_no_records_new_or_undone() -> None:
+    """While its place was being taken fewer records had come, and when it was all of them were new; what went into sinks was
+    less than before."""
+    env = tr.Environment(parallelism=2)
+    env.from_source(tr.sources.Sequence(0, 1000)).sink_to(tr.sinks.Callback(lambda record: None))
+    plan = env._plan(env._pending())
+    maker = ProgressMaker("id", "run", "name", plan, 0)
+
+    def told(*slots: tuple[int, int], restarts: int = 0) -> tuple[int, ...]:
+        """What is said where each slot has handled so many records, and worked for so many milliseconds."""
+        reports = [
+            SubtaskReport(vertex=0, subtask=at, records_in=n, records_sunk=n, source=True, busy_micros=1000 * busy)
+            for at, (n, busy) in enumerate(slots)
+        ]
+        one: Any = SimpleNamespace(reports=reports)
+        said = maker.make([one], maker._last_at + 1_000_000, restarts=restarts)
+        inside = said["tailrace"]
+        return (
+            *(said["numInputRows"], said["sink"]["numOutputRows"], said["durationMs"]["busy"]),
+            *(inside["totalInputRows"], inside["totalOutputRows"]),
+        )
+
+    assert told((100, 400), (100, 500)) == (200, 200, 900, 200, 200)
+    assert told((110, 500)) == (0, 0, 100, 200, 200), "worker 1 is lost"
+    assert told((130, 600), (90, 50)) == (20, 20, 150, 220, 220), "and is doing again what it did"
+    assert told((140, 700), (120, 90)) == (40, 40, 140, 260, 260)
+    assert told((10, 20), (10, 20), restarts=1) == (20, 20, 40, 20, 20), "all start again, and count anew"

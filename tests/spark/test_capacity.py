@@ -168,3 +168,13 @@ def test_workers_leave_an_executor_that_goes_only_where_the_others_have_room(ask
     assert slots.have_room(spark, "one") and slots.have_room(spark, "two")
     assert not slots.have_room(spark, "one") and not slots.have_room(spark, "two")
     assert slots.have_room(Session("yarn", DYNAMIC), "one"), "Spark may start executors"
+
+
+def test_a_local_session_has_slots_for_those_who_stand_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They took the one to spare, and each job warned that it leaves none."""
+    monkeypatch.setattr("tailrace.spark.launcher.active_or_local", lambda slots, master, conf: slots)
+    kept = tr.CheckpointConfig("unused")
+    assert tr.Environment(parallelism=3).spark == 4
+    assert tr.Environment(parallelism=3, checkpoint=kept, standby=tr.StandbyConfig()).spark == 5
+    assert tr.Environment(parallelism=5, checkpoint=kept, standby=tr.StandbyConfig()).spark == 8
+    assert tr.Environment(parallelism=3, checkpoint=kept, standby=tr.StandbyConfig(replicas=0)).spark == 4

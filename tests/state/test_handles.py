@@ -345,6 +345,24 @@ def test_a_timer_needs_a_key_and_one_clock() -> None:
             tr.testing.harness(wrong, key=abs).push(1)
 
 
+def test_a_timer_that_nothing_takes_is_refused_when_it_is_set() -> None:
+    """With the name of the method misspelt it fired, and nothing happened."""
+
+    class Misspelt(tr.KeyedProcessFunction):
+        def process(self, value: Any, ctx: tr.Context) -> None:
+            ctx.set_timer(processing_time=1)
+
+        def onTimer(self, timestamp: float, ctx: tr.Context) -> None: ...
+
+    with pytest.raises(tr.UserCodeError, match=r"a tr\.KeyedProcessFunction with an on_timer of its own"):
+        tr.testing.harness(Misspelt(), key=abs).push(1)
+    given = Misspelt()
+    given.on_timer = lambda timestamp, ctx: [timestamp]  # type: ignore[method-assign, assignment]
+    harness = tr.testing.harness(given, key=abs)
+    harness.push(1)
+    assert harness.advance_clock(2) == [1.0]
+
+
 # Equal keys find the same state.
 
 ALIKE: list[list[Any]] = [

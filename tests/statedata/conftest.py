@@ -66,6 +66,8 @@ class Seen(tr.KeyedProcessFunction):
         ctx.set_timer(event_time=1_000 + ctx.key)
         yield value
 
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> None: ...
+
 
 def seen(env: tr.Environment, end: int = 100) -> None:
     numbers = env.from_source(tr.sources.Sequence(0, end), uid="numbers")

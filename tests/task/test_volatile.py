@@ -12,6 +12,7 @@ from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.graph.plan import make_plan
 from tailrace.task.machine import Task
+from tailrace.task.operators.source import SourceTask
 from tailrace.task.services import Services
 from tailrace.task.slice import Slice
 from tailrace.task.volatile import put_back, taken
@@ -57,3 +58,32 @@ def test_event_time_goes_on_where_it_was(before: tuple[tuple[int, Marker], ...],
     put_back(other, taken(was), 1)
     assert standing(other) == standing(was)
     assert standing(hear(other, behind)) == standing(hear(was, behind))
+
+
+def test_what_was_counted_is_counted_on() -> None:
+    """Of a replaced worker the figures of its inputs went on, and those of its outputs and users' own began anew."""
+
+    def counted(value: Any, ctx: Any) -> Any:
+        ctx.metrics.inc("seen")
+        ctx.metrics.set("last", value)
+        yield value
+
+    def fresh() -> Slice:
+        env = tr.Environment(parallelism=1)
+        numbers = env.from_collection([3, 4], parallelism=1).process(counted)
+        numbers.sink_to(tr.sinks.Callback(lambda record: None))
+        numbers.key_by(lambda n: n).count().sink_to(tr.sinks.Callback(lambda record: None))
+        held = Slice(env._plan(env._pending()), 0, 0, Services(random.Random), 1 << 20)
+        held.open()
+        return held
+
+    was, other = fresh(), fresh()
+    source = max(was.tasks, key=lambda task: isinstance(task.chain.root, SourceTask))
+    while source.step(0, 100) is None:
+        pass
+    at = was.tasks.index(source)
+    put_back(other.tasks[at], taken(source), 1)
+    mine, same = was.reports({})[at], other.reports({})[at]
+    assert (mine.records_in, mine.records_out, mine.records_sunk) == (2, 4, 2)
+    assert mine.metrics == {"process: counted.seen": 2.0, "process: counted.last": 4.0}
+    assert (same.records_in, same.records_out, same.records_sunk, same.metrics) == (2, 4, 2, mine.metrics)

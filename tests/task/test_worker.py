@@ -303,6 +303,8 @@ def test_a_task_that_awaits_a_timer_is_quiet_and_says_until_when() -> None:
         def process(self, value: int, ctx: tr.Context) -> None:
             ctx.set_timer(processing_time=5.0)
 
+        def on_timer(self, timestamp: float, ctx: tr.Context) -> None: ...
+
     def timed(env: tr.Environment) -> None:
         env.from_collection([1]).key_by(abs).process(Waits()).sink_to(tr.sinks.Callback(lambda record: None))
 
@@ -365,6 +367,8 @@ def test_a_task_with_a_timer_sleeps_until_it_is_due() -> None:
     class Waits(tr.KeyedProcessFunction):
         def process(self, value: int, ctx: tr.Context) -> None:
             ctx.set_timer(processing_time=5.0)
+
+        def on_timer(self, timestamp: float, ctx: tr.Context) -> None: ...
 
     def timed(env: tr.Environment) -> None:
         env.from_source(tr.sources.Sequence(0, 1)).union(env.from_source(Silent())).key_by(abs).process(

@@ -104,13 +104,15 @@ class Environment:
     @property
     def spark(self) -> Any:
         """The Spark session: the one given, else the active one, else a local one that is made now, with a slot to spare
-        over the environment's parallelism."""
+        over the environment's parallelism and its standbys."""
         return self._session(self.parallelism)
 
     def _session(self, slots: int) -> Any:
-        """The same; a local one that is made now has these slots, and one to spare."""
+        """The same; a local one that is made now has these slots, those of the processes that stand by for them, and one to
+        spare."""
         if self._spark is None:
-            self._spark = launcher().session(slots)
+            standing_by = 0 if self.standby is None else self.standby.processes(slots)
+            self._spark = launcher().session(slots + standing_by)
         return self._spark
 
     # Sources.

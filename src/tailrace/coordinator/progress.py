@@ -54,7 +54,9 @@ class ProgressMaker:
         self._last_in: dict[int, int] = {}
         """Records read until the last report, by source vertex."""
         self._last_out = 0
-        self._last_busy = 0
+        self._last_busy: dict[int, int] = {}
+        """How long each slot had worked."""
+        self._restarts = 0
         self._last_late: dict[int, int] = {}
         """Late records until the last report, by vertex."""
         self._number = -1
@@ -69,24 +71,28 @@ class ProgressMaker:
         restarts: int = 0,
         slices: Slices = Slices(),
     ) -> dict[str, Any]:
-        """A report at `now` (int64 microseconds since 1970). Counts begin anew with each restart."""
+        """A report at `now` (int64 microseconds since 1970). Counts begin anew with each restart. While a lost worker's
+        place is being taken they stay as they were: it counts on, but for how long it worked."""
         reports = [report for slot in slots for report in slot.reports]
+        if restarts != self._restarts:
+            self._restarts, self._last_in, self._last_out, self._last_late = restarts, {}, 0, {}
         by_source = {
-            vertex: sum(r.records_in for r in reports if r.vertex == vertex) for vertex in self._source_vertices
+            vertex: max(self._last_in.get(vertex, 0), sum(r.records_in for r in reports if r.vertex == vertex))
+            for vertex in self._source_vertices
         }
         rows_in = sum(by_source.values())
-        rows_out = sum(r.records_sunk for r in reports)
-        busy = sum(r.busy_micros for r in reports)
-        if rows_in < sum(self._last_in.values()) or busy < self._last_busy:
-            # The job was restarted, and counts anew.
-            self._last_in, self._last_out, self._last_busy, self._last_late = {}, 0, 0, {}
+        rows_out = max(self._last_out, sum(r.records_sunk for r in reports))
+        busy = Counter[int]()
+        for report in reports:
+            busy[report.subtask] += report.busy_micros
         span = max(1, now - self._last_at)
-        new, worked = rows_in - sum(self._last_in.values()), busy - self._last_busy
+        new, worked = rows_in - sum(self._last_in.values()), self._worked(busy)
         processed = new * 1e6 / worked * len(slots) if worked else 0.0
         sources = self._sources(by_source, span, processed)
         sunk = rows_out - self._last_out
         self._number += 1
-        self._last_at, self._last_in, self._last_out, self._last_busy = now, by_source, rows_out, busy
+        self._last_at, self._last_in, self._last_out = now, by_source, rows_out
+        self._last_busy = {**self._last_busy, **busy}
         watermark = overall_watermark(reports)
         return {
             "id": self.job_id,
@@ -116,6 +122,11 @@ class ProgressMaker:
             },
         }
 
+    def _worked(self, busy: Counter[int]) -> int:
+        """The work of all slots since the report before, of which each has done so much since its worker began."""
+        before = self._last_busy
+        return sum(now - before.get(slot, 0) if now >= before.get(slot, 0) else now for slot, now in busy.items())
+
     def _sinks(self) -> list[str]:
         nodes = self.plan.graph.nodes
         return [n.operator.sink.description for n in nodes if isinstance(n.operator, Sink)]
@@ -126,6 +137,7 @@ class ProgressMaker:
         for report in reports:
             totals[report.vertex] += report.state_entries
             late[report.vertex] += int(sum(count for name, count in report.metrics.items() if name.endswith(LATE)))
+        late |= self._last_late
         stateful = sorted(vertex for vertex in totals if totals[vertex] or late[vertex])
         found = [self._state_of(vertex, totals[vertex], late[vertex]) for vertex in stateful]
         self._last_late = dict(late)

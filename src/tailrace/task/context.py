@@ -126,7 +126,7 @@ class OperatorContext:
         if timers is None:
             raise StateAccessError(
                 f"operator {self.name!r}: timers need a keyed stream; use key_by before, and a tr.KeyedProcessFunction with "
-                f"on_timer"
+                f"an on_timer of its own"
             )
         time = micros(event_time if processing_time is None else processing_time)
         return timers, min(time, LAST_TIME)  # one later would be due when a loop is over, and as a float it is the same

@@ -1,6 +1,6 @@
 """What a task knows at a cut and no checkpoint holds, because a job that starts again from it finds it out anew: how far its
-channels are, what its loop is in the midst of, whom a source has asked for splits. Who does again what the task did behind
-the cut (`task.history`) needs it as it was.
+channels are, what its loop is in the midst of, whom a source has asked for splits, what it has counted. Who does again what
+the task did behind the cut (`task.history`) needs it as it was.
 
 Everything here is small and plain. What is in channels is not here: their senders have that, or the checkpoint does.
 """
@@ -15,6 +15,7 @@ from tailrace.task.looping import TaskLoop
 from tailrace.task.machine import Task
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.loops import HeadTask, LeaveTask, TailTask
+from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.outbox import OutputChannel
@@ -41,6 +42,7 @@ _OF_CLASS: dict[type[OperatorTask], tuple[str, ...]] = {
     TimestampsTask: ("largest", "heard", "silent", "idle", "held", "_watermark", "_restored"),
     HeadTask: ("over", "fed", "round", "round_over", "stopped", "said_round", "_regular_turn"),
     LeaveTask: ("released", "idle", "_allowed"),
+    SinkTask: ("records",),
     SourceTask: (
         "_next", "_discover_at", "_over", "_cuts", "_inbox", "_ended", "_asking", "_last", "_ends_here", "_left", "_dealer",
         "opened_splits", "ended_splits", "said",
@@ -58,6 +60,7 @@ def taken(task: Task) -> bytes:
             "out": [_of_output(channel) for channel in task.outbox.channels.values()],
             "partitioners": [_turn_of(output.partitioner) for output in task.outbox.outputs],
             "idle_waits": task.outbox.idle_waits,
+            "records_out": task.outbox.records,
             "gate": _of(task.gate, _GATE),
             "live": list(aligner.live),
             "chain": _of(task.chain, _CHAIN),
@@ -84,6 +87,7 @@ def put_back(task: Task, data: bytes, checkpoint: int) -> Came:
     for output, turn in zip(task.outbox.outputs, known["partitioners"], strict=True):
         _give_turn(output.partitioner, turn)
     task.outbox.idle_waits, task.outbox.oldest, task.outbox.blocked = known["idle_waits"], None, 0
+    task.outbox.records = known["records_out"]
     task.outbox.sends.clear()
     task.work.grants.clear()
     set_fields(task.gate, known["gate"])
@@ -159,15 +163,18 @@ def _of_operator(operator: OperatorTask) -> dict[str, Any]:
             fields |= _of(operator, names)
     if isinstance(operator, TailTask):
         fields["marks"] = operator.queue.marks
-    fields["contexts"] = [(ctx.round, ctx.watermark_time) for ctx in operator.contexts()]
+    fields["contexts"] = [
+        (ctx.round, ctx.watermark_time, ctx.metrics.counters, ctx.metrics.gauges) for ctx in operator.contexts()
+    ]
     if isinstance(operator, SourceTask):
         fields["splits"] = [(split.index, split.ready_at, split.reader is None) for split in operator.splits]
     return fields
 
 
 def _set_operator(operator: OperatorTask, fields: dict[str, Any], checkpoint: int) -> None:
-    for ctx, (round, time) in zip(operator.contexts(), fields.pop("contexts"), strict=True):
+    for ctx, (round, time, counters, gauges) in zip(operator.contexts(), fields.pop("contexts"), strict=True):
         ctx.round, ctx.watermark_time = round, time
+        ctx.metrics.counters, ctx.metrics.gauges = counters, gauges
         ctx.begin_epoch(checkpoint)
     if isinstance(operator, TailTask):
         operator.queue.marks = fields.pop("marks")

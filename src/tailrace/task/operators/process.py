@@ -269,6 +269,12 @@ class TimedTask(FunctionTask):
         return fired
 
 
+def _takes_timers(fn: Any, base: type[KeyedProcessFunction | CoProcessFunction]) -> bool:
+    """Whether it has an `on_timer` of its own. A timer is refused when it is set, not when it fires and nothing takes it."""
+    method = getattr(fn, "on_timer", None)
+    return method is not None and getattr(method, "__func__", None) is not base.on_timer
+
+
 class KeyedProcessTask(TimedTask):
     """A `KeyedProcessFunction`, or a plain `f(value, ctx)` on a keyed stream."""
 
@@ -277,8 +283,7 @@ class KeyedProcessTask(TimedTask):
         fn = node.operator.fn
         super().__init__(node, ctx, fn if isinstance(fn, ProcessFunction) else _Plain(fn), node.operator.at_end)
         self.keys = key_reader(node, node.operator.key, ctx.subtask)
-        if not hasattr(self.fn, "on_timer"):
-            # A timer is refused when it is set, not when it fires and nothing takes it.
+        if not _takes_timers(self.fn, KeyedProcessFunction):
             ctx.event_timers = ctx.processing_timers = None
 
     def process(self, batch: Batch, port: int) -> None:
@@ -296,7 +301,7 @@ class CoProcessTask(TimedTask):
         super().__init__(node, ctx, node.operator.fn, node.operator.at_end)
         self.keys = [self._reader(port, selector) for port, selector in enumerate(node.operator.keys)]
         self.keyed = self.keys[0] is not None and self.keys[1] is not None
-        if not self.keyed:
+        if not (self.keyed and _takes_timers(self.fn, CoProcessFunction)):
             ctx.event_timers = ctx.processing_timers = None
 
     def _reader(self, port: int, selector: Selector | None) -> FieldReader | None:
