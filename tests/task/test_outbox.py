@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.elements.batches import Columns, Rows
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId, decode, encode_batch
 from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark, WaveMark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
