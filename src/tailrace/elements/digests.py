@@ -11,32 +11,39 @@ from tailrace.elements.frames import Element, Frame
 from tailrace.elements.markers import Marker
 
 _WHOLE = struct.Struct("<QIII")
+_TIME, _GROUP = 8, 2
+"""Bytes of an event time and of a key group in a frame."""
 
 
 class Digest:
-    """A rolling hash over the elements of a channel. Two executions that made the same have the same `value`; of those that
+    """A rolling hash over what goes on a channel. Two executions that made the same have the same `value`; of those that
     made other times, keys, markers or another order of them, one in four billion has."""
 
     __slots__ = ("_groups", "_markers", "_times", "count", "records")
 
     def __init__(self) -> None:
         self.count = 0
-        """How many elements."""
+        """How many records and markers: a place on the channel, wherever frames end."""
         self.records = 0
-        """How many records in them."""
+        """How many records of those."""
         self._times = self._groups = self._markers = 0
 
-    def add(self, element: Element) -> None:
-        """The next element. A batch that stayed within its worker is counted only: nobody else has it."""
-        self.count += 1
+    def add(self, element: Element, most: int | None = None) -> None:
+        """The next element; of a frame at most so many records. A batch that stayed within its worker is counted only: nobody
+        else has it."""
         if isinstance(element, Frame):
-            self.records += element.count
-            self._times = crc32(element.times, self._times)
-            self._groups = crc32(element.groups, self._groups)
+            records = element.count if most is None else min(most, element.count)
+            self.records += records
+            self.count += records
+            self._times = crc32(element.times[: records * _TIME], self._times)
+            self._groups = crc32(element.groups[: records * _GROUP], self._groups)
         elif isinstance(element, Marker):
+            self.count += 1
             self._markers = crc32(f"{self.records} {element}".encode(), self._markers)
+        else:
+            self.count += len(element)
 
     @property
     def value(self) -> int:
-        """Of all elements so far."""
+        """Of all so far."""
         return crc32(_WHOLE.pack(self.records, self._times, self._groups, self._markers))

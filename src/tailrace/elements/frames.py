@@ -246,6 +246,14 @@ def addressed(frame: Frame, channel: ChannelId, incarnation: int, attempt: int, 
     return header + frame.data[_HEADER.size :]
 
 
+def parted(data: bytes, at: int) -> tuple[bytes, bytes]:
+    """A frame of records as two: its first `at` records, and the others."""
+    frame = decode(data)
+    batch, place = frame.batch(), (frame.channel, frame.incarnation, frame.attempt)
+    front, back = batch.slice(0, at), batch.slice(at, len(batch))
+    return encode_batch(*place, frame.seq, front), encode_batch(*place, frame.seq + at, back)
+
+
 def encode_grant(channel: ChannelId, incarnation: int, attempt: int, total: int) -> bytes:
     """The consumer of `channel` allows `total` bytes since its beginning."""
     return _frame(GRANT, channel, incarnation, attempt, 0, 0, total, [])

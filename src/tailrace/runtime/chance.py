@@ -2,13 +2,98 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
+import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+_Seen = tuple[int, int]
+_SIZE = 624
+"""Words of a Mersenne twister, of which both kinds are."""
+_WORD = ctypes.sizeof(ctypes.c_uint32)
+_GENERATOR: Any = random._inst  # type: ignore[attr-defined]
+_SEED: Any = _GENERATOR.__class__.__base__.seed
 
-def reseed(seed: int) -> None:
-    """From here on the generators of the modules `random` and `numpy.random` give what follows from this seed (an int64).
-    Other generators are whoever's that has made them."""
-    random.seed(seed)
-    np.random.seed((seed ^ seed >> 32) & 0xFFFFFFFF)
+
+class SharedGenerators:
+    """Those of the modules `random` and `numpy.random`. Other generators are whoever's that has made them."""
+
+    def __init__(self) -> None:
+        self._pythons = _python_state()
+        self._numpys = _numpy_state()
+        self._numpys_own = _numpys_own()
+        self._seen: list[_Seen] = []
+
+    def seed(self, seed: int) -> None:
+        """From here on they give what follows from this seed (an int64)."""
+        _GENERATOR.gauss_next = None
+        _SEED(_GENERATOR, seed)  # what random.seed comes to for a number, in half the time
+        np.random.seed((seed ^ seed >> 32) & 0xFFFFFFFF)
+        self._seen = self._look()
+
+    def used(self) -> bool:
+        """Whether any of them may have been used since then: True where that cannot be seen."""
+        return not self._seen or self._look() != self._seen
+
+    def _look(self) -> list[_Seen]:
+        if self._pythons is None or self._numpys is None or _numpys_own() is not self._numpys_own:
+            return []
+        return [self._pythons(), self._numpys()]
+
+
+def _numpys_own() -> Any:
+    return np.random.mtrand._rand._bit_generator  # type: ignore[attr-defined]
+
+
+def _python_state() -> Callable[[], _Seen] | None:
+    """Reads where the generator of `random` stands: its index, and one of its words, which no other seed gives. To ask for
+    all of it takes longer than to seed it, and this is asked in every step; so it is read where CPython has it, in front of
+    its words, which have been there since 3.2. None where they are not: that is tried out."""
+    if sys.implementation.name != "cpython":
+        return None
+    generator = _GENERATOR
+    before = generator.getstate()
+    look = _reader(id(generator) + object.__basicsize__, 0, _WORD * 2)
+    try:
+        for seed in range(3):
+            generator.seed(seed)
+            words = generator.getstate()[1]
+            if look() != (_SIZE, words[1]):
+                return None
+            generator.getrandbits(32)
+            if look() != (1, generator.getstate()[1][1]):
+                return None
+    finally:
+        generator.setstate(before)
+    return look
+
+
+def _numpy_state() -> Callable[[], _Seen] | None:
+    """The same of `numpy.random`, whose address numpy tells. None where it has another generator by now."""
+    generator = _numpys_own()
+    if type(generator).__name__ != "MT19937":
+        return None
+    before = np.random.get_state()
+    look = _reader(generator.ctypes.state_address, _SIZE * _WORD, _WORD)
+    try:
+        for seed in range(3):
+            np.random.seed(seed)
+            _, words, index, *_ = np.random.get_state()
+            if look() != (index, words[1]):
+                return None
+            np.random.random()
+            _, words, index, *_ = np.random.get_state()
+            if look() != (index, words[1]):
+                return None
+    finally:
+        np.random.set_state(before)
+    return look
+
+
+def _reader(address: int, index: int, word: int) -> Callable[[], _Seen]:
+    """Reads two numbers at these offsets."""
+    at, first = ctypes.c_int.from_address(address + index), ctypes.c_uint32.from_address(address + word)
+    return lambda: (at.value, first.value)

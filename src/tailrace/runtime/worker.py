@@ -24,7 +24,7 @@ from tailrace.protocol import deployment, wire
 from tailrace.protocol.deployment import Hello
 from tailrace.protocol.wire import AnyMessage
 from tailrace.runtime.binding import Binding
-from tailrace.runtime.chance import reseed
+from tailrace.runtime.chance import SharedGenerators
 from tailrace.runtime.clock import unix_micros
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.dialing import reach
@@ -78,7 +78,8 @@ class WorkerProcess:
         self.config = config
         self.scratch: Scratch | None = None
         """A folder of this process for state on disk, once there is any."""
-        self.machine = Worker(config.slot, load, random.Random, self._make_backend, self._make_spill, reseed=reseed)
+        own = random.Random, self._make_backend, self._make_spill
+        self.machine = Worker(config.slot, load, *own, shared=SharedGenerators())
         self.exit_reason: str | None = None
         self._started = time.monotonic_ns()
         self._next_report = self._started + REPORT_NANOS
@@ -138,7 +139,7 @@ class WorkerProcess:
     def _turn(self) -> None:
         """One step of one task, what follows from it, and whatever the sockets have."""
         wake: float | None = None
-        if self.machine.stepping:
+        if self.machine.working:
             wake = self._stepper.step()
             if self.machine.encoding and not (self._storage is not None and self._storage.behind):
                 wake = self._stepper.encode(wake)

@@ -17,12 +17,15 @@ from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.task.asitwas import AsItWas
 from tailrace.task.history import Cut, Did, Entry, Facts, Flushed, Heard
 from tailrace.task.inputs import InputChannel
+from tailrace.task.lanes import Lanes, meets_in_channels
 from tailrace.task.looping import Command
 from tailrace.task.machine import READS, Task
 from tailrace.task.outside import Recorder, Replayed
 from tailrace.task.slice import Slice
 from tailrace.task.volatile import put_back
 
+PORTION = 256
+"""So many entries are done again at a time, where they are done one by one."""
 ANY = 1 << 60
 """More bytes than any channel carries."""
 
@@ -55,8 +58,8 @@ class Again:
             _let_all_go(task, slice.together)
         self.heard = 0
         """How many words of the coordinator are done."""
-        self.lacks: tuple[Task, InputChannel] | None = None
-        """What the next step waits for, if anything."""
+        self.lacks: list[tuple[Task, InputChannel]] = []
+        """What the next steps wait for."""
         begun = False
         for entry in self._entries:
             if isinstance(entry, Cut) and entry.request.number == checkpoint:
@@ -69,45 +72,57 @@ class Again:
                     slice.nests.go_on_from(entry.followed, entry.waves)
         self._channels = channels
         """Until what was overtaken is sent: some of it is for others that can only be reached when this one goes on."""
-
-    @property
-    def over(self) -> bool:
-        """Whether all was done again."""
-        return not self._entries
+        self._lanes: Lanes | None = None
+        """Where each task goes through its own part of the history; else all is done in one order."""
+        if meets_in_channels(slice.plan):
+            self._lanes = Lanes(slice, self._entries, self._before, self._has_come, self._do)
+            self._entries.clear()
+        self.moved = False
+        """Whether anything was done when it was told to go on last."""
 
     @property
     def left(self) -> Sequence[Entry]:
         """What is still to be done."""
-        return self._entries
+        return self._entries if self._lanes is None else self._lanes.left
 
     def go_on(self) -> bool:
-        """Does again whatever can be, with what the channels have brought so far. True when that was all."""
+        """Does again a portion of what can be, with what the channels have brought so far. True when all is done."""
         if self._channels is not None:
             channels, self._channels = self._channels, None
             channels.send(self.slice)
-        while self._entries and self._has_come(self._entries[0]):
-            self._do(self._entries.popleft())
-        if self.over:
+        self.lacks.clear()
+        self.moved = self._in_order() if self._lanes is None else self._lanes.go_on()
+        over = not (self._entries if self._lanes is None else self._lanes)
+        if over:
             self._facts.over()
             self._sizes.over()
             self._recorder.again = None
             self.slice.again = False
-        return self.over
+        return over
+
+    def _in_order(self) -> bool:
+        """Some of the entries, one after the other. Whether there was any that could be done."""
+        for done in range(PORTION):
+            if not self._entries or not self._has_come(self._entries[0]):
+                return done > 0
+            self._do(self._entries.popleft())
+        return True
 
     def _has_come(self, entry: Entry) -> bool:
         """Whether what a step has read is there. Raises `UserCodeError` where it never will be: it was to be made here."""
-        self.lacks = None
         if not isinstance(entry, Did) or entry.vertex in self._before or entry.line not in READS:
             return True
         task = self.slice.by_vertex[entry.vertex]
         lacking = task.gate.lacking(entry.facts)
         if lacking is None:
             return True
-        self.lacks = task, lacking
+        self.lacks.append((task, lacking))
         if lacking.returning is not None:
             return False
         if lacking.id.source == self.slice.slot:
             sender = self.slice.by_vertex[self.slice.plan.edges[lacking.id.edge].source]
+            if self._lanes is not None and self._lanes.is_left(sender):
+                return False
             raise differs(sender, f"less was made for channel {lacking.id} than was read of it")
         # What a step has read need not be within a window of what was read before it: who takes a sender's place has a whole
         # one beside what is unread then, and what is made again may be more bytes.
@@ -117,10 +132,11 @@ class Again:
             self.slice.route(task)
         return False
 
-    def _do(self, entry: Entry) -> None:
+    def _do(self, entry: Entry, whose: Task | None = None) -> None:
+        """Does again what an entry says. `whose`: of this task only, whose frames may end elsewhere."""
         match entry:
             case Did() if entry.vertex not in self._before:
-                self._step(self.slice.by_vertex[entry.vertex], entry)
+                self._step(self.slice.by_vertex[entry.vertex], entry, () if whose else entry.sizes)
             case Cut():
                 self._cut(self.slice.by_vertex[entry.vertex], entry)
             case Flushed():
@@ -130,11 +146,12 @@ class Again:
                     if task.outbox.oldest is not None and task.flush():
                         self.slice.route(task)
             case Heard():
-                self._hear(entry)
+                begun = self._begun()
+                self._hear(entry, begun if whose is None else [task for task in begun if task is whose])
 
-    def _step(self, task: Task, entry: Did) -> None:
+    def _step(self, task: Task, entry: Did, sizes: Iterable[int]) -> None:
         self._facts.give(entry.facts)
-        self._sizes.give(entry.sizes)
+        self._sizes.give(sizes)
         self._outside.give(entry.answers)
         try:
             task.do_again(entry.line, entry.now, entry.budget)
@@ -158,13 +175,13 @@ class Again:
         task.cut_again(_without_a_hold(entry.request), entry.now)
         self.slice.route(task)
 
-    def _hear(self, entry: Heard) -> None:
-        self.heard = entry.number
+    def _hear(self, entry: Heard, tasks: Iterable[Task]) -> None:
+        self.heard = max(self.heard, entry.number)
         message = entry.message
         if isinstance(message, Command):
             self.slice.nests.command(message, self._before)
             return
-        for task in self._begun():
+        for task in tasks:
             match message:
                 case Trigger():
                     task.trigger(message.cut)

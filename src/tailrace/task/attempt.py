@@ -92,6 +92,8 @@ class Attempt:
         """The number of the newest `ReadPlaced` for what is to be published."""
         self._loads: dict[int, tuple[Task, InputChannel, list[Parked]]] = {}
         """The others, for records in flight at the restored cut: whose they are."""
+        self.moved = False
+        """Whether it did something when it was told to go on last."""
         self._turns = Turns(self.slice.tasks)
         self._to_cut: set[int] = set()
         """Checkpoints that were triggered, and of which this worker has neither a durable file nor heard any more."""
@@ -155,21 +157,29 @@ class Attempt:
     # Workers that are replaced.
 
     def go_on(self) -> list[Action] | None:
-        """One that takes the place of another does again what it can. What is wanted when it is where that one was, and goes
-        on from there; None: not yet."""
+        """One that takes the place of another does again a portion of what it can. What is wanted when it is where that one
+        was, and goes on from there; None: not yet."""
         assert self.resumed is not None
+        self.moved = False
         wanted = self.resumed.go_on()
+        self.moved = self.resumed.again.moved or wanted is not None
         if wanted is not None:
             self.resumed = None
             self.slice.actions.clear()
         return wanted
 
+    def heard(self, peer: int) -> list[Action]:
+        """Another worker has sent something. What is wanted at once."""
+        if self.resumed is None:
+            return self.sends()
+        self.resumed.heard(peer)
+        return []
+
     def loads(self) -> list[Action]:
         """What it has to read meanwhile, of what was in flight."""
         assert self.resumed is not None
         wanted = [wanted for task in self.slice.tasks if task.gate.front for wanted in self._to_load(task)]
-        if self.resumed.again.lacks is not None:
-            task, channel = self.resumed.again.lacks
+        for task, channel in self.resumed.again.lacks:
             parked = channel.next_to_load()
             wanted += [self._load(task, channel, parked)] if parked else []
         return wanted
@@ -198,7 +208,10 @@ class Attempt:
 
     def awake(self, now: int) -> Iterator[Task]:
         """The tasks that are to be asked at time `now`, in this order: all that do not sleep, by turns. One that is to make
-        a cut comes before all work: checkpoints would wait until busy tasks rest."""
+        a cut comes before all work: checkpoints would wait until busy tasks rest. None while the worker does again what
+        another one did."""
+        if self.resumed is not None:
+            return
         if self._to_cut:
             yield from [task for task in self.slice.tasks if task.has_cut_to_make]
         for task in self._turns.order():

@@ -132,6 +132,7 @@ class OperatorContext:
         return timers, min(time, LAST_TIME)  # one later would be due when a loop is over, and as a float it is the same
 
     def now(self) -> float:
+        self.services.clock_asked = True
         return self.services.now / 1_000_000
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tailrace.elements.batches import Batch, concat, joinable
 from tailrace.elements.digests import Digest
@@ -188,7 +188,7 @@ class Gate:
         if facts is None:
             return self._take(limit)
         if facts.again:
-            return self._take_again(facts.of(0), facts.of(0))
+            return self.take_again(facts.of(0), facts.of(0))
         taken = self._take(limit)
         facts.of(taken.channel.number)
         facts.of(_counted(taken))
@@ -226,7 +226,7 @@ class Gate:
     def take_barrier(self) -> Taken:
         """A barrier that is next on its channel, whosever turn it is. Only where there is one."""
         if self.facts is not None and self.facts.again:
-            return self._take_again(self.facts.of(0), self.facts.of(0))
+            return self.take_again(self.facts.of(0), self.facts.of(0))
         channel = self._with_barrier()
         assert channel is not None
         marker, channel.charge = channel.queue.popleft()
@@ -243,21 +243,19 @@ class Gate:
     def lacking(self, facts: Sequence[int]) -> InputChannel | None:
         """The first channel of which not all has come that a step read, which is to be done again: (number of a channel, how
         many records of it, or `A_MARKER`), and again. None where all has."""
-        channels, begun = self._numbered, dict[int, Iterator[int]]()
+        unread = Unread(self._numbered)
         for number, count in zip(facts[::2], facts[1::2], strict=True):
-            if count == A_BARRIER:
-                continue
-            unread = begun.setdefault(number, _unread(channels[number]))
-            here = 0
-            while here < max(count, 1):
-                found = next(unread, None)
-                if found is None:
-                    return channels[number]
-                here += found if count != A_MARKER else 1
+            if not unread.has(number, count):
+                return self._numbered[number]
         return None
 
-    def _take_again(self, number: int, count: int) -> Taken:
-        """What was read in this step when it was done first: so many records of this channel, or its marker. Barriers count
+    @property
+    def unread(self) -> Unread:
+        """What has come, for who looks how much of several steps that is."""
+        return Unread(self._numbered)
+
+    def take_again(self, number: int, count: int) -> Taken:
+        """What was read in a step when it was done first: so many records of this channel, or its marker. Barriers count
         for nothing: their checkpoints were given up, or are done. They may have overtaken what comes before them now."""
         channel = self._numbered[number]
         if channel in self._turn:
@@ -423,6 +421,29 @@ def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:
             subtask=ident.target,
             permanent=True,
         ) from error
+
+
+class Unread:
+    """What has come on the channels of a gate, looked at in the order in which steps had read it."""
+
+    def __init__(self, channels: Mapping[int, InputChannel]) -> None:
+        self._channels = channels
+        self._begun: dict[int, tuple[Iterator[int], int]] = {}
+        """By the number of a channel: the elements that are left, and how many records of the one before."""
+
+    def has(self, number: int, count: int) -> bool:
+        """Whether so many records of a channel have come, or a marker, behind those that were asked for before. Nothing more
+        is to be asked of this channel where it has not."""
+        if count == A_BARRIER:
+            return True
+        left, here = self._begun.get(number) or (_unread(self._channels[number]), 0)
+        while here < max(count, 1):
+            found = next(left, None)
+            if found is None:
+                return False
+            here += found if count != A_MARKER else 1
+        self._begun[number] = left, 0 if count == A_MARKER else here - count
+        return True
 
 
 def _there(entry: tuple[Element | Parked, int]) -> tuple[Element, int]:

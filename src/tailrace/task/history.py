@@ -38,6 +38,9 @@ class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """How many bytes it was that it sent (`Outbox.sizes`)."""
     been_round: bool = False
     """Whether that ended a round of its inputs, behind which went what had waited for company."""
+    by_itself: bool = False
+    """Whether user code has asked for the clock, or for a generator of random numbers that is seeded for each step: it is not
+    the same as a part of a larger step."""
 
 
 class Cut(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from tailrace.elements.digests import Digest
-from tailrace.elements.frames import decode, encode_marker
+from tailrace.elements.frames import decode, encode_marker, parted
 from tailrace.elements.markers import Barrier, EndOfInput, Marker
 from tailrace.errors import InternalError
 from tailrace.task.spilling import NOWHERE, Item, Shelf, Spill
@@ -109,21 +109,39 @@ class Kept:
             went.clear()
 
     def go_again(self, came: int) -> list[tuple[int, Marker | Item, int]]:
-        """Another worker reads the channel, which has only the first `came` elements: the others, with what each is charged.
-        They are kept when they go. Checkpoints under way were given up: their barriers do not go once more."""
-        elements = [one for one in self._went if not isinstance(one[1], Barrier)]
-        self._went = deque(elements[:came])
-        return [(seq, one, one.size if isinstance(one, Item) else 0) for seq, one in elements[came:]]
+        """Another worker reads the channel, which has only the first `came` records and markers: the others, with what each
+        frame is charged. They are kept when they go. What was made again may lie in other frames than what went (see
+        `task.lanes`): one of which a part has come is parted. Checkpoints under way were given up: their barriers do not go
+        once more."""
+        elements = deque(one for one in self._went if not isinstance(one[1], Barrier))
+        self._went = deque()
+        while elements and came:
+            seq, one = elements.popleft()
+            count = one.count if isinstance(one, Item) else 1
+            if count > came:
+                assert isinstance(one, Item)
+                one, rest = self._parted(one, came)
+                elements.appendleft((seq + came, rest))
+                count = came
+            self._went.append((seq, one))
+            came -= count
+        return [(seq, one, one.size if isinstance(one, Item) else 0) for seq, one in elements]
+
+    def _parted(self, item: Item, at: int) -> tuple[Item, Item]:
+        """A frame as two, in its place."""
+        front, back = parted(self.keeping.frame(item), at)
+        self.keeping.release(item)
+        return self.keeping.keep(at, front), self.keeping.keep(item.count - at, back)
 
     def digest(self, count: int) -> Digest:
-        """That of the first `count` elements; of fewer where there are fewer."""
+        """That of the first `count` records and markers; of fewer where there are fewer."""
         digest = Digest()
         for _, one in self.elements():
             if digest.count >= count:
                 break
             if not isinstance(one, Barrier):
                 frame = decode(encode_marker(NOWHERE, 0, 0, 0, one) if isinstance(one, Marker) else one)
-                digest.add(frame if frame.count else frame.marker())
+                digest.add(frame if frame.count else frame.marker(), count - digest.count)
         return digest
 
     def elements(self) -> Iterator[tuple[int, bytes | Marker]]:

@@ -393,7 +393,7 @@ class Outbox:
         return self._keeping.frame(item)
 
     def receiver_replaced(self, ident: ChannelId, came: int = 0) -> None:
-        """Another worker reads a channel from now on, and has nothing of what is kept but the first `came` elements.
+        """Another worker reads a channel from now on, and has nothing of what is kept but the first `came` records and markers.
         Checkpoints that are under way were given up: their barriers do not go once more."""
         channel = self.channels[ident]
         assert channel.kept is not None
@@ -423,7 +423,7 @@ class Outbox:
         self._drain(channel)
 
     def made_again(self, ident: ChannelId, count: int) -> Digest:
-        """The digest of the first `count` elements that are kept of a channel; of fewer where there are fewer."""
+        """The digest of the first `count` records and markers that are kept of a channel; of fewer where there are fewer."""
         kept = self.channels[ident].kept
         assert kept is not None
         return kept.digest(count)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tailrace.graph.operators import Loop
 from tailrace.graph.scope import StreamScope
@@ -26,8 +26,17 @@ if TYPE_CHECKING:
 
 RandomFactory = Callable[[int], "Random"]
 """Makes a `random.Random` from a seed. Given from above: nothing below the waterline makes randomness."""
-Reseed = Callable[[int], None]
-"""Seeds the generators that all code of a process shares. Given from above, too."""
+
+
+class Shared(Protocol):
+    """The generators of random numbers that all code of a process shares. Given from above, too."""
+
+    def seed(self, seed: int) -> None:
+        """From here on they give what follows from this seed (an int64)."""
+
+    def used(self) -> bool:
+        """Whether any of them may have been used since then."""
+
 
 
 @dataclass
@@ -74,8 +83,10 @@ class Services:
     """Where what its tasks do is kept for who may have to do it again."""
     depth: int = 0
     """How many workers may be lost at once, and are replaced while the others go on."""
-    reseed: Reseed | None = None
-    """Called before each step of a task, where that is done again if its worker is lost; None: it is not."""
+    shared: Shared | None = None
+    """Seeded before each step of a task, where that is done again if its worker is lost; None: it is not."""
+    clock_asked: bool = False
+    """Whether user code has asked for the clock in the current step."""
     outside: Outside = field(default_factory=Outside)
     """What user code asks of the world goes through it."""
     tuning: Tuning = field(default_factory=Tuning)

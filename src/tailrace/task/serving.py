@@ -12,7 +12,7 @@ from tailrace.task.jobspec import JobSpec
 from tailrace.task.kept import WHAT
 from tailrace.task.mirrors import Mirror
 from tailrace.task.outside import Outside, Recorder
-from tailrace.task.services import RandomFactory, Reseed, Services
+from tailrace.task.services import RandomFactory, Services, Shared
 from tailrace.task.spilling import MakeSpill, SpillPlace
 from tailrace.task.tuning import Tuning
 
@@ -25,7 +25,7 @@ def services_of(
     make_spill: MakeSpill | None,
     outside: Outside,
     tuning: Tuning,
-    reseed: Reseed | None = None,
+    shared: Shared | None = None,
 ) -> Services:
     """The services of a deployment; None: of a slice that nobody deploys."""
     in_flight: list[str] = []
@@ -49,7 +49,7 @@ def services_of(
         depth=spec.depth,
         facts=Facts() if spec.depth and deploy is not None else None,
         sizes=Facts() if spec.depth and deploy is not None else None,
-        reseed=reseed if spec.reseeds else None,
+        shared=shared if spec.reseeds else None,
         outside=Recorder() if spec.depth else outside,
         kept_bytes=spec.kept_bytes,
         kept_in=SpillPlace(WHAT, spec.kept_dir, spec.kept_stored),

@@ -238,7 +238,8 @@ class Slice:
         sealed = task.did == NOTHING and idle is None and cut is None
         if sealed or (task.did != NOTHING and task.did not in CUTS):
             answered = [] if cut is not None else answers
-            history.add(Did(vertex, task.did, now, budget, facts, answered, sizes, task.work.been_round))
+            by_itself = services.clock_asked or (services.shared is not None and services.shared.used())
+            history.add(Did(vertex, task.did, now, budget, facts, answered, sizes, task.work.been_round, by_itself))
             sizes = []  # of the cut as well, which comes behind it
         if cut is not None:
             followed, waves = self.nests.followed(), self.nests.waves()

@@ -5,9 +5,10 @@ what they give goes out. Each method is one bounded piece of it; whose turn it i
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tailrace.elements.batches import Batch
+from tailrace.elements.batches import Batch, concat, joinable
 from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
@@ -98,11 +99,13 @@ class Work:
 
     def begin(self, now: int) -> None:
         """A step begins at time `now`."""
-        self.services.now = self.outbox.now = now
+        services = self.services
+        services.now = self.outbox.now = now
         self.last_count = 0
         self.brought_in = self.been_round = False
-        if self.services.reseed is not None:
-            self.services.reseed(self._seed ^ now)
+        services.clock_asked = False
+        if services.shared is not None:
+            services.shared.seed(self._seed ^ now)
 
     def go_round(self, budget: int) -> None:
         """Behind a step: what is gathered has waited long enough for company where nothing more is at hand; or where each
@@ -200,6 +203,31 @@ class Work:
         if self._timely or returning or taken.marker is not None:
             self.advance(budget)
         self.outbox.flush_if_old()
+
+    @property
+    def may_take_together(self) -> bool:
+        """Whether what several steps read may be read in one: nothing moves event time on, or waits for it."""
+        return not (self.gate.front or self.advancing or self.outbox.idle_waits or self._timely)
+
+    def take_together(self, pieces: Sequence[tuple[int, int]]) -> None:
+        """Reads what several steps have read, (number of a channel, how many records) each, as few batches. Batches of
+        columns stay what they were: how their records are grouped shows."""
+        waiting, port = list[Batch](), 0
+        for number, count in pieces:
+            taken = self.gate.take_again(number, count)
+            if taken.grant is not None:
+                self.grants.append((taken.channel.id, taken.grant))
+            batch = taken.batch
+            assert batch is not None
+            if waiting and (taken.channel.port != port or batch.form != "rows" or not joinable(waiting[-1], batch)):
+                self._process(concat(waiting), port, self.chain.root)
+                waiting = []
+            port = taken.channel.port
+            waiting.append(batch)
+        if waiting:
+            self._process(concat(waiting), port, self.chain.root)
+        if self.gate.woken:
+            self._woken_by_input()
 
     def _past_barriers(self, budget: int) -> Taken | None:
         """Reads barriers, up to what is no barrier: that comes back. None where a cut is due before, or nothing is left.

@@ -66,7 +66,7 @@ from tailrace.task.machine import Task
 from tailrace.task.mirrors import Mirror
 from tailrace.task.outside import Outside
 from tailrace.task.replacing import told
-from tailrace.task.services import RandomFactory, Reseed, Services
+from tailrace.task.services import RandomFactory, Services, Shared
 from tailrace.task.serving import backends, services_of
 from tailrace.task.slice import Slice
 from tailrace.task.spilling import MakeSpill
@@ -92,7 +92,7 @@ class Worker:
         make_spill: MakeSpill | None = None,
         outside: Outside | None = None,
         tuning: Tuning | None = None,
-        reseed: Reseed | None = None,
+        shared: Shared | None = None,
     ) -> None:
         self.slot = slot
         self.phase = Phase.JOINING
@@ -111,7 +111,7 @@ class Worker:
         self._make_spill = make_spill
         services = lambda spec: self.services_of(spec, None)  # noqa: E731 - of a slice that nobody deploys
         self._standing = Standing(load, services, backend_factory, self._numbers)
-        self._outside, self._reseed = Outside() if outside is None else outside, reseed
+        self._outside, self._shared = Outside() if outside is None else outside, shared
         self._tuning = tuning if tuning is not None else Tuning()
 
     # Events.
@@ -236,11 +236,7 @@ class Worker:
             self._failed(failed(FailureKind.PEER, f"worker {peer} broke the protocol: {error}", peer))
         except TailraceError as error:
             self._fail_by(error)
-        if attempt.resumed is not None:
-            attempt.resumed.heard(peer)
-            self._guarded(lambda: self._go_on(attempt))
-        else:
-            self._want(attempt.sends())
+        self._want(attempt.heard(peer))
 
     def _connected(self) -> None:
         """All links to other workers are up."""
@@ -248,11 +244,9 @@ class Worker:
         if attempt is None or self.failed or self.phase is not Phase.DEPLOYED:
             return
         self._want(attempt.connected())
-        if attempt.resumed is not None:
-            self._guarded(lambda: self._go_on(attempt))
 
     def _go_on(self, attempt: Attempt) -> list[Action]:
-        """Where it takes the place of another worker: it does again what it can, and runs when that is all."""
+        """Where it takes the place of another worker: it does again some of what it can, and runs when that was all."""
         wanted = attempt.go_on()
         if wanted is None:
             return [*attempt.sends(), *attempt.loads()]
@@ -302,8 +296,6 @@ class Worker:
             self._guarded(lambda: attempt.prepared_read(data))
         else:
             self._guarded(lambda: attempt.records_read(number, data))
-            if attempt.resumed is not None:
-                self._guarded(lambda: self._go_on(attempt))
 
     def _unreadable(self, event: StateUnreadable | PlacedUnreadable) -> None:
         self._failed(failed(FailureKind.STATE if event.fatal else FailureKind.STORE, event.reason))
@@ -328,6 +320,11 @@ class Worker:
         if self.failed or attempt is None:
             return False
         return self.phase is Phase.RUNNING or (self.phase is Phase.FINISHED and attempt.checkpoints is not None)
+
+    @property
+    def working(self) -> bool:
+        """Whether there may be something to do without an event from outside: steps, or what a lost worker did."""
+        return self.stepping or (self._attempt is not None and self._attempt.resumed is not None and not self.failed)
 
     @property
     def attempt(self) -> Attempt | None:
@@ -398,10 +395,13 @@ class Worker:
             self._fail_by(error, None if task is None else task.vertex.name)
 
     def _flush(self) -> bool:
-        """Nothing else is to do. True when something gathered went."""
+        """Nothing else is to do. True when something gathered went, or was done again."""
         attempt = self._attempt
-        if attempt is None or not self.stepping:
+        if attempt is None or not self.working:
             return False
+        if attempt.resumed is not None:
+            self._guarded(lambda: self._go_on(attempt))
+            return attempt.moved
         try:
             flushed = attempt.slice.flush()
         except BaseException as error:
@@ -435,7 +435,7 @@ class Worker:
         """What the tasks of a deployment get from this worker; `mirror` has backends for some of them."""
         make, spill, tuning = self._backend_factory, self._make_spill, self._tuning
         backend = None if make is None else backends(spec, make, mirror)
-        return services_of(spec, deploy, self._random_factory, backend, spill, self._outside, tuning, self._reseed)
+        return services_of(spec, deploy, self._random_factory, backend, spill, self._outside, tuning, self._shared)
 
     def _reset(self, number: int) -> None:
         """The job starts anew in this process: nothing of what ran here stays."""

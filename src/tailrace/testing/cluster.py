@@ -89,7 +89,7 @@ class Cluster:
                 ready.append(key)
         for process in processes.values():
             wake = process.asleep_until
-            if wake is not None and wake <= now and process.frozen_until <= now and process.machine.stepping:
+            if wake is not None and wake <= now and process.frozen_until <= now and process.machine.working:
                 ready.append(process)
         for driver in self.drivers.values():
             if driver.tick_at is not None and driver.tick_at <= now and driver.frozen_until <= now and driver.alive:
@@ -110,7 +110,7 @@ class Cluster:
         due += [
             max(p.asleep_until, p.frozen_until)
             for p in self.processes.values()
-            if p.asleep_until is not None and p.machine.stepping
+            if p.asleep_until is not None and p.machine.working
         ]
         due += [max(d.tick_at, d.frozen_until) for d in self.drivers.values() if d.tick_at is not None and d.alive]
         due += [self._later[0].at] if self._later else []

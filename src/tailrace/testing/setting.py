@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tailrace.runtime.chance import reseed
+from tailrace.runtime.chance import SharedGenerators
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.outside import Outside
 from tailrace.task.tuning import Tuning
@@ -36,6 +36,7 @@ class Setting:
         """A worker that has not joined."""
         make = InMemory(self.small) if self.disk is None else OnDisk(self.disk, covered, self.small)
         backend = make if checkpointing else None
+        shared = SharedGenerators()
         return Worker(
-            slot, lambda _: load(), random.Random, backend, outside=outside, tuning=self.tuning, reseed=reseed
+            slot, lambda _: load(), random.Random, backend, outside=outside, tuning=self.tuning, shared=shared
         )

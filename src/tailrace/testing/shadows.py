@@ -27,6 +27,7 @@ from tailrace.task.actions import ReadPlaced, ReadState
 from tailrace.task.again import ANY, Again
 from tailrace.task.attempt import Attempt
 from tailrace.task.jobspec import JobSpec
+from tailrace.task.lanes import meets_in_channels
 from tailrace.task.machine import Task
 from tailrace.task.outbox import Outbox, OutputChannel
 from tailrace.task.slice import Slice
@@ -140,7 +141,7 @@ class Shadows(Observer):
         """Whether a shadow has done all again, with what it reads meanwhile."""
         while not again.go_on():
             wanted = [action for action in shadow.loads() if isinstance(action, ReadPlaced)]
-            if not wanted:
+            if not wanted and not again.moved:
                 return False
             with self._world.storage.calm():
                 store = self._world.storage.store_in("")
@@ -194,7 +195,9 @@ def kept_since(channel: OutputChannel, base: int, of: Slice) -> list[tuple[int, 
 def _differences(one: Slice, other: Slice, base: int) -> Iterator[str]:
     for was, now in zip(one.tasks, other.tasks, strict=True):
         for said in itertools.chain(
-            _of_channels(was, now, base, one), differences_of_state(was, now), _of_the_rest(was, now)
+            _of_channels(was, now, base, one),
+            differences_of_state(was, now),
+            _of_the_rest(was, now, meets_in_channels(one.plan)),
         ):
             yield f"{was.id} {was.chain.root.node.name}: {said}"
 
@@ -208,6 +211,9 @@ def _of_channels(was: Task, now: Task, base: int, of: Slice) -> Iterator[str]:
         waits = [(seq, payload) for seq, payload, _ in channel.queue]
         before = _frames(was.outbox, ident, [*kept_since(channel, base, of), *waits])
         after = _frames(was.outbox, ident, again.kept.elements())
+        if meets_in_channels(of.plan):
+            yield from _in_any_frames(ident, before, channel, after, again)
+            continue
         for number, (a, b) in enumerate(zip(before, after, strict=False)):
             if a != b and _values(a) != _values(b):
                 yield f"channel {ident}, element {number}: was {_told(a)}, now {_told(b)}"
@@ -217,6 +223,32 @@ def _of_channels(was: Task, now: Task, base: int, of: Slice) -> Iterator[str]:
             yield f"channel {ident}: {len(before)} elements, now {len(after)}: {_told(more)}"
         if channel.buffered != again.buffered:
             yield f"channel {ident}: {channel.buffered} records are gathered, now {again.buffered}"
+
+
+def _in_any_frames(
+    ident: ChannelId, before: list[bytes], was: OutputChannel, after: list[bytes], now: OutputChannel
+) -> Iterator[str]:
+    """The same where frames may end elsewhere: what has gone, and what is gathered behind that."""
+    gone, again = [*_one_by_one(before, was)], [*_one_by_one(after, now)]
+    for number, (a, b) in enumerate(itertools.zip_longest(gone, again)):
+        if a != b:
+            yield f"channel {ident}, record or marker {number}: was {_short(a)}, now {_short(b)}"
+            return
+
+
+def _one_by_one(frames: list[bytes], gathered: OutputChannel) -> Iterator[Any]:
+    """The records of frames and batches, each with its event time and key group, and the markers between them."""
+    batches: list[Any] = []
+    for data in frames:
+        frame = decode_frame(data)
+        batches.append(frame.batch() if frame.count else frame.marker())
+    for one in [*batches, *gathered.buffer]:
+        if isinstance(one, Marker):
+            yield one
+        else:
+            times = [None] * len(one) if one.times is None else one.times.tolist()
+            groups = [None] * len(one) if one.groups is None else one.groups.tolist()
+            yield from zip(one.to_rows().values, times, groups, strict=True)
 
 
 def _frames(outbox: Outbox, ident: ChannelId, elements: Iterable[tuple[int, Any]]) -> list[bytes]:
@@ -263,9 +295,15 @@ def _in_order(timers: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     return [(at, timer) for at, (timer, _) in enumerate(sorted(timers, key=lambda timer: timer[1]))]
 
 
-def _of_the_rest(was: Task, now: Task) -> Iterator[str]:
+def _of_the_rest(was: Task, now: Task, in_any_frames: bool) -> Iterator[str]:
     before, after = pickle.loads(taken(was)), pickle.loads(taken(now))
     for known in (before, after):
+        if in_any_frames:
+            for _, fields in known["in"]:
+                fields.pop("worked_off")
+            for fields in known["out"]:
+                for name in ("seq", "sealed", "sent", "record_bytes"):
+                    fields.pop(name)
         for fields in known["operators"]:
             fields.pop("_cuts", None)  # checkpoints that are under way are given up
             fields.pop("_regular_turn", None)  # whose turn it was is in the history

@@ -1,0 +1,158 @@
+"""Doing again what the tasks of a slice did, each for itself, where they meet in their channels only.
+
+A history is one order of all that a slice did. Most of it need not be kept to: what a task makes of what it reads depends on
+nothing that another one does. So each task goes through its own part of the history, as far as what it reads is there, and
+steps that read one after the other are done as one: a worker with little latency takes small steps, and what a step costs
+without its records is most of what they cost. The records of each channel are the same ones in the same order; the frames
+that they lie in are not, so what has come of a channel is counted in records (`elements.digests`).
+
+That is not done where it would show:
+
+- in a job with loops, whose waves count frames, and share queues and commands among tasks;
+- where event time is assigned: a watermark goes where frames end;
+- with records in flight at the restored cut, for as long as they are read;
+- for an operator that may see which records it is given together;
+- for steps in which user code has asked for the clock, for the shared random generators, or for an answer of the world.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable
+
+from tailrace.errors import InternalError
+from tailrace.graph import operators
+from tailrace.graph.plan import Plan
+from tailrace.task.gate import A_BARRIER
+from tailrace.task.history import Did, Entry, Flushed, Heard
+from tailrace.task.machine import READS, Task
+from tailrace.task.slice import Slice
+
+RECORD_BY_RECORD = (
+    operators.Map, operators.Filter, operators.FlatMap, operators.Process, operators.KeyedProcess, operators.CoProcess,
+    operators.Aggregate, operators.Reduce, operators.Sink,
+)  # fmt: skip
+"""What makes the same of records, in whatever portions they come."""
+PORTION = 2048
+"""About so many records are done again by one task before it is the next one's turn."""
+_ENTRY = 16
+"""A step counts for so many records more."""
+
+
+def meets_in_channels(plan: Plan) -> bool:
+    """Whether the tasks of a job have nothing in common but what is on their channels, wherever frames end there."""
+    return not plan.nests and not any(isinstance(node.operator, operators.AssignTimestamps) for node in plan.graph.nodes)
+
+
+class Lanes:
+    """The parts of a history that are left, by task, the most upstream one first.
+
+    Invariant Y10: each task does its own part in order, and reads the same records of the same channels, behind each other,
+    as when it was done first.
+    """
+
+    def __init__(
+        self,
+        slice: Slice,
+        history: Iterable[Entry],
+        before: Container[int],
+        has_come: Callable[[Entry], bool],
+        do: Callable[[Entry, Task], None],
+    ) -> None:
+        """`before`: vertices of which nothing counts before their next cut. `has_come`: whether what an entry has read is
+        there. `do`: does again what an entry says of a task."""
+        self._lanes = {task.vertex.id: Lane(slice, task, before, has_come, do) for task in reversed(slice.tasks)}
+        for entry in history:
+            if isinstance(entry, Heard):
+                for lane in self._lanes.values():
+                    lane.entries.append(entry)
+            elif not isinstance(entry, Flushed):  # what is gathered goes at the end of each turn
+                self._lanes[entry.vertex].entries.append(entry)
+
+    def __bool__(self) -> bool:
+        return any(lane.entries for lane in self._lanes.values())
+
+    def is_left(self, task: Task) -> bool:
+        """Whether a task has more to do."""
+        return bool(self._lanes[task.vertex.id].entries)
+
+    @property
+    def left(self) -> list[Entry]:
+        """What is still to be done."""
+        return [entry for lane in self._lanes.values() for entry in lane.entries]
+
+    def go_on(self) -> bool:
+        """Each task has a turn. Whether any has done something."""
+        moved = [lane.turn() for lane in self._lanes.values()]
+        return any(moved)
+
+
+class Lane:
+    """What is left to one task."""
+
+    def __init__(
+        self,
+        slice: Slice,
+        task: Task,
+        before: Container[int],
+        has_come: Callable[[Entry], bool],
+        do: Callable[[Entry, Task], None],
+    ) -> None:
+        self.entries: deque[Entry] = deque()
+        self._slice, self._task, self._before = slice, task, before
+        self._has_come, self._do = has_come, do
+        kinds = [one.node.operator for one in task.chain.operators]
+        self._larger = all(isinstance(kind, RECORD_BY_RECORD) for kind in kinds)
+        """Whether steps may be done as one."""
+
+    def turn(self) -> bool:
+        """Does about a portion of it. Whether it has done anything."""
+        task, left = self._task, PORTION
+        while self.entries and left > 0:
+            done = self._several(left) or self._one()
+            if not done:
+                break
+            left -= done
+        if task.outbox.oldest is not None:
+            self._check()
+            task.flush()
+        self._slice.route(task)
+        return left < PORTION
+
+    def _several(self, most: int) -> int:
+        """Does several steps as one. About how many records that was; 0: the next one is no such step, or has not come."""
+        task = self._task
+        if not self._larger or not task.work.may_take_together or task.vertex.id in self._before:
+            return 0
+        pieces, count, unread = list[tuple[int, int]](), 0, task.gate.unread
+        now = 0
+        while self.entries and count < most:
+            entry = self.entries[0]
+            if not isinstance(entry, Did) or entry.line not in READS or entry.by_itself or entry.answers:
+                break
+            read = [one for one in zip(entry.facts[::2], entry.facts[1::2], strict=True) if one[1] != A_BARRIER]
+            if any(records <= 0 for _, records in read) or not all(unread.has(*one) for one in read):
+                break
+            self.entries.popleft()
+            now = entry.now
+            pieces += read
+            count += sum(records for _, records in read) + 1
+        if not count:
+            return 0
+        task.work.begin(now)
+        task.wake()
+        task.work.take_together(pieces)
+        return count
+
+    def _one(self) -> int:
+        """Does what is next, by itself. For how many records it counts; 0: what it reads has not come."""
+        entry = self.entries[0]
+        if not self._has_come(entry):
+            return 0
+        self._do(self.entries.popleft(), self._task)
+        return max(_ENTRY, self._task.work.last_count)
+
+    def _check(self) -> None:
+        for channel in self._task.outbox.channels.values():
+            if channel.watermark_due > channel.watermark_sent or channel.idle_due or channel.awake_due:
+                raise InternalError(f"Y10: {self._task.id} has event time to tell of on channel {channel.id}", ())
