@@ -425,8 +425,10 @@ class Coordinator:
             yield self.attempts.resume_at, self._resume
         if self.course.flowing:
             yield self.takeovers.severed_at(limits.severed), self._links_broken
-        if self.course.flowing and self.takeovers.active:
-            yield self.takeovers.since + limits.filled_within(again=True), self._never_replaced
+            if self.takeovers.active:
+                yield self.takeovers.since + limits.filled_within(again=True), self._never_replaced
+            else:
+                yield roster.standbys.fill_at, lambda now: roster.standbys.fill()
         if self.course.flowing:
             yield self.nests.next_tick(), lambda now: each(self.nests.tick(now))
         if self.course.flowing:

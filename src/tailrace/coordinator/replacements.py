@@ -137,6 +137,6 @@ class Replacements:
         if slot == PUBLISHER:
             decided += self._durability.output.publisher_replaced()
         if not self.active:
-            decided += self._roster.standbys.fill()
+            self._roster.standbys.fill_when_calm(now)
             self._durability.resume()
         return decided

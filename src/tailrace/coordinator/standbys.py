@@ -14,6 +14,9 @@ from tailrace.protocol.standby import Held, Hold, StandBy, TakeSlot
 
 TRIES = 3
 """How many starts of a standby in a row may end before it is ready. Then it is left alone until the job starts again."""
+CALM = 5_000_000
+"""Microseconds that a job has for itself, when a standby has taken a slot, before another one is started: it catches up, and
+a process that starts, and reads state, would have its share of the same cores."""
 REMEMBERED = 100
 """Checkpoints by whose ages it is said how far a standby is behind."""
 
@@ -51,11 +54,19 @@ class Standbys:
         """How many slices one of them mirrors at most: its memory is not to grow where others are missing."""
         self.complete: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
         """The last checkpoints that were complete: (number, when that was heard)."""
+        self.fill_at: int | None = None
+        """When those that are not there are asked for, where that has to wait (int64 microseconds)."""
 
     def fill(self) -> Decisions:
         """All are to be there, while the job runs: Spark is asked for those that are not. Not before: one that waits for a
         task slot in front of a worker might get it."""
+        self.fill_at = None
         return [act for one in self.all if one.abandoned for act in one.relaunch()]
+
+    def fill_when_calm(self, now: int) -> None:
+        """The same, in a while."""
+        if any(one.abandoned for one in self.all):
+            self.fill_at = now + CALM
 
     def welcome(self, place: Standby, plan: bytes) -> Decisions:
         """It has said hello: it is to get ready."""
