@@ -24,9 +24,10 @@ SEEN = struct.Struct("<qdd")
 SAMPLED = 97
 """One record in so many is told of."""
 USUAL = 6.0
-"""Seconds before a kill, with a checkpoint in them, over which latency is measured, and for which it has to be as usual before the next kill."""
+"""Seconds before a kill, with a checkpoint in them, over which latency is measured. It has to be as usual for so long before
+the next kill."""
 CALM, FEW = 1.0, 0.02
-"""It is as usual again where in so many seconds no more than this part is late: one in a hundred is so at any time."""
+"""It is as usual again where in so many seconds no more than this part of the records is above the 99th percentile before."""
 MODES = ("standby", "started", "restart")
 """A standby takes the slot; a worker is started for it; all start again."""
 
@@ -199,7 +200,7 @@ def _kill(spec: FailoverSpec, job: Any, listener: Listener, chance: random.Rando
     slot = machine.roster.slots[turn % spec.parallelism]
     killed, restarts = time.time(), job.restarts
     usual = [latency for _, latency in listener.latencies(killed - USUAL, killed - 0.1)]
-    bound = max(2 * _percentile(usual, 0.99), 0.02)
+    bound = max(_percentile(usual, 0.99), 0.02)
     newest = job.checkpoints[-1].timestamp
     os.kill(slot.hello.pid, signal.SIGKILL)
     late = _until_usual(job, listener, killed, bound)
@@ -242,8 +243,8 @@ def _settle(spec: FailoverSpec, job: Any, listener: Listener) -> None:
 
 
 def _until_usual(job: Any, listener: Listener, killed: float, bound: float) -> tuple[float, float]:
-    """(seconds from the kill until latency is as usual: until the last late record was there before a second in which no more
-    than one in fifty is late; the worst latency)"""
+    """(seconds from the kill until latency is as usual: until the last late record was there before a second in which no
+    more than one in fifty is late; the worst latency)"""
     while True:
         time.sleep(0.25)
         if not job.is_active:

@@ -20,7 +20,9 @@ from tailrace.state.manifest import Manifest, decode_manifest
 
 S = JobStatus
 SECOND = 1_000_000
-LIMITS = Limits(slots=60 * SECOND, lease=10 * SECOND, leave=3 * SECOND, finish=30 * SECOND, gone=9 * SECOND)
+LIMITS = Limits(
+    slots=60 * SECOND, lease=10 * SECOND, leave=3 * SECOND, finish=30 * SECOND, calm=5 * SECOND, gone=9 * SECOND
+)
 PAUSE = 5
 """Seconds before a restart, where a test does not say otherwise."""
 _POINTER = "1/0.manifest"

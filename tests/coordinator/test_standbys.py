@@ -89,7 +89,31 @@ def test_a_standby_that_has_taken_a_slot_is_one_of_the_workers() -> None:
     assert [(peer.slot, peer.host, peer.epoch) for peer in resume.deploy.peers] == [(0, "h0", 1), (1, "h2", 2)]
     job.says(1, SaidReplayed(0))
     assert job.machine.takeovers.count == 1 and job.machine.attempts.restarts == 0
+    job.wait(4)
+    assert job.actions(Launch) == [], "the job catches up first, and has its cores for itself"
+    job.wait(1)
     assert job.actions(Launch) == [Launch(2, 2)], "another one stands by in its place"
+    job.wait(20)
+    assert job.actions(Launch) == []
+
+
+def test_no_standby_is_started_while_another_worker_is_replaced() -> None:
+    job = standing()
+    job.lose(1)
+    job.survivor_knows(1)
+    job.comes(2, slot=1)
+    job.says(1, SaidReplayed(0))
+    job.complete()
+    job.wait(4)
+    job.lose(0)
+    job.actions()
+    job.wait(2)
+    assert job.actions(Launch) == []
+    job.says(1, Known(0, Gained(0, []), [], job.machine.takeovers.turn))
+    job.comes(3, slot=0)
+    job.says(0, SaidReplayed(0))
+    job.wait(5)
+    assert job.actions(Launch) == [Launch(2, 2), Launch(3, 2)]
 
 
 def test_a_start_belongs_to_one_place() -> None:
@@ -101,6 +125,7 @@ def test_a_start_belongs_to_one_place() -> None:
     job.comes(2, slot=1)
     job.says(1, SaidReplayed(0))
     job.complete()
+    job.wait(5)
     job.actions()
     job.ended(2, "it was killed", launch=2)
     assert [one.place for one in job.actions(StandbyLost)] == [2] and job.machine.roster.slots[1].connected
@@ -208,6 +233,7 @@ def test_what_the_one_held_that_has_taken_a_slot_is_dealt_to_the_next_one_in_its
     job.survivor_knows(1)
     job.comes(2, slot=1)
     job.says(1, SaidReplayed(0))
+    job.wait(5)
     job.stands_by(2, launch=2)
     assert held(job) == {2: [0]}
 

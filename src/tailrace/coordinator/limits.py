@@ -27,6 +27,9 @@ class Limits:
     """For the storage of checkpoints to answer a claim or a commit, or a mark that the last commit waits for."""
     severed: int = 2_000_000
     """For the loss of a worker to be noticed, of whose link another worker has said that it closed."""
+    calm: int = 5_000_000
+    """For a job to catch up when a standby has taken a slot, before another one is started: a process that starts, and reads
+    state, would have its share of the same cores."""
     gone: int = 9_000_000
     """For cancelled Spark tasks to be gone, before the job ends without them."""
 

@@ -95,7 +95,7 @@ class Coordinator:
         self._leaving = Leaving(self.limits)
         self.stopping = Stopping()
         self.takeovers = Takeovers(slots, 0 if standbys is None else depth)
-        self.replacements = Replacements(self.roster, self.durability, self.nests, self.takeovers)
+        self.replacements = Replacements(self.limits, self.roster, self.durability, self.nests, self.takeovers)
         self.course = Course(
             plan,
             self.roster,

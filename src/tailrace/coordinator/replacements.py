@@ -10,6 +10,7 @@ from tailrace.coordinator.decisions import Decisions, StopFailed, Tell
 from tailrace.coordinator.durability import Durability
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.loops import Nests
 from tailrace.coordinator.output import PUBLISHER
 from tailrace.coordinator.roster import Roster, Slot
@@ -22,7 +23,10 @@ from tailrace.state.manifest import encode_manifest
 class Replacements:
     """The bookkeeping of one job; what follows is for its course to carry out."""
 
-    def __init__(self, roster: Roster, durability: Durability, nests: Nests, takeovers: Takeovers) -> None:
+    def __init__(
+        self, limits: Limits, roster: Roster, durability: Durability, nests: Nests, takeovers: Takeovers
+    ) -> None:
+        self._limits = limits
         self._roster = roster
         self._durability = durability
         self._nests = nests
@@ -137,6 +141,6 @@ class Replacements:
         if slot == PUBLISHER:
             decided += self._durability.output.publisher_replaced()
         if not self.active:
-            self._roster.standbys.fill_when_calm(now)
+            self._roster.standbys.fill_at_last(now + self._limits.calm)
             self._durability.resume()
         return decided

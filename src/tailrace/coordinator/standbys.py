@@ -14,9 +14,6 @@ from tailrace.protocol.standby import Held, Hold, StandBy, TakeSlot
 
 TRIES = 3
 """How many starts of a standby in a row may end before it is ready. Then it is left alone until the job starts again."""
-CALM = 5_000_000
-"""Microseconds that a job has for itself, when a standby has taken a slot, before another one is started: it catches up, and
-a process that starts, and reads state, would have its share of the same cores."""
 REMEMBERED = 100
 """Checkpoints by whose ages it is said how far a standby is behind."""
 
@@ -63,10 +60,10 @@ class Standbys:
         self.fill_at = None
         return [act for one in self.all if one.abandoned for act in one.relaunch()]
 
-    def fill_when_calm(self, now: int) -> None:
-        """The same, in a while."""
+    def fill_at_last(self, at: int) -> None:
+        """The same, at a time."""
         if any(one.abandoned for one in self.all):
-            self.fill_at = now + CALM
+            self.fill_at = at
 
     def welcome(self, place: Standby, plan: bytes) -> Decisions:
         """It has said hello: it is to get ready."""

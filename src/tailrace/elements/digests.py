@@ -29,8 +29,8 @@ class Digest:
         self._times = self._groups = self._markers = 0
 
     def add(self, element: Element, most: int | None = None) -> None:
-        """The next element; of a frame at most so many records. A batch that stayed within its worker is counted only: nobody
-        else has it."""
+        """The next element; of a frame at most so many records. A batch that stayed within its worker is counted only:
+        nobody else has it."""
         if isinstance(element, Frame):
             records = element.count if most is None else min(most, element.count)
             self.records += records

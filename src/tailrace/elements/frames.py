@@ -12,9 +12,9 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -32,6 +32,7 @@ _WHOLE_CUT = struct.Struct("<BBqq")
 
 ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, WAVE, REST, ROUND_END, HISTORY = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 _VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY = 1, 2, 3, 4, 5, 6
+_KNOWN = frozenset((_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY))
 _SKIPPABLE = 1
 _KIND = 5
 """Where the kind is in the header."""
@@ -68,8 +69,7 @@ class ChannelName(NamedTuple):
         return f"{self.source}{side}[{self.source_subtask}] -> {self.target}:{self.port}[{self.target_subtask}]"
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A received frame: its header, read and checked, and its sections, not yet decoded."""
 
     kind: int
@@ -286,20 +286,21 @@ def decode(data: bytes) -> Frame:
 def _find_sections(data: bytes, count: int) -> dict[int, memoryview]:
     found: dict[int, memoryview] = {}
     view, at = memoryview(data), _HEADER.size
+    end = len(data)
     for _ in range(count):
-        if at + _SECTION.size > len(view):
+        start = at + _SECTION.size
+        if start > end:
             raise ProtocolViolation("a frame ends within its sections")
-        ident, flags, length = _SECTION.unpack_from(view, at)
-        at += _SECTION.size
-        if at + length > len(view):
+        ident, flags, length = _SECTION.unpack_from(data, at)
+        at = start + length
+        if at > end:
             raise ProtocolViolation(f"section {ident} of a frame is cut short")
-        if ident in (_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY):
-            found[ident] = view[at : at + length]
+        if ident in _KNOWN:
+            found[ident] = view[start:at]
         elif not flags & _SKIPPABLE:
             raise ProtocolViolation(f"a frame has section {ident}, which this side does not know and must not skip")
-        at += length
-    if at != len(view):
-        raise ProtocolViolation(f"a frame has {len(view) - at} bytes after its last section")
+    if at != end:
+        raise ProtocolViolation(f"a frame has {end - at} bytes after its last section")
     return found
 
 

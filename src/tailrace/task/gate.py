@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tailrace.elements.batches import Batch, concat, joinable
 from tailrace.elements.digests import Digest
@@ -243,16 +243,31 @@ class Gate:
     def lacking(self, facts: Sequence[int]) -> InputChannel | None:
         """The first channel of which not all has come that a step read, which is to be done again: (number of a channel, how
         many records of it, or `A_MARKER`), and again. None where all has."""
-        unread = Unread(self._numbered)
+        channels, begun = self._numbered, dict[int, Iterator[int]]()
         for number, count in zip(facts[::2], facts[1::2], strict=True):
-            if not unread.has(number, count):
-                return self._numbered[number]
+            if count == A_BARRIER:
+                continue
+            unread = begun.setdefault(number, _unread(channels[number]))
+            here = 0
+            while here < max(count, 1):
+                found = next(unread, None)
+                if found is None:
+                    return channels[number]
+                here += found if count != A_MARKER else 1
         return None
 
-    @property
-    def unread(self) -> Unread:
-        """What has come, for who looks how much of several steps that is."""
-        return Unread(self._numbered)
+    def records_here(self, number: int, most: int) -> int:
+        """How many records of a channel are unread in front of its next marker, barriers aside; about `most` at most."""
+        here, channel = 0, self._numbered[number]
+        if channel.reading is not None:
+            here = len(channel.reading) - channel.taken
+        for element, _ in channel.queue:
+            if here >= most or (isinstance(element, Marker) and not isinstance(element, Barrier)):
+                break
+            if isinstance(element, Parked) and element.element is None:
+                break
+            here += count_of(element)
+        return here
 
     def take_again(self, number: int, count: int) -> Taken:
         """What was read in a step when it was done first: so many records of this channel, or its marker. Barriers count
@@ -421,29 +436,6 @@ def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:
             subtask=ident.target,
             permanent=True,
         ) from error
-
-
-class Unread:
-    """What has come on the channels of a gate, looked at in the order in which steps had read it."""
-
-    def __init__(self, channels: Mapping[int, InputChannel]) -> None:
-        self._channels = channels
-        self._begun: dict[int, tuple[Iterator[int], int]] = {}
-        """By the number of a channel: the elements that are left, and how many records of the one before."""
-
-    def has(self, number: int, count: int) -> bool:
-        """Whether so many records of a channel have come, or a marker, behind those that were asked for before. Nothing more
-        is to be asked of this channel where it has not."""
-        if count == A_BARRIER:
-            return True
-        left, here = self._begun.get(number) or (_unread(self._channels[number]), 0)
-        while here < max(count, 1):
-            found = next(left, None)
-            if found is None:
-                return False
-            here += found if count != A_MARKER else 1
-        self._begun[number] = left, 0 if count == A_MARKER else here - count
-        return True
 
 
 def _there(entry: tuple[Element | Parked, int]) -> tuple[Element, int]:

@@ -39,7 +39,7 @@ class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):
     been_round: bool = False
     """Whether that ended a round of its inputs, behind which went what had waited for company."""
     by_itself: bool = False
-    """Whether user code has asked for the clock, or for a generator of random numbers that is seeded for each step: it is not
+    """Whether user code has asked for the clock, or for random numbers that are seeded for each step: it is not
     the same as a part of a larger step."""
 
 

@@ -18,7 +18,7 @@ That is not done where it would show:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from tailrace.errors import InternalError
 from tailrace.graph import operators
@@ -41,7 +41,9 @@ _ENTRY = 16
 
 def meets_in_channels(plan: Plan) -> bool:
     """Whether the tasks of a job have nothing in common but what is on their channels, wherever frames end there."""
-    return not plan.nests and not any(isinstance(node.operator, operators.AssignTimestamps) for node in plan.graph.nodes)
+    return not plan.nests and not any(
+        isinstance(node.operator, operators.AssignTimestamps) for node in plan.graph.nodes
+    )
 
 
 class Lanes:
@@ -124,25 +126,37 @@ class Lane:
         task = self._task
         if not self._larger or not task.work.may_take_together or task.vertex.id in self._before:
             return 0
-        pieces, count, unread = list[tuple[int, int]](), 0, task.gate.unread
-        now = 0
-        while self.entries and count < most:
-            entry = self.entries[0]
+        pieces, now = list[int](), 0
+        here: dict[int, int] = {}
+        entries, records = self.entries, 0
+        while entries and records < most:
+            entry = entries[0]
             if not isinstance(entry, Did) or entry.line not in READS or entry.by_itself or entry.answers:
                 break
-            read = [one for one in zip(entry.facts[::2], entry.facts[1::2], strict=True) if one[1] != A_BARRIER]
-            if any(records <= 0 for _, records in read) or not all(unread.has(*one) for one in read):
+            read = _records_read(entry.facts)
+            if read is None or not self._are_here(read, here):
                 break
-            self.entries.popleft()
-            now = entry.now
+            entries.popleft()
             pieces += read
-            count += sum(records for _, records in read) + 1
-        if not count:
-            return 0
-        task.work.begin(now)
-        task.wake()
-        task.work.take_together(pieces)
-        return count
+            records += sum(read[1::2]) + 1
+            now = entry.now
+        if records:
+            task.work.begin(now)
+            task.wake()
+            task.work.take_together(pieces)
+        return records
+
+    def _are_here(self, read: Sequence[int], here: dict[int, int]) -> bool:
+        """Whether what a step has read has come. `here`: by the number of a channel, how many records are unread there
+        behind the steps before."""
+        for at in range(0, len(read), 2):
+            number, count = read[at], read[at + 1]
+            if number not in here:
+                here[number] = self._task.gate.records_here(number, 2 * PORTION)
+            here[number] -= count
+            if here[number] < 0:
+                return False
+        return True
 
     def _one(self) -> int:
         """Does what is next, by itself. For how many records it counts; 0: what it reads has not come."""
@@ -156,3 +170,18 @@ class Lane:
         for channel in self._task.outbox.channels.values():
             if channel.watermark_due > channel.watermark_sent or channel.idle_due or channel.awake_due:
                 raise InternalError(f"Y10: {self._task.id} has event time to tell of on channel {channel.id}", ())
+
+
+def _records_read(facts: Sequence[int]) -> Sequence[int] | None:
+    """What a step has read, by what the history has of that, barriers aside: the number of a channel, how many records, and
+    again. None where it has read a marker."""
+    if len(facts) == 2 and facts[1] > 0:
+        return facts
+    read: list[int] = []
+    for at in range(0, len(facts), 2):
+        number, count = facts[at], facts[at + 1]
+        if count > 0:
+            read += number, count
+        elif count != A_BARRIER:
+            return None
+    return read

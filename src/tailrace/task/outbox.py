@@ -393,7 +393,7 @@ class Outbox:
         return self._keeping.frame(item)
 
     def receiver_replaced(self, ident: ChannelId, came: int = 0) -> None:
-        """Another worker reads a channel from now on, and has nothing of what is kept but the first `came` records and markers.
+        """Another worker reads a channel from now on, and has only the first `came` records and markers of what is kept.
         Checkpoints that are under way were given up: their barriers do not go once more."""
         channel = self.channels[ident]
         assert channel.kept is not None

@@ -38,7 +38,6 @@ class Shared(Protocol):
         """Whether any of them may have been used since then."""
 
 
-
 @dataclass
 class Services:
     """What one worker gives to its tasks."""

@@ -209,12 +209,12 @@ class Work:
         """Whether what several steps read may be read in one: nothing moves event time on, or waits for it."""
         return not (self.gate.front or self.advancing or self.outbox.idle_waits or self._timely)
 
-    def take_together(self, pieces: Sequence[tuple[int, int]]) -> None:
-        """Reads what several steps have read, (number of a channel, how many records) each, as few batches. Batches of
-        columns stay what they were: how their records are grouped shows."""
+    def take_together(self, pieces: Sequence[int]) -> None:
+        """Reads what several steps have read, the number of a channel, how many records, and again, as few batches. Batches
+        of columns stay what they were: how their records are grouped shows."""
         waiting, port = list[Batch](), 0
-        for number, count in pieces:
-            taken = self.gate.take_again(number, count)
+        for at in range(0, len(pieces), 2):
+            taken = self.gate.take_again(pieces[at], pieces[at + 1])
             if taken.grant is not None:
                 self.grants.append((taken.channel.id, taken.grant))
             batch = taken.batch

@@ -166,7 +166,9 @@ def _old_attempts_heard() -> Patches:
 
 def _old_frames_read() -> Patches:
     def make(receive: Any) -> Any:
-        return lambda self, frame, peer: receive(self, replace(frame, incarnation=self.incarnation), peer)
+        return lambda self, frame, peer: receive(
+            self, msgspec.structs.replace(frame, incarnation=self.incarnation), peer
+        )
 
     return [method(Slice, "receive", make)]
 
