@@ -27,7 +27,7 @@ USUAL = 6.0
 """Seconds before a kill, with a checkpoint in them, over which latency is measured. It has to be as usual for so long before
 the next kill."""
 CALM, FEW = 1.0, 0.02
-"""It is as usual again where in so many seconds no more than this part of the records is above the 99th percentile before."""
+"""It is as usual again where in so many seconds no more than this part of records is above what was the 99th percentile."""
 MODES = ("standby", "started", "restart")
 """A standby takes the slot; a worker is started for it; all start again."""
 

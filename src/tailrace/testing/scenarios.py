@@ -291,7 +291,7 @@ class Verdict:
         return f"python -m tailrace.testing.search --seeds {seed}:{seed + 1} --program {program} --trace"
 
 
-LIMITS = Limits(slots=60_000_000, lease=80 * MS, leave=20 * MS, finish=20 * MS, calm=10 * MS, gone=200 * MS)
+LIMITS = Limits(slots=60_000_000, lease=80 * MS, leave=20 * MS, finish=20 * MS, calm=1 * MS, gone=200 * MS)
 
 
 def run_scenario(
