@@ -16,6 +16,7 @@ from tailrace.testing.random_flows.drawing import drawn
 from tailrace.testing.random_flows.running import carry_out
 from tailrace.testing.replacing import (
     all_together,
+    all_together_run,
     past_what_waits,
     past_what_waits_run,
     replacing,
@@ -122,6 +123,15 @@ def test_random_dataflows_are_right_though_workers_are_lost_with_records_in_flig
         assert outcome.wrong == [], outcome.told
         covered.update(outcome.covered)
     assert covered[REPLACED] > 3 and covered[IN_FLIGHT] > 0
+
+
+def test_random_dataflows_are_right_though_several_are_lost_at_once_with_records_in_flight() -> None:
+    covered: Counter[str] = Counter()
+    for seed in (25, 26, 27, 30, 43):
+        outcome = carry_out(all_together_run(drawn(seed)))
+        assert outcome.wrong == [], outcome.told
+        covered.update(outcome.covered)
+    assert covered["several take places together"] > 5 and covered[REPLACED] > 10 and covered[IN_FLIGHT] > 0
 
 
 def test_workers_that_no_channel_connects_are_replaced_together() -> None:
