@@ -13,6 +13,7 @@ from tailrace.coordinator.actions import (
     NotReplaced,
     Replacing,
     Replayed,
+    Restarting,
     StopEnded,
 )
 from tailrace.coordinator.stopping import Aim
@@ -262,6 +263,51 @@ def test_a_link_that_closes_between_two_workers_that_live_is_a_restart_after_a_w
     job.wait(3)
     job.machine.tick(job.now)
     assert job.status is S.RESTARTING
+
+
+def test_one_that_does_again_and_loses_a_link_is_replaced_once_more() -> None:
+    job = running()
+    resumed(job, 1)
+    epoch = job.epochs[1]
+    for one, peer in ((1, 2), (2, 1)):
+        job.says(one, Severed(peer, "reset", job.epochs[peer]))
+    job.machine.tick(job.now)
+    assert job.actions(CloseLink) == [], "the other one is lost, perhaps, and that is about to be heard"
+    job.wait(2)
+    job.machine.tick(job.now)
+    actions = job.actions()
+    assert [one for one in actions if isinstance(one, CloseLink)] == [CloseLink(1, epoch)]
+    assert [one for one in actions if isinstance(one, Launch)] == [Launch(1, 3)]
+    resumed(job, 1)
+    job.says(1, SaidReplayed(0))
+    job.wait(3)
+    job.machine.tick(job.now)
+    assert job.status is S.RUNNING and job.machine.takeovers.count == 1 and job.machine.attempts.restarts == 0
+
+
+def test_links_that_close_again_and_again_to_one_that_does_again_are_a_restart() -> None:
+    job = running()
+    resumed(job, 1)
+    for _ in range(3):
+        job.says(2, Severed(1, "reset", job.epochs[1]))
+        job.wait(2)
+        job.machine.tick(job.now)
+        if job.status is S.RUNNING:
+            resumed(job, 1)
+    (told,) = job.actions(NotReplaced)
+    assert told.reason == "3 workers were lost that were to replace worker 1" and job.status is S.RESTARTING
+
+
+def test_a_link_between_others_that_closes_meanwhile_is_a_restart() -> None:
+    """What went over it is lost, whoever is replaced."""
+    job = running(depth=2)
+    resumed(job, 1)
+    job.says(1, Severed(2, "reset", job.epochs[2]))
+    job.says(0, Severed(2, "reset", job.epochs[2]))
+    job.wait(2)
+    job.machine.tick(job.now)
+    (told,) = job.actions(Restarting)
+    assert told.cause.message == "worker 0 has lost the connection to worker 2, which lives"
 
 
 def test_links_that_closed_before_their_worker_was_lost_are_no_reason_to_start_again() -> None:

@@ -24,7 +24,7 @@ from tailrace.testing.replacing import (
     several_at_once,
     standing_by,
 )
-from tailrace.testing.scenarios import MS, Scenario, run_scenario, scenario
+from tailrace.testing.scenarios import LIMITS, MS, Scenario, run_scenario, scenario
 from tailrace.testing.search import search
 from tailrace.testing.stops import look, losing
 
@@ -132,6 +132,29 @@ def test_random_dataflows_are_right_though_several_are_lost_at_once_with_records
         assert outcome.wrong == [], outcome.told
         covered.update(outcome.covered)
     assert covered["several take places together"] > 5 and covered[REPLACED] > 10 and covered[IN_FLIGHT] > 0
+
+
+def cut_off(turns: int) -> tuple[Counter[str], int]:
+    """A worker is lost, and the link of the one that takes its place to the other one closes so many turns behind
+    `Restored`; both live. What was covered, and how long it took (in microseconds). Nothing is wrong."""
+    faults = (Fault(150, "kill", which=1), Fault(turns, "cut-link", which=1, after="worker 1 => coordinator Restored"))
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=1_000)
+    n = PROGRAMS["counted"].n
+    made = Scenario(1, "counted", n, 2, 16, "in small steps", n / 0.03, settings, faults=faults, replaces=True)
+    verdict = run_scenario(made, keep_trace=True)
+    assert verdict.wrong == [] and verdict.covered["cut a link"] == 1
+    return verdict.covered, int(verdict.trace[-1].split()[0])
+
+
+def test_one_that_does_again_and_loses_a_link_is_noticed_like_all_others_and_replaced_once_more() -> None:
+    covered, took = cut_off(0)
+    assert (covered[REPLACED], covered["restarted"]) == (1, 0)
+    assert LIMITS.severed < took < LIMITS.severed + 100 * MS, "nobody waits until its slot was empty for too long"
+
+
+def test_where_it_has_gone_on_meanwhile_others_depend_on_it_and_all_start_again() -> None:
+    covered, _ = cut_off(8)
+    assert (covered[REPLACED], covered["restarted"]) == (1, 1)
 
 
 def test_workers_that_no_channel_connects_are_replaced_together() -> None:

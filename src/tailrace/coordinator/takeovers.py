@@ -238,8 +238,10 @@ class Takeovers:
     # Links between workers.
 
     def severed(self, slot: int, peer: int, epoch: int, now: int) -> None:
-        """A link between two workers has closed. Mostly one of them is lost, and that will be heard soon."""
-        if slot not in self.active and peer not in self.active:
+        """A link between two workers has closed. Mostly one of them is lost, and that will be heard soon. Where one was
+        lost already, and nobody is told yet to take its place, it is what is known."""
+        ends = (self.active.get(slot), self.active.get(peer))
+        if all(one is None or one.resumed for one in ends):
             self._severed[slot, peer] = epoch, now
 
     def severed_at(self, limit: int) -> int | None:
