@@ -9,7 +9,11 @@ from zlib import crc32
 
 from tailrace.elements.frames import Element, Frame
 from tailrace.elements.markers import Marker
+from tailrace.elements.timestamps import NO_TIME
 
+_MANY = 4_096
+_NO_TIMES = memoryview(struct.pack("<q", NO_TIME) * _MANY)
+"""The times of so many records that have none, said one by one."""
 _WHOLE = struct.Struct("<QIII")
 
 
@@ -31,10 +35,17 @@ class Digest:
         self.count += 1
         if isinstance(element, Frame):
             self.records += element.count
-            self._times = crc32(element.times, self._times)
+            self._times = crc32(element.times, self._times) if element.times else self._timeless(element.count)
             self._groups = crc32(element.groups, self._groups)
         elif isinstance(element, Marker):
             self._markers = crc32(f"{self.records} {element}".encode(), self._markers)
+
+    def _timeless(self, count: int) -> int:
+        """Records without event times come with none, or, where they lay beside others in a file, each with `NO_TIME`."""
+        value = self._times
+        for at in range(0, count, _MANY):
+            value = crc32(_NO_TIMES[: 8 * min(_MANY, count - at)], value)
+        return value
 
     @property
     def value(self) -> int:
