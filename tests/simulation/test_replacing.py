@@ -38,6 +38,7 @@ def test_golden_programs_are_right_though_workers_are_lost_again_and_again() -> 
     assert [one.wrong for one in failed] == []
     assert covered[REPLACED] > 20
     assert covered["lost a worker that is not replaced"] > 0, "where all start again, that is covered as well"
+    assert covered["removed what a lost worker had left"] > 0
 
 
 def test_standbys_take_the_slots_of_lost_workers_and_are_lost_themselves() -> None:

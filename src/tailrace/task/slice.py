@@ -22,6 +22,7 @@ from tailrace.task.history import Cut, Did, Flushed, History
 from tailrace.task.idle import Idle
 from tailrace.task.machine import CUTS, Task
 from tailrace.task.nests import WorkerNests
+from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.order import NOTHING
@@ -184,6 +185,13 @@ class Slice:
             self.history.complete(checkpoint)
             for copy in self.copies.values():
                 copy.complete(checkpoint)
+
+    def took_over(self) -> None:
+        """Of the lost worker in whose place this one is all is published that ever will be."""
+        for task in self.tasks:
+            for operator in task.chain.operators:
+                if isinstance(operator, SinkTask):
+                    operator.took_over()
 
     def operator_event(self, vertex: int, source: int, payload: bytes) -> None:
         """Subtask `source` of a vertex has something to say to the one that is here. Raises `ProtocolViolation`."""
