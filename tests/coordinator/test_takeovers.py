@@ -133,6 +133,37 @@ def test_a_worker_that_is_lost_again_and_again_before_the_next_checkpoint_is_a_r
     assert job.status is S.RESTARTING
 
 
+def test_a_worker_whose_history_had_grown_too_large_is_replaced_again_behind_the_next_checkpoint() -> None:
+    job = Job(slots=2, standbys=0).run()
+    for slot in range(2):
+        job.says(slot, Gained(0, [b"a"]))
+        job.says(slot, Gained(9, [b"b"], cut_short=True))
+    commit = job.acked()
+    job.says(1, Gained(10, [b"cut"], [(commit.checkpoint, 10)]))
+    job.commit(commit)
+    job.lose(1)
+    job.hello(1)
+    job.says(0, Known(1, Gained(10, [b"cut"], [(commit.checkpoint, 10)], cut_short=True), [], 1))
+    assert [one.history.entries for one in job.said(Resume)] == [[b"cut"]], (
+        "who tells it has not heard of the checkpoint"
+    )
+    job.says(1, SaidReplayed(len(job.machine.takeovers._said[1].messages)))
+    job.lose(0)
+    (told,) = job.actions(NotReplaced)
+    assert "StandbyConfig(history_bytes=...)" in told.reason and job.status is S.RESTARTING
+
+
+def test_where_only_others_know_that_it_had_grown_too_large_all_start_again() -> None:
+    job = running()
+    job.says(1, Gained(0, [b"a", b"b"]))
+    job.lose(1)
+    job.says(0, Known(1, Gained(9, [b"c"], cut_short=True), [], 1))
+    job.says(2, Known(1, Gained(0, [b"a"]), [], 1))
+    job.hello(1)
+    (told,) = job.actions(Restarting)
+    assert "had grown larger" in told.cause.message
+
+
 def test_a_replacement_that_is_lost_while_it_does_again_what_was_done_is_replaced() -> None:
     job = running()
     resumed(job, 1)

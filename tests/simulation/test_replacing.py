@@ -135,6 +135,16 @@ def test_random_dataflows_are_right_though_several_are_lost_at_once_with_records
     assert covered["several take places together"] > 5 and covered[REPLACED] > 10 and covered[IN_FLIGHT] > 0
 
 
+def test_where_histories_have_little_room_all_start_again_or_one_is_replaced() -> None:
+    """What is there, and what is not any more, is known rightly of each."""
+    covered: Counter[str] = Counter()
+    for seed, room in ((6, 6_000), (7, 6_000), (8, 20_000), (9, 20_000), (10, 60_000), (11, 60_000)):
+        verdict = run_scenario(replace(several_at_once(scenario(seed)), history=room))
+        assert verdict.wrong == [], verdict.command
+        covered.update(verdict.covered)
+    assert covered["lost a worker that is not replaced"] > 0 and covered[REPLACED] > 0
+
+
 def cut_off(turns: int) -> tuple[Counter[str], int]:
     """A worker is lost, and the link of the one that takes its place to the other one closes so many turns behind
     `Restored`; both live. What was covered, and how long it took (in microseconds). Nothing is wrong."""

@@ -123,6 +123,9 @@ class Replacements:
         if not takeovers.ready or not all(slot.connected for slot in slots):
             return []
         assert takeovers.checkpoint is not None
+        why = takeovers.cut_short()
+        if why is not None:
+            return [Cause(why, FailureKind.WORKER)]
         claims, origin, newest = self._durability.claims, self._durability.output.origin, self._durability.newest
         in_flight = [] if origin.restored is None else [*origin.restored.in_flight]
         peers = self._roster.peers()

@@ -85,7 +85,7 @@ class Slice:
         }
         """The head that each tail feeds, by the tail's vertex: through a queue that both hold."""
         services.stirred.update((vertex, None) for vertex in self.by_vertex)
-        self.history = None if services.facts is None else History()
+        self.history = None if services.facts is None else History(services.most_history // plan.slots)
         """What the tasks do, where another worker may have to do it again."""
         self.keeping = services.keeping()
         """What went to other workers, for those that take the place of one of them."""
