@@ -18,7 +18,15 @@ from tailrace.coordinator.actions import (
 )
 from tailrace.coordinator.stopping import Aim
 from tailrace.elements.cuts import CutKind
-from tailrace.protocol.deployment import Failed, FailureKind, OperatorEvent, Publish, SubtasksFinished
+from tailrace.protocol.deployment import (
+    Failed,
+    FailureKind,
+    OperatorEvent,
+    Progress,
+    Publish,
+    SubtaskReport,
+    SubtasksFinished,
+)
 from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Resume, Severed
 from tailrace.protocol.replay import Replayed as SaidReplayed
 from tailrace.protocol.snapshot import Abort, Ack, Trigger
@@ -66,6 +74,23 @@ def test_the_one_that_takes_its_place_gets_the_longest_history_and_what_others_h
     job.says(1, SaidReplayed(0))
     assert [one.slot for one in job.actions(Replayed)] == [1]
     assert job.machine.takeovers.count == 1 and job.status is S.RUNNING
+
+
+def test_how_long_a_slice_was_busy_goes_on_when_its_worker_is_replaced_and_begins_anew_with_a_restart() -> None:
+    job = running()
+    slot = job.machine.roster.slots[1]
+    for busy in (300, 500):
+        job.says(1, Progress([SubtaskReport(0, 1, busy_micros=busy)], 1_000))
+    for _ in range(2):  # the first one does not report anything
+        resumed(job, 1)
+    job.says(1, Progress([SubtaskReport(0, 1, busy_micros=40)], 1_000))
+    assert [one.busy_micros for one in slot.reports] == [540]
+    resumed(job, 1)
+    job.says(1, Progress([SubtaskReport(0, 1, busy_micros=7)], 1_000))
+    assert [one.busy_micros for one in slot.reports] == [547]
+    slot.anew()
+    job.says(1, Progress([SubtaskReport(0, 1, busy_micros=7)], 1_000))
+    assert [one.busy_micros for one in slot.reports] == [7]
 
 
 def test_survivors_are_told_who_has_taken_its_place() -> None:
