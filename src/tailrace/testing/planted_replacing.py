@@ -206,7 +206,7 @@ REPLACING_BUGS = (
     Bug("a standby forgets nothing", "reminded", _deleted_stays, standing_by),
     Bug("what was overtaken is lost with a worker", "counted", _overtaken_goes_nowhere, past_what_waits),
     Bug("event time in flight comes before its records", "windowed", _time_first, past_what_waits),
-    Bug("what a lost worker left is removed too soon", "hoarded", _swept_too_soon, replacing, seed=50),
+    Bug("what a lost worker left is removed too soon", "in_processing_time", _swept_too_soon, standing_by, seed=12),
     Bug(
         "the marker of a wave is lost with a worker",
         RANDOM,
