@@ -219,6 +219,43 @@ def test_a_restart_sweeps_what_earlier_attempts_left_and_nothing_else(kind: str,
     assert len(names(tmp_path)) == 1 + 2 + 2 * len(stays)
 
 
+@pytest.mark.parametrize("kind", FILES)
+def test_who_takes_a_lost_workers_place_sweeps_what_that_one_left_and_nothing_else(kind: str, tmp_path: Path) -> None:
+    """The lost one may live on and write more: it has names of its own."""
+    make, batch = FILES[kind]
+    stays = [Place(run_id="other"), Place(incarnation=3), Place(uid="another"), Place(subtask=1), Place(attempt=3)]
+    goes = [Place(), Place(attempt=1)]
+    for place in [*stays, *goes]:
+        writer = make(str(tmp_path)).writer(place)
+        writer.write(batch)
+        writer.prepare()
+        writer.write(batch)  # and the process is killed
+    before = names(tmp_path)
+    writer = make(str(tmp_path)).writer(Place(attempt=2))
+    writer.write(batch)
+    writer.took_over()
+    assert len(before) == 2 * 7 and len(set(names(tmp_path)) & set(before)) == 2 * len(stays)
+    prepared = writer.prepare()
+    assert prepared is not None
+    make(str(tmp_path)).publish([prepared])
+    assert len(plain(tmp_path)) == 1
+
+
+def test_traces_of_what_a_lost_worker_has_published_stay(tmp_path: Path) -> None:
+    """Whoever starts from an older checkpoint may ask for it once more."""
+    sink = tr.sinks.TextFiles(str(tmp_path))
+    writer = sink.writer(Place())
+    writer.write([1])
+    prepared = writer.prepare()
+    assert prepared is not None
+    sink.publish([prepared])
+    (there,) = plain(tmp_path)
+    (tmp_path / there).unlink()
+    sink.writer(Place(attempt=1)).took_over()
+    tr.sinks.TextFiles(str(tmp_path)).publish([prepared])
+    assert plain(tmp_path) == []
+
+
 def test_at_the_end_of_a_run_what_a_kept_checkpoint_has_prepared_stays(tmp_path: Path) -> None:
     sink = tr.sinks.TextFiles(str(tmp_path))
     writer = sink.writer(Place())

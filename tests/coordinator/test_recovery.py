@@ -69,10 +69,24 @@ def test_a_checkpoint_from_its_trigger_to_its_publication() -> None:
     ended, *sent = job.actions()
     assert isinstance(ended, CheckpointEnded) and (ended.stats.id, ended.reason) == (1, None)
     publish = Publish([("sink", [b"a", b"b"])], 1)
-    assert sent == [Send(0, 1, Complete(1)), Send(1, 1, Complete(1)), Send(0, 1, publish)]
+    assert sent == [Send(0, 1, Complete(1, 0)), Send(1, 1, Complete(1, 0)), Send(0, 1, publish)]
     job.says(0, Published(1))
     assert job.actions() == [MarkPublished("1/1.manifest"), WasPublished()]
     assert job.machine.durability.output.carried() == []
+
+
+def test_workers_hear_with_a_checkpoint_up_to_which_one_all_output_is_visible() -> None:
+    """What a lost worker has left is removed by that: nothing goes that may still be published."""
+    job, heard = Job().run(), []
+    for number in range(1, 5):
+        job.trigger()
+        job.ack(0, number, b"of %d" % number)
+        job.ack(1, number)
+        job.commit()
+        heard += [one.visible for one in job.said(Complete)[:1]]
+        for published in [1, 2] if number == 3 else []:
+            job.says(0, Published(published))
+    assert heard == [0, 0, 0, 2]
 
 
 def test_a_checkpoint_that_is_not_kept_any_more_goes_when_its_output_is_marked() -> None:
@@ -514,7 +528,7 @@ def test_one_that_is_overtaken_is_aborted_and_that_is_no_failure() -> None:
     actions = job.actions()
     ended = [(a.checkpoint, a.reason) for a in actions if isinstance(a, CheckpointEnded)]
     assert ended == [(1, "the newer checkpoint 2 is complete"), (2, None)]
-    assert [a.message for a in actions if isinstance(a, Send) and a.slot == 1] == [Abort(1), Complete(2)]
+    assert [a.message for a in actions if isinstance(a, Send) and a.slot == 1] == [Abort(1), Complete(2, 0)]
     assert job.status is S.RUNNING
 
 

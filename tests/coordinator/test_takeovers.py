@@ -13,11 +13,20 @@ from tailrace.coordinator.actions import (
     NotReplaced,
     Replacing,
     Replayed,
+    Restarting,
     StopEnded,
 )
 from tailrace.coordinator.stopping import Aim
 from tailrace.elements.cuts import CutKind
-from tailrace.protocol.deployment import Failed, FailureKind, OperatorEvent, Publish, SubtasksFinished
+from tailrace.protocol.deployment import (
+    Failed,
+    FailureKind,
+    OperatorEvent,
+    Progress,
+    Publish,
+    SubtaskReport,
+    SubtasksFinished,
+)
 from tailrace.protocol.replay import Gained, Known, Lost, Replaced, Resume, Severed
 from tailrace.protocol.replay import Replayed as SaidReplayed
 from tailrace.protocol.snapshot import Abort, Ack, Trigger
@@ -65,6 +74,23 @@ def test_the_one_that_takes_its_place_gets_the_longest_history_and_what_others_h
     job.says(1, SaidReplayed(0))
     assert [one.slot for one in job.actions(Replayed)] == [1]
     assert job.machine.takeovers.count == 1 and job.status is S.RUNNING
+
+
+def test_how_long_a_slice_was_busy_goes_on_when_its_worker_is_replaced_and_begins_anew_with_a_restart() -> None:
+    job = running()
+    slot = job.machine.roster.slots[1]
+    for busy in (300, 500):
+        job.says(1, Progress([SubtaskReport(0, 1, busy_micros=busy)], 1_000))
+    for _ in range(2):  # the first one does not report anything
+        resumed(job, 1)
+    job.says(1, Progress([SubtaskReport(0, 1, busy_micros=40)], 1_000))
+    assert [one.busy_micros for one in slot.reports] == [540]
+    resumed(job, 1)
+    job.says(1, Progress([SubtaskReport(0, 1, busy_micros=7)], 1_000))
+    assert [one.busy_micros for one in slot.reports] == [547]
+    slot.anew()
+    job.says(1, Progress([SubtaskReport(0, 1, busy_micros=7)], 1_000))
+    assert [one.busy_micros for one in slot.reports] == [7]
 
 
 def test_survivors_are_told_who_has_taken_its_place() -> None:
@@ -130,6 +156,37 @@ def test_a_worker_that_is_lost_again_and_again_before_the_next_checkpoint_is_a_r
     (told,) = job.actions(NotReplaced)
     assert told.reason == "worker 1 was replaced 3 times since the newest checkpoint, and is lost again"
     assert job.status is S.RESTARTING
+
+
+def test_a_worker_whose_history_had_grown_too_large_is_replaced_again_behind_the_next_checkpoint() -> None:
+    job = Job(slots=2, standbys=0).run()
+    for slot in range(2):
+        job.says(slot, Gained(0, [b"a"]))
+        job.says(slot, Gained(9, [b"b"], cut_short=True))
+    commit = job.acked()
+    job.says(1, Gained(10, [b"cut"], [(commit.checkpoint, 10)]))
+    job.commit(commit)
+    job.lose(1)
+    job.hello(1)
+    job.says(0, Known(1, Gained(10, [b"cut"], [(commit.checkpoint, 10)], cut_short=True), [], 1))
+    assert [one.history.entries for one in job.said(Resume)] == [[b"cut"]], (
+        "who tells it has not heard of the checkpoint"
+    )
+    job.says(1, SaidReplayed(len(job.machine.takeovers._said[1].messages)))
+    job.lose(0)
+    (told,) = job.actions(NotReplaced)
+    assert "StandbyConfig(history_bytes=...)" in told.reason and job.status is S.RESTARTING
+
+
+def test_where_only_others_know_that_it_had_grown_too_large_all_start_again() -> None:
+    job = running()
+    job.says(1, Gained(0, [b"a", b"b"]))
+    job.lose(1)
+    job.says(0, Known(1, Gained(9, [b"c"], cut_short=True), [], 1))
+    job.says(2, Known(1, Gained(0, [b"a"]), [], 1))
+    job.hello(1)
+    (told,) = job.actions(Restarting)
+    assert "had grown larger" in told.cause.message
 
 
 def test_a_replacement_that_is_lost_while_it_does_again_what_was_done_is_replaced() -> None:
@@ -262,6 +319,51 @@ def test_a_link_that_closes_between_two_workers_that_live_is_a_restart_after_a_w
     job.wait(3)
     job.machine.tick(job.now)
     assert job.status is S.RESTARTING
+
+
+def test_one_that_does_again_and_loses_a_link_is_replaced_once_more() -> None:
+    job = running()
+    resumed(job, 1)
+    epoch = job.epochs[1]
+    for one, peer in ((1, 2), (2, 1)):
+        job.says(one, Severed(peer, "reset", job.epochs[peer]))
+    job.machine.tick(job.now)
+    assert job.actions(CloseLink) == [], "the other one is lost, perhaps, and that is about to be heard"
+    job.wait(2)
+    job.machine.tick(job.now)
+    actions = job.actions()
+    assert [one for one in actions if isinstance(one, CloseLink)] == [CloseLink(1, epoch)]
+    assert [one for one in actions if isinstance(one, Launch)] == [Launch(1, 3)]
+    resumed(job, 1)
+    job.says(1, SaidReplayed(0))
+    job.wait(3)
+    job.machine.tick(job.now)
+    assert job.status is S.RUNNING and job.machine.takeovers.count == 1 and job.machine.attempts.restarts == 0
+
+
+def test_links_that_close_again_and_again_to_one_that_does_again_are_a_restart() -> None:
+    job = running()
+    resumed(job, 1)
+    for _ in range(3):
+        job.says(2, Severed(1, "reset", job.epochs[1]))
+        job.wait(2)
+        job.machine.tick(job.now)
+        if job.status is S.RUNNING:
+            resumed(job, 1)
+    (told,) = job.actions(NotReplaced)
+    assert told.reason == "3 workers were lost that were to replace worker 1" and job.status is S.RESTARTING
+
+
+def test_a_link_between_others_that_closes_meanwhile_is_a_restart() -> None:
+    """What went over it is lost, whoever is replaced."""
+    job = running(depth=2)
+    resumed(job, 1)
+    job.says(1, Severed(2, "reset", job.epochs[2]))
+    job.says(0, Severed(2, "reset", job.epochs[2]))
+    job.wait(2)
+    job.machine.tick(job.now)
+    (told,) = job.actions(Restarting)
+    assert told.cause.message == "worker 0 has lost the connection to worker 2, which lives"
 
 
 def test_links_that_closed_before_their_worker_was_lost_are_no_reason_to_start_again() -> None:

@@ -32,6 +32,27 @@ def test_a_gap_is_older_than_a_complete_checkpoint_and_what_was_before_it_goes()
     assert told(Gained(0, [b"a"]), Gained(7, [b"x"])).told() == Gained(7, [b"x"])
 
 
+def test_a_copy_of_what_was_cut_short_says_so_until_a_checkpoint_is_complete_whose_cuts_are_behind_that() -> None:
+    copy = told(Gained(0, [b"a", b"cut 1", b"b"], [(1, 1)]), Gained(5, [b"c"], cut_short=True))
+    assert (copy.first, copy.entries) == (5, [b"c"])
+    copy.complete(1)
+    assert copy.told() == Gained(5, [b"c"], cut_short=True)
+    assert not copy.told().reaches_back_to(1)
+    copy.gain(Gained(6, [b"cut 2", b"d"], [(2, 6)]))
+    assert copy.told().reaches_back_to(2) and not copy.told().reaches_back_to(1)
+    copy.complete(2)
+    assert copy.told() == Gained(6, [b"cut 2", b"d"], [(2, 6)])
+
+
+def test_that_it_was_cut_short_is_told_on_once_to_each() -> None:
+    copy = told(Gained(0, [b"a"]))
+    copy.told_on(0, 1, 2)
+    copy.gain(Gained(3, [b"b"], cut_short=True))
+    assert [copy.told_on(0, party, 2) for party in (1, 2)] == [Gained(3, [b"b"], [], 0, True)] * 2
+    copy.gain(Gained(4, [b"c"]))
+    assert copy.told_on(0, 1, 2) == Gained(4, [b"c"], [], 0)
+
+
 def test_the_longest_copy_has_what_all_have() -> None:
     copies = [Gained(0, [b"a", b"b"]), Gained(1, [b"b", b"c", b"d"]), Gained(0, [])]
     assert longest(copies) == copies[1]

@@ -16,6 +16,7 @@ from tailrace.testing.random_flows.drawing import drawn
 from tailrace.testing.random_flows.running import carry_out
 from tailrace.testing.replacing import (
     all_together,
+    all_together_run,
     past_what_waits,
     past_what_waits_run,
     replacing,
@@ -23,7 +24,7 @@ from tailrace.testing.replacing import (
     several_at_once,
     standing_by,
 )
-from tailrace.testing.scenarios import MS, Scenario, run_scenario, scenario
+from tailrace.testing.scenarios import LIMITS, MS, Scenario, run_scenario, scenario
 from tailrace.testing.search import search
 from tailrace.testing.stops import look, losing
 
@@ -37,6 +38,7 @@ def test_golden_programs_are_right_though_workers_are_lost_again_and_again() -> 
     assert [one.wrong for one in failed] == []
     assert covered[REPLACED] > 20
     assert covered["lost a worker that is not replaced"] > 0, "where all start again, that is covered as well"
+    assert covered["removed what a lost worker had left"] > 0
 
 
 def test_standbys_take_the_slots_of_lost_workers_and_are_lost_themselves() -> None:
@@ -122,6 +124,48 @@ def test_random_dataflows_are_right_though_workers_are_lost_with_records_in_flig
         assert outcome.wrong == [], outcome.told
         covered.update(outcome.covered)
     assert covered[REPLACED] > 3 and covered[IN_FLIGHT] > 0
+
+
+def test_random_dataflows_are_right_though_several_are_lost_at_once_with_records_in_flight() -> None:
+    covered: Counter[str] = Counter()
+    for seed in (25, 26, 27, 30, 43):
+        outcome = carry_out(all_together_run(drawn(seed)))
+        assert outcome.wrong == [], outcome.told
+        covered.update(outcome.covered)
+    assert covered["several take places together"] > 5 and covered[REPLACED] > 10 and covered[IN_FLIGHT] > 0
+
+
+def test_where_histories_have_little_room_all_start_again_or_one_is_replaced() -> None:
+    """What is there, and what is not any more, is known rightly of each."""
+    covered: Counter[str] = Counter()
+    for seed, room in ((6, 6_000), (7, 6_000), (8, 20_000), (9, 20_000), (10, 60_000), (11, 60_000)):
+        verdict = run_scenario(replace(several_at_once(scenario(seed)), history=room))
+        assert verdict.wrong == [], verdict.command
+        covered.update(verdict.covered)
+    assert covered["lost a worker that is not replaced"] > 0 and covered[REPLACED] > 0
+
+
+def cut_off(turns: int) -> tuple[Counter[str], int]:
+    """A worker is lost, and the link of the one that takes its place to the other one closes so many turns behind
+    `Restored`; both live. What was covered, and how long it took (in microseconds). Nothing is wrong."""
+    faults = (Fault(150, "kill", which=1), Fault(turns, "cut-link", which=1, after="worker 1 => coordinator Restored"))
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=1_000)
+    n = PROGRAMS["counted"].n
+    made = Scenario(1, "counted", n, 2, 16, "in small steps", n / 0.03, settings, faults=faults, replaces=True)
+    verdict = run_scenario(made, keep_trace=True)
+    assert verdict.wrong == [] and verdict.covered["cut a link"] == 1
+    return verdict.covered, int(verdict.trace[-1].split()[0])
+
+
+def test_one_that_does_again_and_loses_a_link_is_noticed_like_all_others_and_replaced_once_more() -> None:
+    covered, took = cut_off(0)
+    assert (covered[REPLACED], covered["restarted"]) == (1, 0)
+    assert LIMITS.severed < took < LIMITS.severed + 100 * MS, "nobody waits until its slot was empty for too long"
+
+
+def test_where_it_has_gone_on_meanwhile_others_depend_on_it_and_all_start_again() -> None:
+    covered, _ = cut_off(8)
+    assert (covered[REPLACED], covered["restarted"]) == (1, 1)
 
 
 def test_workers_that_no_channel_connects_are_replaced_together() -> None:

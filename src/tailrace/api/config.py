@@ -196,6 +196,10 @@ class StandbyConfig:
     it has done; with 2 also what it knows of theirs from themselves; with more, all that it knows. What is not covered is a
     restart of all, and the log says why.
 
+    What all workers have done since the newest checkpoint is in the memory of each of them, and of the coordinator:
+    `history_bytes` at most, for each worker an equal share. Where one has done more, what it did is dropped, and until the
+    next checkpoint is complete its loss is a restart.
+
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
 
@@ -204,8 +208,14 @@ class StandbyConfig:
     spares: int | None = None
     depth: int = 1
     spill: Spill = Spill()  # noqa: RUF009 - it is frozen
+    history_bytes: int = 256 << 20
 
     def __post_init__(self) -> None:
+        _whole(self.history_bytes, "StandbyConfig: history_bytes")
+        if self.history_bytes == 0:
+            raise ConfigError(
+                "StandbyConfig: history_bytes=0 would replace nobody; leave `standby` out, or give some MiB"
+            )
         _whole(self.replicas, "StandbyConfig: replicas")
         _whole(self.depth, "StandbyConfig: depth")
         if self.depth == 0:

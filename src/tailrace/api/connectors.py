@@ -125,6 +125,12 @@ class SinkWriter:
         what is written from here on belongs to the next transaction."""
         return None
 
+    def took_over(self) -> None:
+        """Called where the worker of this writer has taken the place of one that was lost while the others went on
+        (`tr.StandbyConfig`), once all is published that checkpoints have of the lost one: what writers of this subtask and
+        incarnation with a lower `attempt` have left can be removed. They may write more, if they only seem to be lost;
+        none of it will be published."""
+
     def close(self) -> None:
         """Gives back what the writer holds. Gives up output since the last `prepare`; prepared output stays, because a
         checkpoint may refer to it."""

@@ -6,6 +6,7 @@ Names never repeat, so publishing twice is harmless, and a file tells whose it i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,8 +15,8 @@ from tailrace.connectors import folders, hidden
 from tailrace.connectors.agreement import Agreement
 from tailrace.connectors.hidden import Folder, Hidden, Origin
 
-_OF_AN_ATTEMPT = 1_000_000
-"""So many numbers are there for the files of one attempt."""
+_OF_AN_ATTEMPT = 1_000_000_000
+"""So many numbers are there for the files of one attempt: one each second for thirty years."""
 
 
 class FileWriter(SinkWriter):
@@ -48,6 +49,17 @@ class FileWriter(SinkWriter):
         self._flush()
         token, self.hidden = self.hidden.finish(), None
         return token
+
+    def took_over(self) -> None:
+        ctx, whose = self._ctx, hidden.whose(self._ctx.uid)
+        place = ctx.run_id, ctx.incarnation, whose, ctx.subtask
+        first = ctx.attempt * _OF_AN_ATTEMPT
+
+        def is_lost(of: Origin) -> bool:
+            return (of.run_id, of.incarnation, of.whose, of.subtask) == place and of.count < first
+
+        with contextlib.suppress(OSError):  # what stays goes at the end of the run, or with the next start
+            self.folder.sweep(is_lost, set(), traces=False)
 
     def close(self) -> None:
         if self.hidden is not None:

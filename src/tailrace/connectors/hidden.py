@@ -16,7 +16,7 @@ COVER = ".inprogress"
 """How the name of a file under cover ends. It starts with `.`."""
 TRACE = ".publishing"
 """How that of a trace ends, which starts with `.` as well."""
-_NAME = re.compile(r"part-\d+-(.+)-(\d+)-([0-9a-f]{8})-\d+\.\w+")
+_NAME = re.compile(r"part-(\d+)-(.+)-(\d+)-([0-9a-f]{8})-(\d+)\.\w+")
 Columns = list[tuple[str, str]]
 """Names and types."""
 
@@ -49,6 +49,8 @@ class Origin:
     run_id: str
     incarnation: int
     whose: str
+    subtask: int
+    count: int
 
 
 def whose(uid: str) -> str:
@@ -65,7 +67,7 @@ def name_of(subtask: int, run_id: str, incarnation: int, uid: str, count: int, s
 def origin_of(name: str) -> Origin | None:
     """What a plain name says, or None where it is none of ours."""
     found = _NAME.fullmatch(name)
-    return None if found is None else Origin(found[1], int(found[2]), found[3])
+    return None if found is None else Origin(found[2], int(found[3]), found[4], int(found[1]), int(found[5]))
 
 
 class Hidden:
@@ -90,8 +92,8 @@ class Folder:
         """A new file that will have this name."""
         raise NotImplementedError
 
-    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
-        """Removes files under cover, and traces, of these origins, but for those with a plain name in `keep` (see
+    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str], *, traces: bool = True) -> None:
+        """Removes files under cover, and `traces`, of these origins, but for those with a plain name in `keep` (see
         `plain_name`)."""
         raise NotImplementedError
 
@@ -131,11 +133,11 @@ def trace_of(final: str) -> str:
     return f"{folder}{slash}.{name}{TRACE}"
 
 
-def under_cover(names: list[str], wanted: Callable[[Origin], bool]) -> Iterator[tuple[str, str]]:
-    """The names under cover, and of traces, of wanted origins, each with the plain name that it is for."""
+def under_cover(names: list[str], wanted: Callable[[Origin], bool], traces: bool) -> Iterator[tuple[str, str]]:
+    """The names under cover, and of `traces`, of wanted origins, each with the plain name that it is for."""
     for name in names:
         plain = name[1:].removesuffix(COVER) if name.endswith(COVER) else name[1:].removesuffix(TRACE)
-        if name.startswith(".") and name.endswith((COVER, TRACE)):
+        if name.startswith(".") and name.endswith((COVER, TRACE) if traces else COVER):
             origin = origin_of(plain)
             if origin is not None and wanted(origin):
                 yield name, plain

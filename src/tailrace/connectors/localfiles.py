@@ -21,9 +21,9 @@ class LocalFolder(Folder):
         make_folder(self.path)
         return LocalHidden(os.path.join(self.path, f".{name}{COVER}"), os.path.join(self.path, name))
 
-    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
+    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str], *, traces: bool = True) -> None:
         with contextlib.suppress(FileNotFoundError):
-            for name, plain in under_cover(os.listdir(self.path), wanted):
+            for name, plain in under_cover(os.listdir(self.path), wanted, traces):
                 if os.path.join(self.path, plain) not in keep:
                     with contextlib.suppress(OSError):
                         os.unlink(os.path.join(self.path, name))

@@ -41,10 +41,10 @@ class RemoteFolder(Folder):
     def create(self, name: str) -> Hidden:
         return RemoteHidden(self.fs, self.url, name)
 
-    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
+    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str], *, traces: bool = True) -> None:
         with contextlib.suppress(FileNotFoundError):
             names = [path.rpartition("/")[2] for path in self.fs.ls(self.url, detail=False, refresh=True)]
-            for name, plain in under_cover(names, wanted):
+            for name, plain in under_cover(names, wanted, traces):
                 if f"{self.url}/{plain}" not in keep:
                     with contextlib.suppress(OSError):
                         self.fs.rm_file(f"{self.url}/{name}")

@@ -27,14 +27,14 @@ class S3Folder(Folder):
     def create(self, name: str) -> Hidden:
         return Upload(self.fs, self.bucket, f"{self.prefix}{name}")
 
-    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
+    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str], *, traces: bool = True) -> None:
         for key, upload in list(self._uploads()):
             origin = origin_of(key.removeprefix(self.prefix))
             if origin is not None and wanted(origin) and f"s3://{self.bucket}/{key}" not in keep:
                 with contextlib.suppress(OSError):
                     self.fs.call_s3("abort_multipart_upload", Bucket=self.bucket, Key=key, UploadId=upload)
-        keys = list(self._traces())
-        for name, plain in under_cover([key.removeprefix(self.prefix) for key in keys], wanted):
+        keys = list(self._traces()) if traces else []
+        for name, plain in under_cover([key.removeprefix(self.prefix) for key in keys], wanted, traces):
             if f"s3://{self.bucket}/{self.prefix}{plain}" not in keep:
                 with contextlib.suppress(OSError):
                     self.fs.call_s3("delete_object", Bucket=self.bucket, Key=f"{self.prefix}{name}")

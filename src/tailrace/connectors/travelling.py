@@ -208,8 +208,8 @@ class ResultFolder(hidden.Folder):
                 raise gone(self.folder.url_of(name), "records of a result")
         return names
 
-    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str]) -> None:
-        """Removes files that were not published."""
+    def sweep(self, wanted: Callable[[Origin], bool], keep: set[str], *, traces: bool = True) -> None:
+        """Removes files that were not published. Traces there are none."""
         there = {entry.name for entry in self.folder.entries()}
         gone = []
         for name in there:

@@ -308,7 +308,7 @@ class Durability:
             decided += self.abort(older, reason, now, running, failure=False)
         complete = checkpoints.committed(number, manifest, path, url, now)
         self.newest = number, manifest
-        decided += [complete.ended, Tell(Complete(number))]
+        decided += [complete.ended, Tell(Complete(number, self.output.visible_through))]
         decided += self.output.committed(number, manifest, path, complete.fresh)
         self.savepoints.complete(number, manifest, complete.stats)
         decided += [*self.copies(), *self._delete_surplus()]

@@ -191,7 +191,7 @@ class Coordinator:
         self.course.story.append(f"{now} {type(message).__name__} from {index}")
         match message:
             case Failed() if message.kind is FailureKind.PEER and (
-                decided := self.replacements.cannot_reach(slot, message.message)
+                decided := self.replacements.cannot_reach(index, message.message)
             ):
                 self.course.do(decided, now)
             case Failed() if message.kind.of_worker:
@@ -470,13 +470,9 @@ class Coordinator:
                 self.course.replayed(index, message.heard, now)
 
     def _links_broken(self, now: int) -> Decisions:
-        """Links between workers have been closed for a while. Where both live, all start again."""
-        found: Decisions = []
-        for slot, peer, epoch in self.takeovers.broken(now, self.limits.severed):
-            if self.roster.holds(peer, epoch):
-                what = f"worker {slot} has lost the connection to worker {peer}, which lives"
-                found.append(Cause(what, FailureKind.PEER, slot=None))
-        return found[:1]
+        """Links between workers have been closed for a while, and both live."""
+        broken = self.takeovers.broken(now, self.limits.severed)
+        return self.replacements.cut_off((slot, peer) for slot, peer, epoch in broken if self.roster.holds(peer, epoch))
 
     def _never_replaced(self, now: int) -> Decisions:
         whose = " and ".join(f"worker {slot}" for slot in self.takeovers.active)

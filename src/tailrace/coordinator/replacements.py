@@ -3,6 +3,8 @@ done. What is known of them is in `takeovers`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from tailrace.coordinator.actions import CloseLink, NotReplaced, Replacing, Replayed, Send
@@ -13,7 +15,7 @@ from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.loops import Nests
 from tailrace.coordinator.output import PUBLISHER
-from tailrace.coordinator.roster import Roster, Slot
+from tailrace.coordinator.roster import Roster
 from tailrace.coordinator.takeovers import Takeovers
 from tailrace.protocol.deployment import FailureKind
 from tailrace.protocol.replay import Replaced
@@ -76,15 +78,33 @@ class Replacements:
             decided += self._roster.replace(slot.index)
         return [*decided, *self._roster.replace(cause.slot, there), *self.ask()]
 
-    def cannot_reach(self, slot: Slot, what: str) -> Decisions | None:
+    def cannot_reach(self, index: int, what: str) -> Decisions | None:
         """One that takes a place, and has not gone on, cannot reach another worker: that one is lost as well, most likely.
         None where it is none of those."""
-        active = self._takeovers.active.get(slot.index)
-        if active is None or not active.resumed:
+        if not self._does_again(index):
             return None
-        closed = CloseLink(slot.index, slot.epoch)
-        self._roster.lose(slot.index)
-        return [closed, Cause(what, FailureKind.WORKER, slot=slot.index)]
+        slot = self._roster.slots[index]
+        closed = CloseLink(index, slot.epoch)
+        self._roster.lose(index)
+        return [closed, Cause(what, FailureKind.WORKER, slot=index)]
+
+    def cut_off(self, links: Iterable[tuple[int, int]]) -> Decisions:
+        """Links have been closed for a while between workers that live: (who said so, the peer). What went over one is lost.
+        One that takes a place, and has not gone on, is replaced once more: nobody has had anything from it. Where both had
+        others depend on them, all start again."""
+        found: list[tuple[int, str]] = []
+        for slot, peer in links:
+            what = f"worker {slot} has lost the connection to worker {peer}, which lives"
+            again = [one for one in (slot, peer) if self._does_again(one)]
+            if not again:
+                return [Cause(what, FailureKind.PEER, slot=None)]
+            found.append((again[0], what))
+        # The others that do again are ended with the first one: no more is to be done for their links.
+        return self.cannot_reach(*found[0]) or [] if found else []
+
+    def _does_again(self, index: int) -> bool:
+        active = self._takeovers.active.get(index)
+        return active is not None and active.resumed
 
     # What is known is told.
 
@@ -107,6 +127,9 @@ class Replacements:
         if not takeovers.ready or not all(slot.connected for slot in slots):
             return []
         assert takeovers.checkpoint is not None
+        why = takeovers.cut_short()
+        if why is not None:
+            return [Cause(why, FailureKind.WORKER)]
         claims, origin, newest = self._durability.claims, self._durability.output.origin, self._durability.newest
         in_flight = [] if origin.restored is None else [*origin.restored.in_flight]
         peers = self._roster.peers()

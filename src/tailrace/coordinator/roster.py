@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tailrace.coordinator.actions import CloseLink, Launch
 from tailrace.coordinator.dealing import Executor
 from tailrace.coordinator.decisions import Decisions, Tell
@@ -33,6 +35,9 @@ class Slot(Place):
     """The standby that is to say hello for the slot: its place, and its epoch there."""
     prepared: list[tuple[str, bytes]] = field(default_factory=list)
     reports: list[SubtaskReport] = field(default_factory=list)
+    worked: dict[int, int] = field(default_factory=dict)
+    """For how long lost workers that were replaced alone had been busy with each vertex (microseconds), as far as they had
+    reported."""
     elapsed: int = 0
     log: tuple[int, int, int] = (0, 0, 0)
     """Of its history: entries and bytes; and bytes that its worker keeps of what has gone to others."""
@@ -58,7 +63,18 @@ class Slot(Place):
     def reported(self, progress: Progress) -> None:
         """Its worker says how it goes."""
         self.reports, self.elapsed, self.refused = progress.subtasks, progress.elapsed_micros, progress.refused
+        if self.worked:
+            self.reports = [
+                msgspec.structs.replace(one, busy_micros=one.busy_micros + self.worked.get(one.vertex, 0))
+                for one in self.reports
+            ]
         self.log = progress.log_entries, progress.log_bytes, progress.kept_bytes
+
+    def lost_alone(self) -> None:
+        """Its worker is lost, and another one goes on in its place."""
+        self.deployed = self.finished = False
+        self.worked |= {one.vertex: one.busy_micros for one in self.reports}
+        self.reports, self.log = [], (0, 0, 0)
 
     def reset_late_at(self, limit: int) -> int:
         """When its worker has taken too long to drop what it runs."""
@@ -68,7 +84,7 @@ class Slot(Place):
         """The slice starts anew: what was known of the attempt before does not count."""
         self.attempt += 1
         self.deployed = self.finished = False
-        self.prepared, self.reports, self.log = [], [], (0, 0, 0)
+        self.prepared, self.reports, self.worked, self.log = [], [], {}, (0, 0, 0)
 
 
 class Roster:
@@ -143,8 +159,7 @@ class Roster:
         """The worker of a slot is gone, and another one is to take its place, while the others go on. `there`: it has come
         already."""
         slot = self.slots[index]
-        slot.deployed = slot.finished = False
-        slot.reports, slot.log = [], (0, 0, 0)
+        slot.lost_alone()
         return [] if there else self._fill(slot)
 
     def _fill(self, slot: Slot) -> Decisions:

@@ -26,6 +26,14 @@ AT_ONCE = (Welcome, Reset, Leave, Resume)
 """What a worker is told even while it takes the place of another."""
 
 
+def grown(slot: int) -> str:
+    """Why a worker is not replaced whose history was cut short."""
+    return (
+        f"what worker {slot} has done since the newest checkpoint had grown larger than StandbyConfig(history_bytes=...) "
+        f"allows, and is not known any more; take checkpoints more often, or raise it"
+    )
+
+
 @dataclass
 class Takeover:
     """One worker that is being replaced."""
@@ -159,6 +167,8 @@ class Takeovers:
             return (
                 f"{others} {verb} still being replaced, and StandbyConfig(depth={self._depth}) covers no more at once"
             )
+        if slot in self._copies and not self._copies[slot].told().reaches_back_to(self._complete):
+            return grown(slot)
         if self._lost_since.get(slot, 0) >= TRIES:
             return f"worker {slot} was replaced {TRIES} times since the newest checkpoint, and is lost again"
         return None
@@ -210,14 +220,24 @@ class Takeovers:
             return False
         return all(len(one.known) == len(self.survivors) for one in self.active.values())
 
+    def cut_short(self) -> str | None:
+        """Why they cannot do again what was done, where not all of it is known any more. Who was lost may have told others
+        so last, and not us."""
+        assert self.checkpoint is not None
+        missing = [one.slot for one in self.active.values() if not self._history(one).reaches_back_to(self.checkpoint)]
+        return grown(missing[0]) if missing else None
+
+    def _history(self, one: Takeover) -> Gained:
+        mine = self._copies.setdefault(one.slot, Copy())
+        return longest([mine.told(), *(known.history for known in one.known.values())])
+
     def resume(self, slot: int, deploy: Deploy, in_flight: list[str]) -> Resume:
         """What the replacement of a slot is to do. `deploy` says the rest; `in_flight`: see `Resume`."""
         assert self.checkpoint is not None
         one = self.active[slot]
         one.resumed = True
-        mine = self._copies.setdefault(slot, Copy())
-        history = longest([mine.told(), *(known.history for known in one.known.values())])
-        mine.gain(history)
+        history = self._history(one)
+        self._copies[slot].gain(history)
         came = [came for known in one.known.values() for came in known.came]
         events = sorted(self._events.get(slot, {}).items())
         together = [other for other in self.active if other != slot]
@@ -238,8 +258,10 @@ class Takeovers:
     # Links between workers.
 
     def severed(self, slot: int, peer: int, epoch: int, now: int) -> None:
-        """A link between two workers has closed. Mostly one of them is lost, and that will be heard soon."""
-        if slot not in self.active and peer not in self.active:
+        """A link between two workers has closed. Mostly one of them is lost, and that will be heard soon. Where one was
+        lost already, and nobody is told yet to take its place, it is what is known."""
+        ends = (self.active.get(slot), self.active.get(peer))
+        if all(one is None or one.resumed for one in ends):
             self._severed[slot, peer] = epoch, now
 
     def severed_at(self, limit: int) -> int | None:

@@ -9,7 +9,11 @@ from zlib import crc32
 
 from tailrace.elements.frames import Element, Frame
 from tailrace.elements.markers import Marker
+from tailrace.elements.timestamps import NO_TIME
 
+_MANY = 4_096
+_NO_TIMES = memoryview(struct.pack("<q", NO_TIME) * _MANY)
+"""The times of so many records that have none, said one by one."""
 _WHOLE = struct.Struct("<QIII")
 _TIME, _GROUP = 8, 2
 """Bytes of an event time and of a key group in a frame."""
@@ -35,13 +39,21 @@ class Digest:
             records = element.count if most is None else min(most, element.count)
             self.records += records
             self.count += records
-            self._times = crc32(element.times[: records * _TIME], self._times)
+            times = element.times
+            self._times = crc32(times[: records * _TIME], self._times) if times else self._timeless(records)
             self._groups = crc32(element.groups[: records * _GROUP], self._groups)
         elif isinstance(element, Marker):
             self.count += 1
             self._markers = crc32(f"{self.records} {element}".encode(), self._markers)
         else:
             self.count += len(element)
+
+    def _timeless(self, count: int) -> int:
+        """Records without event times come with none, or, where they lay beside others in a file, each with `NO_TIME`."""
+        value = self._times
+        for at in range(0, count, _MANY):
+            value = crc32(_NO_TIMES[: 8 * min(_MANY, count - at)], value)
+        return value
 
     @property
     def value(self) -> int:

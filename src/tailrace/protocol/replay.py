@@ -44,6 +44,12 @@ class Gained(Message, frozen=True):
     cuts: list[tuple[int, int]] = []
     origin: int = -1
     """Whose history it is, where the worker tells what it knows of another one's; -1: its own."""
+    cut_short: bool = False
+    """Whether it had grown too large, and what was before `first` is gone, though no complete checkpoint is behind it."""
+
+    def reaches_back_to(self, checkpoint: int) -> bool:
+        """Whether it has all that is behind the cuts of a complete checkpoint."""
+        return not self.cut_short or any(number == checkpoint for number, _ in self.cuts)
 
 
 class Severed(Message, frozen=True):
@@ -116,6 +122,8 @@ class Copy:
     """
 
     def __init__(self) -> None:
+        self._gone = 0
+        """Where it is cut short: the number of its first entry; 0: it is not."""
         self.first = 0
         self.entries: list[bytes] = []
         self.cuts: dict[int, int] = {}
@@ -138,6 +146,10 @@ class Copy:
             self.direct = max(self.direct, first + len(entries))
         elif first + len(entries) <= self.end:
             return  # that one has told it itself by now
+        if gained.cut_short and first > self.first:
+            self.first = self._gone = first
+            self.entries, self.cuts = [], {}
+            self._told = {party: min(known, first - 1) for party, known in self._told.items()}
         if first < self.first:  # who tells it had not heard yet that the checkpoint is complete
             first, entries = self.first, entries[self.first - first :]
         self.cuts.update((number, at) for number, at in gained.cuts if at >= first)
@@ -153,26 +165,27 @@ class Copy:
         """Nobody restores an older checkpoint any more."""
         self._complete = checkpoint
         cut = self.cuts.get(checkpoint)
-        if cut is None or cut <= self.first:
+        if cut is None or cut < self.first:
             return
-        self.entries = self.entries[cut - self.first :]
-        self.first = cut
+        self.entries = self.entries[cut - self.first :] if cut > self.first else self.entries
+        self.first, self._gone = cut, 0
         self.cuts = {number: at for number, at in self.cuts.items() if number >= checkpoint}
 
     def told(self) -> Gained:
         """All of it."""
-        return Gained(self.first, self.entries, sorted(self.cuts.items()))
+        return Gained(self.first, self.entries, sorted(self.cuts.items()), cut_short=self._gone > 0)
 
     def told_on(self, origin: int, party: int, depth: int) -> Gained | None:
         """What a party is to be told of this history, which is that of `origin`, where so many losses at once are covered;
         None: nothing. It is taken for told."""
         end = self.direct if depth == 2 else self.end
-        known = max(self._told.get(party, 0), self.first)
+        told = self._told.get(party, 0)
+        known = max(told, self.first)
         if known >= end:
             return None
         self._told[party] = end
         cuts = [(number, at) for number, at in self.cuts.items() if known <= at < end]
-        return Gained(known, self.entries[known - self.first : end - self.first], cuts, origin)
+        return Gained(known, self.entries[known - self.first : end - self.first], cuts, origin, told < self._gone)
 
     def forget(self, party: int) -> None:
         """Somebody new stands for this party, and was told nothing."""

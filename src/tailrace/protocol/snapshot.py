@@ -109,3 +109,5 @@ class Complete(Message, frozen=True):
     """The checkpoint is complete: its manifest exists."""
 
     checkpoint: int
+    visible: int = -1
+    """Up to which checkpoint all that sinks prepared is published (0: that which the job has begun with); -1: none."""

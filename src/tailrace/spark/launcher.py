@@ -140,6 +140,7 @@ def submit(
         ahead=config is not None and config.writes_ahead,
         depth=0 if env.standby is None else env.standby.depth,
         reseeds=env.standby is not None,
+        history_bytes=0 if env.standby is None else env.standby.history_bytes,
         kept_bytes=0 if env.standby is None else env.standby.spill.memory_bytes,
         kept_dir=None if env.standby is None else env.standby.spill.dir,
         kept_stored=env.standby is not None and env.standby.inflight == "checkpoint",

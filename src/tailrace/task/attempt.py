@@ -75,6 +75,9 @@ class Attempt:
         self._peers: dict[int, Peer] = {peer.slot: peer for peer in deploy.peers}
         self._publisher = Publisher(slot, spec.plan, services)
         self._resume = resume
+        self._succeeds = None if resume is None else resume.checkpoint
+        """Where it takes the place of one that was lost: the newest checkpoint that has something of that one's sinks, until
+        all of it is published."""
         self.held = held or {}
         """The files of which everything was there before the storage was asked."""
         self.resumed: Resumed | None = None
@@ -344,6 +347,9 @@ class Attempt:
         if isinstance(message, Complete):
             self.slice.confirm(message.checkpoint)
             self.checkpoints.completed(message.checkpoint)
+            if self._succeeds is not None and message.visible >= self._succeeds:
+                self._succeeds = None
+                self.slice.took_over()
         else:
             self.slice.abort(message.checkpoint)
             return [*self.checkpoints.abort(message.checkpoint)]

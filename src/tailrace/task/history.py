@@ -136,10 +136,21 @@ class Facts:
         return self.of(found) if self.given is None or self.given else found
 
 
-class History:
-    """What happened in a slice since the oldest cut that somebody may restore."""
+EACH = 48
+"""Bytes in memory for each entry beside its own."""
 
-    def __init__(self) -> None:
+
+class History:
+    """What happened in a slice since the oldest cut that somebody may restore, or since it had grown too large."""
+
+    def __init__(self, most: int = 0) -> None:
+        """`most`: so many bytes it takes in memory; then what there is goes, and until the next checkpoint is complete
+        nobody can do again what the slice did. 0: it has no bound."""
+        self._most = most
+        self._gone = 0
+        """Where it is cut short: the number of its first entry. 0: it is not, since the newest complete checkpoint."""
+        self._cut_off = 0
+        """The newest checkpoint of which some cuts went with it."""
         self.first = 0
         """The number of the first entry."""
         self.entries: list[bytes] = []
@@ -161,11 +172,19 @@ class History:
 
     def add(self, entry: Entry) -> None:
         """Something has happened."""
-        if isinstance(entry, Cut):
+        if isinstance(entry, Cut) and entry.request.number > self._cut_off:
             self.cuts.setdefault(entry.request.number, self.end)
         data = encode(entry)
         self.entries.append(data)
         self.size += len(data)
+        if self._most and self.size + EACH * len(self.entries) > self._most:
+            self._cut_short()
+
+    def _cut_short(self) -> None:
+        self._cut_off = max(self._cut_off, *self.cuts, 0)
+        self.first = self._gone = self.end
+        self.entries, self.cuts, self.size = [], {}, 0
+        self._told = {party: min(known, self._gone - 1) for party, known in self._told.items()}
 
     def hear(self, message: AnyMessage) -> None:
         """The coordinator has said something that concerns tasks."""
@@ -179,7 +198,7 @@ class History:
             return
         self.size -= sum(map(len, self.entries[: cut - self.first]))
         del self.entries[: cut - self.first]
-        self.first, self.since = cut, checkpoint
+        self.first, self.since, self._gone = cut, checkpoint, 0
         self.cuts = {number: at for number, at in self.cuts.items() if number >= checkpoint}
 
     def gained(self, party: int) -> Gained | None:
@@ -190,7 +209,7 @@ class History:
         self._told[party] = self.end
         first = max(known, self.first)
         cuts = [(number, at) for number, at in self.cuts.items() if at >= first]
-        return Gained(first, self.entries[first - self.first :], cuts)
+        return Gained(first, self.entries[first - self.first :], cuts, cut_short=known < self._gone)
 
     def forget(self, party: int) -> None:
         """Somebody new stands for this party, and knows nothing."""

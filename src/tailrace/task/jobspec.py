@@ -28,6 +28,8 @@ class JobSpec:
     """Whether records that wait are written before a checkpoint finds them."""
     depth: int = 0
     """How many workers may be lost at once, and are replaced while the others go on: what each does is kept. 0: none."""
+    history_bytes: int = 0
+    """So much memory that may take, of all workers together, in each of them; 0: any."""
     reseeds: bool = False
     """Whether Python's own generators of random numbers are seeded for each step, so that who does it again has the same."""
     kept_bytes: int = 0

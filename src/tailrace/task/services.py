@@ -82,6 +82,8 @@ class Services:
     """Where what its tasks do is kept for who may have to do it again."""
     depth: int = 0
     """How many workers may be lost at once, and are replaced while the others go on."""
+    history_bytes: int = 0
+    """So much memory the histories of all workers may take together, which each of them has; 0: any."""
     shared: Shared | None = None
     """Seeded before each step of a task, where that is done again if its worker is lost; None: it is not."""
     clock_asked: bool = False
@@ -112,6 +114,11 @@ class Services:
         """Where a slice keeps what went to others."""
         budget = self.kept_bytes if self.tuning.kept is None else self.tuning.kept
         return Keeping(self._spill(self.kept_in), budget)
+
+    @property
+    def most_history(self) -> int:
+        """Bytes that the histories of all workers may take; 0: any."""
+        return self.history_bytes if self.tuning.history is None else self.tuning.history
 
     def _spill(self, place: SpillPlace) -> Callable[[], Spill]:
         make = self.make_spill

@@ -49,6 +49,7 @@ def services_of(
         depth=spec.depth,
         facts=Facts() if spec.depth and deploy is not None else None,
         sizes=Facts() if spec.depth and deploy is not None else None,
+        history_bytes=spec.history_bytes,
         shared=shared if spec.reseeds else None,
         outside=Recorder() if spec.depth else outside,
         kept_bytes=spec.kept_bytes,

@@ -22,6 +22,7 @@ from tailrace.task.history import Cut, Did, Flushed, History
 from tailrace.task.idle import Idle
 from tailrace.task.machine import CUTS, Task
 from tailrace.task.nests import WorkerNests
+from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.order import NOTHING
@@ -84,7 +85,7 @@ class Slice:
         }
         """The head that each tail feeds, by the tail's vertex: through a queue that both hold."""
         services.stirred.update((vertex, None) for vertex in self.by_vertex)
-        self.history = None if services.facts is None else History()
+        self.history = None if services.facts is None else History(services.most_history // plan.slots)
         """What the tasks do, where another worker may have to do it again."""
         self.keeping = services.keeping()
         """What went to other workers, for those that take the place of one of them."""
@@ -184,6 +185,13 @@ class Slice:
             self.history.complete(checkpoint)
             for copy in self.copies.values():
                 copy.complete(checkpoint)
+
+    def took_over(self) -> None:
+        """Of the lost worker in whose place this one is all is published that ever will be."""
+        for task in self.tasks:
+            for operator in task.chain.operators:
+                if isinstance(operator, SinkTask):
+                    operator.took_over()
 
     def operator_event(self, vertex: int, source: int, payload: bytes) -> None:
         """Subtask `source` of a vertex has something to say to the one that is here. Raises `ProtocolViolation`."""

@@ -15,5 +15,7 @@ class Tuning:
     """Bytes after which a part of a state file is handed to the storage; else `task.checkpoints.CHUNK`."""
     inline: int | None = None
     """Bytes of a transaction of a sink that go into the manifest, at most; else `task.checkpoints.INLINE_BYTES`."""
+    history: int | None = None
+    """Bytes that the histories of all workers may take; else what the user says."""
     kept: int | None = None
     """Bytes, in memory, of what each worker has sent and keeps; else what the user says."""

@@ -150,7 +150,7 @@ class _Writer(SinkWriter):
     def __init__(self, book: Book, place: str, first: int) -> None:
         self.book = book
         self.place = place
-        self.count = first
+        self.count = self.first = first
         self.records: list[Any] = []
 
     def write(self, batch: Any) -> None:
@@ -167,6 +167,15 @@ class _Writer(SinkWriter):
         book.prepared[token] = self.records
         self.records = []
         return token
+
+    def took_over(self) -> None:
+        book = self.book
+        for token in [*book.prepared]:
+            place, _, count = token.decode().rpartition("|")
+            if place == self.place and int(count) < self.first:
+                del book.prepared[token]
+                book.removed.add(token)
+                book.counts["removed what a lost worker had left"] += 1
 
 
 class WatchedFiles(MemoryFiles):

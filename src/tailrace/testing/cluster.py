@@ -156,12 +156,15 @@ class Cluster:
                 for _ in range(self.chance.randint(0, len(link.queue))):
                     link.queue.pop()
 
-    def lose_peer(self, process: Process, slot: int, peer: int, why: str) -> None:
-        """The connection of a process to a peer closes, after what came over it before."""
+    def lose_peer(self, process: Process, slot: int, peer: int, why: str, *, cut: bool = False) -> None:
+        """The connection of a process to a peer closes, after what came over it before. `cut`: the peer lives, and what it
+        sends from then on comes to nobody."""
         incarnation = process.machine.incarnation
 
         def act() -> None:
             if process.machine.incarnation == incarnation and process.peers.get(slot) == peer:
+                if cut:
+                    process.cut.add(peer)
                 process.handle(PeerLost(slot, why))
 
         self.send(peer, process.party, Event(f"peer {slot} lost", act))

@@ -141,6 +141,7 @@ def prepared_simulation(
         ahead=options["checkpoints"] is not None and options["checkpoints"].ahead,
         depth=options["depth"],
         reseeds=env.standby is not None,
+        history_bytes=0 if env.standby is None else env.standby.history_bytes,
         kept_bytes=0 if env.standby is None else env.standby.spill.memory_bytes,
         kept_dir=None if env.standby is None else env.standby.spill.dir,
         kept_stored=env.standby is not None and env.standby.inflight == "checkpoint",

@@ -9,6 +9,7 @@ from tailrace.elements.markers import Watermark
 from tailrace.state.layers import LayeredBackend
 from tailrace.storage.reading import _Had
 from tailrace.task.asitwas import AsItWas
+from tailrace.task.attempt import Attempt
 from tailrace.task.feedback import FeedbackQueue
 from tailrace.task.history import Cut, Did, History
 from tailrace.task.kept import Kept
@@ -176,6 +177,21 @@ def _waves_forgotten() -> Patches:
     return [mock.patch.object(FeedbackQueue, "marks", property(lambda self: [], lambda self, marks: None))]
 
 
+def _swept_too_soon() -> Patches:
+    """What a lost worker left is removed when another one has its place, though some of it may not be published yet."""
+
+    def make(go_on: Any) -> Any:
+        def hasty(self: Attempt) -> Any:
+            wanted = go_on(self)
+            if wanted is not None:
+                self.slice.took_over()
+            return wanted
+
+        return hasty
+
+    return [method(Attempt, "go_on", make)]
+
+
 REPLACING_BUGS = (
     Bug("a step is in no history", "counted", _steps_forgotten, replacing),
     Bug("a history is cut off early", "counted", _truncated_early, replacing),
@@ -190,6 +206,7 @@ REPLACING_BUGS = (
     Bug("a standby forgets nothing", "reminded", _deleted_stays, standing_by),
     Bug("what was overtaken is lost with a worker", "counted", _overtaken_goes_nowhere, past_what_waits),
     Bug("event time in flight comes before its records", "windowed", _time_first, past_what_waits),
+    Bug("what a lost worker left is removed too soon", "in_processing_time", _swept_too_soon, standing_by, seed=12),
     Bug(
         "the marker of a wave is lost with a worker",
         RANDOM,

@@ -4,6 +4,7 @@ again, some of them soon after each other."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 from tailrace.testing.faults import Fault
@@ -79,11 +80,6 @@ def past_what_waits(made: Scenario) -> Scenario:
     return replace(made, window=rng.choice([1, 1, 60, 200, 400]), rate=None)
 
 
-def past_what_waits_run(run: Run) -> Run:
-    """A random dataflow likewise."""
-    return replacing_run(closely(overtaking_run(run)))
-
-
 def all_together(made: Scenario) -> Scenario:
     """What the others have one by one: several that are lost at once, soon after checkpoints that hold records in flight, in
     channels so narrow that there always is something, with hardly any memory for what is kept."""
@@ -102,6 +98,42 @@ def all_together(made: Scenario) -> Scenario:
     return replace(made, faults=tuple(found), window=window, kept=kept, rate=None, debug=rng.random() < 0.3)
 
 
+def replacing_run(run: Run) -> Run:
+    """A random dataflow likewise, at the parallelism that it was drawn with."""
+    return _as_drawn(run, replacing(run.world))
+
+
+def past_what_waits_run(run: Run) -> Run:
+    """A random dataflow with barriers that go past what waits, likewise."""
+    return replacing_run(closely(overtaking_run(run)))
+
+
+def all_together_run(run: Run) -> Run:
+    """A random dataflow likewise, with checkpoints that follow each other closely."""
+    run = closely(overtaking_run(run))
+    return _as_drawn(run, all_together(run.world))
+
+
+def run_of(tune: Callable[[Scenario], Scenario]) -> Callable[[Run], Run]:
+    """What does to random dataflows what a tune does to scenarios."""
+    if tune is past_what_waits:
+        return past_what_waits_run
+    return all_together_run if tune is all_together else lambda run: _as_drawn(run, tune(run.world))
+
+
+def _as_drawn(run: Run, world: Scenario) -> Run:
+    """The run in this world, but for what follows from how it was drawn: its parallelism, the network, for which it is known
+    how long it may take, and whether barriers overtake, which they do not where operators come and go."""
+    drawn, settings = run.world, world.checkpoints
+    if settings is not None and drawn.checkpoints is not None:
+        settings = replace(settings, timeout=drawn.checkpoints.timeout)
+        if drawn.checkpoints.overtakes_after < 0:
+            settings = replace(settings, overtakes_after=-1)
+    return replace(
+        run, world=replace(world, parallelism=drawn.parallelism, network=drawn.network, checkpoints=settings)
+    )
+
+
 TUNES = {
     "replacing": replacing,
     "standing-by": standing_by,
@@ -110,8 +142,3 @@ TUNES = {
     "all-together": all_together,
 }
 """By the name under which a search takes them."""
-
-
-def replacing_run(run: Run) -> Run:
-    """A random dataflow likewise, at the parallelism that it was drawn with."""
-    return replace(run, world=replace(replacing(run.world), parallelism=run.world.parallelism))

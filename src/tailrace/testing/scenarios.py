@@ -85,6 +85,8 @@ class Scenario:
     """How many processes stand by to replace lost workers."""
     kept: int = 64 << 20
     """Bytes, in memory, of what each worker keeps for those that are replaced."""
+    history: int | None = None
+    """Bytes of the histories of all workers; None: as ever."""
     faults: tuple[Fault, ...] = ()
     started_again: bool = False
     """Whether it is started again from some of its moments; every fourth seed is, whatever this says."""
@@ -377,7 +379,7 @@ def strategy(restarts: tuple[str, int]) -> Strategy:
 def tuned(what: Scenario) -> dict[str, Any]:
     """What is constant in production, as a scenario wants it: options of a simulation."""
     eager = Pace(pause=200, longest=2 * MS, eager=True)
-    tuning = Tuning(window=what.window, chunk=what.chunk, inline=what.chunk, kept=what.kept)
+    tuning = Tuning(window=what.window, chunk=what.chunk, inline=what.chunk, kept=what.kept, history=what.history)
     found = {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small}
     return found | ({"depth": what.depth, "replaces": True, "spares": what.spares} if what.replaces else {})
 

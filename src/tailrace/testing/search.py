@@ -15,7 +15,7 @@ from tailrace.testing.random_flows.drawing import Run, drawn
 from tailrace.testing.random_flows.hunting import Hunt, hunt
 from tailrace.testing.random_flows.running import Outcome, carry_out, story
 from tailrace.testing.random_flows.shrinking import shrunk
-from tailrace.testing.replacing import TUNES
+from tailrace.testing.replacing import TUNES, run_of
 from tailrace.testing.scenarios import Scenario, Verdict, run_scenario, scenario
 
 FIGURES = (
@@ -121,19 +121,25 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--shrink needs --random: golden programs are not shrunk")
     if options.outages:
         return _outages(seeds, options)
-    if options.random:
-        return _random_traced(seeds) if options.trace else _random(seeds, options)
-    if options.trace:
-        return _traced(seeds, options.program)
-    started = time.monotonic()
     tune = TUNES[options.lost] if options.lost else lambda made: made
+    if options.random:
+        shape = run_of(tune) if options.lost else lambda run: run
+        return _random_traced(seeds, shape) if options.trace else _random(seeds, options, shape)
+    if options.trace:
+        return _traced(seeds, options.program, tune)
+    started = time.monotonic()
     covered, failed = search(seeds, options.program, stop=not options.all, seconds=options.seconds, tune=tune)
     for verdict in failed:
-        print(told(verdict), file=sys.stderr)
+        print(told(verdict) + _lost(options), file=sys.stderr)
     print(f"{covered['runs']} runs, {covered['turns']} turns, {time.monotonic() - started:.0f} s")
     for what in FIGURES:
         print(f"{covered[what]:>9}  {what}")
     return 1 if failed else 0
+
+
+def _lost(options: argparse.Namespace) -> str:
+    """What the command that repeats a failure has behind the rest."""
+    return f" --lost {options.lost}" if options.lost else ""
 
 
 def _outages(seeds: Iterable[int], options: argparse.Namespace) -> int:
@@ -149,15 +155,15 @@ def _outages(seeds: Iterable[int], options: argparse.Namespace) -> int:
 # Random dataflows.
 
 
-def _random(seeds: Iterable[int], options: argparse.Namespace) -> int:
+def _random(seeds: Iterable[int], options: argparse.Namespace, shape: Callable[[Run], Run]) -> int:
     started = time.monotonic()
 
     def say(outcome: Outcome) -> None:
-        print(outcome.told, file=sys.stderr, flush=True)
+        print(outcome.told + _lost(options), file=sys.stderr, flush=True)
         if options.shrink:
             print(_shortest(outcome.run), file=sys.stderr, flush=True)
 
-    found = hunt(seeds, stop=not options.all, seconds=options.seconds, told=say)
+    found = hunt(seeds, stop=not options.all, seconds=options.seconds, tune=shape, told=say)
     covered = found.covered
     print(f"{covered['runs']} runs, {covered['turns']} turns, {time.monotonic() - started:.0f} s")
     print("\n".join(covered_by(found)))
@@ -181,10 +187,10 @@ def _shortest(run: Run) -> str:
     return "\n".join([*lines, *(f"    {line}" for line in outcome.idle), story(short)])
 
 
-def _random_traced(seeds: Iterable[int]) -> int:
+def _random_traced(seeds: Iterable[int], shape: Callable[[Run], Run]) -> int:
     worst = 0
     for seed in seeds:
-        outcome = carry_out(drawn(seed), keep_trace=True)
+        outcome = carry_out(shape(drawn(seed)), keep_trace=True)
         print(story(outcome.run))
         print("\n".join(outcome.trace))
         print(outcome.told if outcome.wrong else "nothing went wrong", outcome.digest)
@@ -195,10 +201,10 @@ def _random_traced(seeds: Iterable[int]) -> int:
 # Golden programs.
 
 
-def _traced(seeds: Iterable[int], program: str | None) -> int:
+def _traced(seeds: Iterable[int], program: str | None, tune: Callable[[Scenario], Scenario]) -> int:
     worst = 0
     for seed in seeds:
-        verdict = run_scenario(scenario(seed, program), keep_trace=True)
+        verdict = run_scenario(tune(scenario(seed, program)), keep_trace=True)
         print(verdict.scenario)
         print("\n".join(verdict.trace))
         print(told(verdict) if verdict.wrong else "nothing went wrong", verdict.digest)

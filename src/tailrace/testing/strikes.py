@@ -106,8 +106,8 @@ class Strikes(Observer):
         peer = cluster.processes.get(process.peers[slot])
         if peer is not None:
             cluster.count("cut a link")
-            cluster.lose_peer(process, slot, peer.party, "cut by a fault")
-            cluster.lose_peer(peer, process.slot, process.party, "cut by a fault")
+            cluster.lose_peer(process, slot, peer.party, "cut by a fault", cut=True)
+            cluster.lose_peer(peer, process.slot, process.party, "cut by a fault", cut=True)
 
     def _end_driver(self, fault: Fault) -> None:
         """The driver dies, in the middle of whatever it was doing, and its workers notice sooner or later; or it falls

@@ -92,7 +92,9 @@ class Workers:
         """Something arrives."""
         process.asleep_until = 0
         if isinstance(item, FrameItem):
-            if process.peers.get(item.slot) == item.party:  # else their link is closed
+            if (
+                process.peers.get(item.slot) == item.party and item.party not in process.cut
+            ):  # else their link is closed
                 process.handle(FrameArrived(item.data, item.slot))
         elif isinstance(item, Event | StoreWork):
             item.act()
@@ -189,6 +191,7 @@ class Workers:
                 return
             meeting.reached(peer.slot)
             process.peers[peer.slot] = party
+            process.cut.discard(party)
             self._greet(process.party, party, meeting.hello)
         early, process.early = process.early, []
         for hello, caller in early:
@@ -216,8 +219,10 @@ class Workers:
 
     def _called(self, process: Process, hello: PeerHello, caller: int) -> None:
         other = self._cluster.processes.get(caller)
-        if other is None or other.peers.get(process.slot) != process.party or other.meeting.hello != hello:
-            return  # it has hung up, and may have called again
+        if other is None or other.peers.get(process.slot) != process.party or process.party in other.cut:
+            return  # it has hung up
+        if other.meeting.hello != hello:
+            return  # it has hung up, and has called again
         match process.meeting.called(hello):
             case Answer.LATER:
                 process.early.append((hello, caller))
@@ -226,6 +231,7 @@ class Workers:
                 self._cluster.lose_peer(other, process.slot, process.party, "refused")
             case Answer.IN:
                 process.peers[hello.slot] = caller
+                process.cut.discard(caller)
                 self._maybe_back(process, hello.slot)
                 self._maybe_connected(process)
 

@@ -73,6 +73,8 @@ class Process:
     frozen_until: int = 0
     peers: dict[int, int] = field(default_factory=dict)
     """Slot -> party, of the attempt that runs."""
+    cut: set[int] = field(default_factory=set)
+    """Those among them to whom the link has closed, though they live: nothing comes from them."""
     early: list[tuple[PeerHello, int]] = field(default_factory=list)
     """Who has called before this worker knew whom its attempt needs: (its hello, its party)."""
     writers: dict[int, Any] = field(default_factory=dict)

@@ -114,6 +114,10 @@ class SinkTask(OperatorTask):
             )
         return [prepared]
 
+    def took_over(self) -> None:
+        """It writes in the place of a lost one, of which everything is published that ever will be."""
+        self.call_user(self.writer.took_over, what="removing what the sink of a lost worker left")
+
     def close(self) -> None:
         self.writer.close()
 
