@@ -758,7 +758,7 @@ def test_a_side_output_of_what_has_none_is_told() -> None:
             self.ctx.emit("aside", value)
 
     error = failure(lambda env: env.from_collection([1]).map(Emitting(), name="guilty"))
-    assert "operator 'guilty': only process functions have side outputs; use process(...)" in str(error)
+    assert "operator 'guilty': only process functions and map_batches have side outputs; use process(...)" in str(error)
 
 
 def test_a_function_that_cannot_be_copied_is_named() -> None:

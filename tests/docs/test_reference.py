@@ -441,6 +441,8 @@ def test_the_options_of_a_loop_are_those_of_its_verbs() -> None:
     said = {name: default for cell, default, _ in table(GUIDE / "loops.md", *heading) for name in code(cell)}
     for verb in (tr.DataStream.iterate, tr.DataStream.iterate_with_feedback):
         options = {n: p.default for n, p in inspect.signature(verb).parameters.items() if p.kind is p.KEYWORD_ONLY}
+        if verb is tr.DataStream.iterate:
+            options["feedback_schema"] = None  # it has no feedback of another type, as the table says
         assert {name: ast.literal_eval(default.strip("`")) for name, default in said.items()} == options
     text = read(GUIDE / "loops.md")
     for kind in (tr.Rounds, tr.Spill):

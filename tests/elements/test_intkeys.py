@@ -43,3 +43,17 @@ def test_columns_of_every_integer_type_sliced_or_with_nulls(kind: pa.DataType) -
     cache = KeyGroups(128)
     assert groups_of_arrow(whole, cache).tolist() == [key_group(number, 128) for number in [*numbers, None]]
     assert groups_of_arrow(whole.slice(2, 3), cache).tolist() == [key_group(number, 128) for number in numbers[2:5]]
+
+
+@pytest.mark.parametrize(
+    "few", [[0], [1 << 20], [-1, 5], [-(2**63), 2**63 - 1], [2**64, -(2**70)], [True, 1], [7, "7"]]
+)
+@pytest.mark.parametrize("crowded", [False, True])
+def test_many_at_once_get_the_groups_that_each_gets(few: list[object], crowded: bool) -> None:
+    """They go through an array where that is quicker. Among others, or beyond 64 bits, each is looked up."""
+    cache = KeyGroups(128)
+    if crowded:
+        cache.groups_of([str(n) for n in range(40_000)])
+    keys = [*range(1000), *few, *range(0, 10**9, 10**6)]
+    assert cache.groups_of(keys).tolist() == [key_group(key, 128) for key in keys]
+    assert cache.groups_of(keys[::-1]).tolist() == [key_group(key, 128) for key in keys[::-1]]

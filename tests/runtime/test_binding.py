@@ -86,7 +86,7 @@ def test_other_texts_are_no_ports(text: str) -> None:
 def slots_on(master: str, **conf: str) -> Any:
     """The slots of a session with these settings, `_` for the dot."""
     settings = {name.replace("_", "."): value for name, value in conf.items()}
-    context = SimpleNamespace(master=master, getConf=lambda: settings)
+    context = SimpleNamespace(master=master, _conf=settings)
     found = SparkSlots.__new__(SparkSlots)
     found.app = Classic(context)
     return found

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 import tailrace as tr
@@ -117,3 +118,39 @@ def test_broadcast_feedback_is_exact_or_refused(story: Story, seed: int, paralle
         again = story.again(shouted, parallelism=2, seed=seed)
     story.finished(again) if again.coordinator.status is JobStatus.CREATED else again.drain()
     story.is_right(Counter((i, left) for i in range(40) for left in range(6)))
+
+
+FORMS = {
+    "rows": (None, "k long, left long"),
+    "narrow": ("k long, left int", None),
+    "wide": ("k long, left long", None),
+}
+
+
+def formed(form: str) -> Any:
+    """A loop that counts down, with its feedback in rows, or in columns of some type."""
+    schema, given = FORMS[form]
+
+    def program(env: tr.Environment) -> tr.DataStream:
+        def body(both: tr.ConnectedStreams) -> Any:
+            second = both.second if given is None else both.second.to_columns(given, uid="given")
+            started = both.first.union(second.to_columns("k long, left long", uid="both"))
+            down = started.with_columns(left=pc.field("left") - 1, uid="down")
+            going = down.filter(pc.field("left") > 0, uid="on")
+            return going.to_columns(schema or "k long, left long", uid="back"), down.filter(
+                pc.field("left") <= 0, uid="out"
+            )
+
+        numbers = env.from_source(tr.sources.Sequence(0, 90, rate=9_000), uid="numbers")
+        hops = numbers.map(lambda i: (i, i % 9 + 1), uid="hops").to_columns("k long, left long", uid="columns")
+        return hops.iterate_with_feedback(body, uid="loop", feedback_schema=schema).map(lambda r: r.k, uid="id")
+
+    return program
+
+
+@pytest.mark.parametrize("forms", [("rows", "wide"), ("wide", "rows"), ("narrow", "wide"), ("wide", "narrow")], ids=str)
+def test_feedback_on_its_way_goes_on_in_another_form(story: Story, forms: tuple[str, str]) -> None:
+    world = story.simulation(formed(forms[0]), parallelism=2)
+    until_feedback_is_held(story, world, 2)
+    story.finished(story.again(formed(forms[1]), parallelism=3))
+    story.is_right(Counter(range(90)))

@@ -84,6 +84,25 @@ def a_function(*kinds: pa.DataType, plus: float = 0) -> Program:
     return program
 
 
+class TypedAside(Typed):
+    """The same, to a side output."""
+
+    def open(self, ctx: Any) -> None:
+        super().open(ctx)
+        self.ctx = ctx
+
+    def map_batches(self, batch: pa.RecordBatch) -> Any:
+        self.ctx.emit("typed", super().map_batches(batch))
+
+
+def a_side_output(*kinds: pa.DataType, plus: float = 0) -> Program:
+    def program(env: tr.Environment) -> tr.DataStream:
+        typed = records(env).map_batches(TypedAside(*kinds, plus=plus), uid="typed").side_output("typed")
+        return typed.to_rows(uid="rows").map(tuple, uid="t")
+
+    return program
+
+
 def a_source(kind: pa.DataType, plus: float = 0) -> Program:
     return lambda env: env.from_source(Numbers(kind, plus), uid="typed").to_rows(uid="rows").map(tuple, uid="t")
 
@@ -110,7 +129,7 @@ def totals(story: Story) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
-@pytest.mark.parametrize("program", [a_function, a_source])
+@pytest.mark.parametrize("program", [a_function, a_source, a_side_output])
 def test_what_is_refused_without_a_restart_is_refused_behind_one(
     story: Story, program: Callable[..., Program], parallelism: int
 ) -> None:
@@ -169,6 +188,12 @@ def test_subtasks_with_types_that_come_to_none_need_the_parallelism_that_they_ha
     text = str(world.coordinator.cause)
     assert "in its subtasks the stream had columns of different types" in text
     assert "x int64" in text and "x double" in text and "declare one, with to_columns(schema) behind it" in text
+
+
+def test_so_do_side_outputs(story: Story) -> None:
+    interrupted(story, a_side_output(pa.int64(), pa.float64()))
+    world = ended(story, a_side_output(pa.int64()), 3)
+    assert "in its subtasks side output 'typed' had columns of different types" in str(world.coordinator.cause)
 
 
 def test_at_the_parallelism_that_it_had_each_subtask_keeps_its_own(story: Story) -> None:

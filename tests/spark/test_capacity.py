@@ -74,7 +74,7 @@ class Session(Classic):
 
     def __init__(self, master: str, settings: dict[str, str], *there: int, age: float = 100.0) -> None:
         started = (time.time() - age) * 1000
-        super().__init__(SimpleNamespace(master=master, startTime=started, getConf=lambda: conf(settings)))
+        super().__init__(SimpleNamespace(master=master, startTime=started, _conf=conf(settings)))
         vars(self)["there"] = list(there)
 
     def total_slots(self, profile: Any = None) -> int | None:

@@ -261,7 +261,7 @@ class Cluster:
             addJobTag=lambda tag: None,
             removeJobTag=lambda tag: None,
             setJobDescription=lambda text: None,
-            getConf=dict,
+            _conf={},
             _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)),
         )
 

@@ -389,7 +389,7 @@ def test_two_jobs_started_at_once_cannot_take_the_same_slots(jobs: Any) -> None:
 
 def test_speculation_is_refused(jobs: Any, nothing_starts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     conf = jobs.spark.sparkContext.getConf().set("spark.speculation", "true")
-    monkeypatch.setattr(type(jobs.spark.sparkContext), "getConf", lambda self: conf)
+    monkeypatch.setattr(jobs.spark.sparkContext, "_conf", conf)
     env = jobs.env()
     env.from_collection([1]).sink_to(tr.sinks.Print())
     with pytest.raises(tr.ConfigError, match=r"spark\.speculation must be off"):

@@ -5,6 +5,7 @@ A function object is pickled to every subtask and opened there; each subtask wor
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
@@ -47,7 +48,8 @@ class Context(Protocol):
         ...
 
     def emit(self, tag: str, value: Any, timestamp: Instant | None = None) -> None:
-        """Sends a value to the side output `tag`, with the timestamp of the record at hand where none is given."""
+        """Sends a value to the side output `tag`, with the timestamp of the record at hand where none is given; in
+        `map_batches` a batch, whose records keep their timestamps as those of a returned one do."""
         ...
 
     def stamped(self, value: Any, timestamp: Instant | None) -> Any:
@@ -136,7 +138,8 @@ class FlatMapFunction(Function):
 
 class MapBatchesFunction(Function):
     """A `pyarrow.RecordBatch` in, one or several out. What it keeps belongs into a `tr.OperatorState`: then it is in
-    checkpoints."""
+    checkpoints. With the context that `open` is given, or `map_batches(self, batch, ctx)`, it emits batches to side
+    outputs: `ctx.emit("late", batch)`."""
 
     def map_batches(self, batch: Any) -> Any:
         """What takes the place of `batch`: a `pyarrow.RecordBatch`, a `pyarrow.Table`, several of them, or None."""
@@ -253,3 +256,19 @@ def as_callable(fn: Any) -> Callable[..., Any]:
         if isinstance(fn, kind):
             return getattr(fn, method)  # type: ignore[no-any-return]
     return fn  # type: ignore[no-any-return]
+
+
+def takes_context(fn: Any) -> bool:
+    """Whether a function of batches is called with the context as well: it wants two arguments, and not one."""
+    work = as_callable(fn)
+    return not _accepts(work, 1) and _accepts(work, 2)
+
+
+def _accepts(work: Any, arguments: int) -> bool:
+    try:
+        inspect.signature(work).bind(*([None] * arguments))
+    except TypeError:
+        return False
+    except ValueError:
+        return arguments == 1  # some built-in functions do not tell
+    return True

@@ -90,6 +90,7 @@ class Said:
     uid: Any
     name: Any
     parallelism: Any
+    feedback_schema: Any = None
 
     def __str__(self) -> str:
         named = isinstance(self.name, str) and self.name

@@ -33,11 +33,10 @@ def write_loop(stream: DataStream, f: Any, said: Said, *, separate: bool) -> Any
         head = _head(stream, f, said, separate)
         graph.begun(head)
         first = stream._of(head)
-        if separate:
-            returned = body(ConnectedStreams(first, stream._of(head, FEEDBACK)))
-        else:
-            returned = body(first)
-        return _Closing(said, first, head, _loop_of(head)).close(returned)
+        schema = _loop_of(head).feedback_schema
+        back = stream._of(head, FEEDBACK, None if schema is None else tuple(schema.names)) if separate else first
+        returned = body(ConnectedStreams(first, back) if separate else first)
+        return _Closing(said, first, back, head, _loop_of(head)).close(returned)
 
 
 def _body(f: Any, said: Said, separate: bool) -> Callable[[Any], Any]:
@@ -66,6 +65,10 @@ def _check(stream: DataStream, said: Said, separate: bool) -> None:
     if said.combine is not None:
         if stream.form == "columns" and not separate:
             raise TypeMismatch(f"{said}: combine merges rows, and the loop is in columns; call to_rows() before it")
+        if said.feedback_schema is not None:
+            raise TypeMismatch(
+                f"{said}: combine merges rows, and the feedback is in columns; leave feedback_schema= out"
+            )
         check_selector(said.combine.key, None if separate else stream.columns, f"{said}: combine")
     _check_rounds(stream, said)
 
@@ -98,6 +101,7 @@ def _head(stream: DataStream, f: Any, said: Said, separate: bool) -> Node:
         spill.memory_bytes,
         spill.dir,
         None if said.rounds is None else ops.Rounds(said.rounds.max, said.rounds.until),
+        None if said.feedback_schema is None else stream.env._arrow_schema(said.feedback_schema, str(said)),
     )
     options = {"uid": said.uid, "name": loop.name, "parallelism": said.parallelism}
     edges = stream._edges(stream._partitioning)
@@ -115,6 +119,8 @@ class _Closing:
 
     said: Said
     first: DataStream
+    back: DataStream
+    """The stream that feedback comes back in."""
     head: Node
     loop: Loop
 
@@ -178,23 +184,23 @@ class _Closing:
 
     def _fed_back(self, stream: DataStream) -> DataStream:
         """A feedback stream in the form that the head takes."""
+        back = self.back
         plain = stream._partitioned(Forward())  # it is partitioned behind what is put in between, and only there
-        if self.loop.separate:
+        if self.loop.separate and back.form == "rows":
             rows = plain._as_rows()
             return stream if rows is plain else rows._partitioned(stream._partitioning)
-        if stream.form != self.first.form:
-            way = "to_rows()" if self.first.form == "rows" else "to_columns(schema)"
+        if stream.form != back.form:
+            way = "to_rows()" if back.form == "rows" else "to_columns(schema)"
             raise TypeMismatch(
-                f"{self.said}: the feedback is in {stream.form}, and the loop takes {self.first.form}; call {way} on the "
-                f"feedback"
+                f"{self.said}: the feedback is in {stream.form}, and the loop takes {back.form}; call {way} on the feedback"
             )
-        known = self.first.columns is not None and stream.columns is not None
-        if known and self.first.form == "columns" and stream.columns != self.first.columns:
+        known = back.columns is not None and stream.columns is not None
+        if known and back.form == "columns" and stream.columns != back.columns:
             raise TypeMismatch(
-                f"{self.said}: the feedback has the columns {_names(stream)}, and the loop takes {_names(self.first)}; "
+                f"{self.said}: the feedback has the columns {_names(stream)}, and the loop takes {_names(back)}; "
                 f"they must be the same in the same order"
             )
-        schema = declared_schema(self.first)
+        schema = declared_schema(back)
         if schema is None or schema == declared_schema(stream):
             return stream
         return plain.to_columns(schema)._partitioned(stream._partitioning)

@@ -9,9 +9,10 @@ from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.api.checks import check_name
+from tailrace.api.functions import Function, takes_context
 from tailrace.errors import GraphError, level_of_user
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import CoProcess, KeyedProcess, Process, Window
+from tailrace.graph.operators import CoProcess, KeyedProcess, MapBatches, Process, Window
 
 if TYPE_CHECKING:
     from tailrace.api.nodes import Stream
@@ -27,10 +28,21 @@ def side_of(stream: Stream, tag: Any) -> Node:
         if tag != "late":
             raise GraphError(f"side_output: window {node.name!r} has the side output 'late' only, not {tag!r}")
         return node
-    if not isinstance(node.operator, Process | KeyedProcess | CoProcess):
-        instead = "; in columns keep each part with a filter(...) of its own" if node.form == "columns" else ""
+    if not isinstance(node.operator, Process | KeyedProcess | CoProcess | MapBatches):
+        instead = (
+            "; in columns keep each part with a filter(...) of its own, or emit in map_batches"
+            if node.form == "columns"
+            else ""
+        )
         raise GraphError(
-            f"side_output: operator {node.name!r} has no side outputs; process functions and windows have{instead}"
+            f"side_output: operator {node.name!r} has no side outputs; process functions, map_batches and windows "
+            f"have{instead}"
+        )
+    fn = node.operator.fn
+    if isinstance(node.operator, MapBatches) and not isinstance(fn, Function) and not takes_context(fn):
+        raise GraphError(
+            f"side_output: the function of operator {node.name!r} is not given the context, and cannot emit; let it take "
+            f"it: f(batch, ctx)"
         )
     warn_of_tag(node.operator.fn, tag, node.name)
     return node

@@ -34,6 +34,7 @@ from tailrace.api.functions import (
     MapFunction,
     ReduceFunction,
     Span,
+    takes_context,
 )
 from tailrace.api.launch import launcher
 from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Said
@@ -139,12 +140,13 @@ class DataStream(Stream):
         **options: Any,
     ) -> DataStream:
         """`pyarrow.RecordBatch` in, one or several out; with `format` `pandas.DataFrame` or `polars.DataFrame`. The result
-        is in columns. `schema` (DDL text, `StructType` or `pyarrow.Schema`) is that of the batches given to `f`: a stream of
-        rows needs it, and one in columns is brought into it, as by `to_columns`. With `timestamps` these batches have their
-        timestamps in a column of this name, and so must the returned ones. On a keyed stream the batches of a subtask hold
-        all records of the keys that belong to it, and no others."""
+        is in columns, and so is what an `f(batch, ctx)` emits to side outputs. `schema` (DDL text, `StructType` or
+        `pyarrow.Schema`) is that of the batches given to `f`: a stream of rows needs it, and one in columns is brought into
+        it, as by `to_columns`. With `timestamps` these batches have their timestamps in a column of this name, and so must
+        those that `f` makes. On a keyed stream the batches of a subtask hold all records of the keys that belong to it, and
+        no others."""
         verb = called("map_batches", options)
-        check_callable(f, 1, verb, MapBatchesFunction)
+        check_callable(f, 2 if takes_context(f) else 1, verb, MapBatchesFunction)
         operator = ops.MapBatches(f, check_time_column(timestamps, verb), check_format(format, verb))
         plain = self.form == "columns" and schema is None
         columns = self if plain else self._as_columns(schema, verb, options.get("parallelism"))
@@ -253,10 +255,12 @@ class DataStream(Stream):
         return ConnectedStreams(self, other)
 
     def side_output(self, tag: str) -> DataStream:
-        """What the operator emitted to `tag` (`ctx.emit(tag, value)`; a window's late records are in `late`)."""
+        """What the operator emitted to `tag` (`ctx.emit(tag, value)`; a window's late records are in `late`). That of
+        `map_batches` is in columns."""
         node = side_of(self, tag)
         if not isinstance(node.operator, ops.Window):
-            return DataStream(self.env, ((node.id, tag),), "rows")
+            batches = isinstance(node.operator, ops.MapBatches)
+            return DataStream(self.env, ((node.id, tag),), "columns" if batches else "rows")
         before = self.env._graph.nodes[node.inputs[0].source]
         columns = before.columns if len(node.inputs) == 1 else None
         return DataStream(self.env, ((node.id, tag),), before.form, columns)
@@ -299,10 +303,12 @@ class DataStream(Stream):
         uid: str | None = None,
         name: str | None = None,
         parallelism: int | None = None,
+        feedback_schema: Any = None,
     ) -> Any:
         """A loop whose feedback is of another type than its input. Like `iterate`, but the body gets connected streams:
-        `first` is the input and `second` what is fed back, in rows."""
-        said = Said("iterate_with_feedback", rounds, priority, combine, spill, uid, name, parallelism)
+        `first` is the input and `second` what is fed back, in rows, or in columns of `feedback_schema` (DDL text,
+        `StructType` or `pyarrow.Schema`)."""
+        said = Said("iterate_with_feedback", rounds, priority, combine, spill, uid, name, parallelism, feedback_schema)
         return write_loop(self, f, said, separate=True)
 
     def enter(self, scope: StreamScope) -> DataStream:
@@ -368,10 +374,10 @@ class DataStream(Stream):
     ) -> DataStream:
         return self._of(add_node(self, operator, self._edges(self._partitioning), name, options, form, columns))
 
-    def _of(self, node: Node, tag: str | None = None) -> DataStream:
-        """The output of a node, or its side output of a tag, in rows."""
+    def _of(self, node: Node, tag: str | None = None, columns: tuple[str, ...] | None = None) -> DataStream:
+        """The output of a node, or its side output of a tag, in rows or in these columns."""
         if tag is not None:
-            return DataStream(self.env, ((node.id, tag),), "rows")
+            return DataStream(self.env, ((node.id, tag),), "rows" if columns is None else "columns", columns)
         return DataStream(self.env, ((node.id, None),), node.form, node.columns)
 
 

@@ -11,6 +11,7 @@ from tailrace.elements.columns.expressions import Formula
 from tailrace.elements.columns.kinds import plain_schema
 from tailrace.graph.graph import Edge, Graph, Node
 from tailrace.graph.operators import (
+    FEEDBACK,
     AssignTimestamps,
     EnterLoop,
     FilterColumns,
@@ -39,8 +40,9 @@ def declared_before(node_of: NodeOf, inputs: Iterable[Edge]) -> pa.Schema | None
 def _declared_by(node_of: NodeOf, edge: Edge) -> pa.Schema | None:
     node = node_of(edge.source)
     if edge.tag is not None:
-        return None
-    if isinstance(node.operator, ToColumns):
+        loop = node.operator.loop if isinstance(node.operator, Head) and edge.tag == FEEDBACK else None
+        schema = None if loop is None else loop.feedback_schema
+    elif isinstance(node.operator, ToColumns):
         schema = node.operator.schema
     elif isinstance(node.operator, Source):
         schema = getattr(node.operator.source, "schema", None)
@@ -68,9 +70,10 @@ def selected(operator: Select, schema: pa.Schema) -> pa.Schema:
     return pa.schema(list(fields.values()))
 
 
-def declared_behind(graph: Graph, ident: int) -> bool:
-    """Whether everybody who takes what a node puts out brings it into a schema that is declared."""
-    takers = [(node, edge) for node in graph.nodes for edge in node.inputs if edge.source == ident]
+def declared_behind(graph: Graph, ident: int, tag: str | None = None) -> bool:
+    """Whether everybody who takes what a node puts out, or emits to a side output, brings it into a schema that is
+    declared."""
+    takers = [(node, edge) for node in graph.nodes for edge in node.inputs if (edge.source, edge.tag) == (ident, tag)]
     return all(
         isinstance(node.operator, ToColumns)
         or (isinstance(node.operator, Sink) and isinstance(getattr(node.operator.sink, "schema", None), pa.Schema))

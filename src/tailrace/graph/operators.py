@@ -169,6 +169,8 @@ class Loop:
     """Bytes of waiting feedback that stay in memory."""
     spill_dir: str | None = None
     rounds: Rounds | None = None
+    feedback_schema: Any = None
+    """Where it is separate and its feedback in columns: their schema (a `pyarrow.Schema`)."""
 
 
 FEEDBACK = "#feedback"

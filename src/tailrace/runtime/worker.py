@@ -329,15 +329,19 @@ class WorkerProcess:
 @contextlib.contextmanager
 def _rare_collections() -> Iterator[None]:
     """Python looks for garbage cycles each 700 new objects, and a stream makes millions that are in none: looking for
-    them costs a third of the throughput. The process is used again by others, so its settings come back."""
-    before = gc.get_threshold()
-    gc.freeze()
+    them costs a third of the throughput. The process is used again by others, so its settings come back. What it has from
+    the process that it was forked from is frozen (`spark.daemon`), and stays so: looking through all of that would keep it
+    from the next job for a tenth of a second, and so would PySpark's own look behind each task."""
+    before, ours = gc.get_threshold(), gc.get_freeze_count() == 0
+    if ours:
+        gc.freeze()
     gc.set_threshold(GC_OBJECTS, 20, 50)
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if ours:
+            gc.unfreeze()
         gc.collect()
 
 

@@ -45,7 +45,7 @@ class Classic:
             self.context.pythonExec = named  # PySpark itself heeds this setting under spark-submit only
 
     def setting(self, name: str) -> str | None:
-        found = self.context.getConf().get(name)
+        found = self.context._conf.get(name)  # `getConf()` copies all of them, one by one through the gateway
         return None if found is None else str(found)
 
     @property

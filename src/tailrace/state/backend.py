@@ -8,7 +8,7 @@ group, compute it once per key.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tailrace.elements.cuts import CutRequest
@@ -27,6 +27,8 @@ class MetaPart:
     data: bytes | None
     schema: bytes | None = None
     """Of the stream in columns that it took or made, where nobody had declared it: an Arrow schema."""
+    sides: dict[str, bytes] = field(default_factory=dict)
+    """Of its side outputs in columns, likewise, by their tags."""
 
 
 @dataclass(frozen=True)

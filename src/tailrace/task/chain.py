@@ -35,13 +35,14 @@ from tailrace.task.context import OperatorContext
 from tailrace.task.copying import copied, fingerprint, unpicklable
 from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
 from tailrace.task.operators.base import Emit, OperatorTask
+from tailrace.task.operators.batches import BatchesTask
 from tailrace.task.operators.expressions import FilterColumnsTask, SelectTask
 from tailrace.task.operators.loops import EnterTask, HeadTask, JudgeTask, LeaveTask, TailTask
 from tailrace.task.operators.process import CoProcessTask, KeyedProcessTask, ProcessTask
 from tailrace.task.operators.schemas import learn_schema
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
-from tailrace.task.operators.stateless import FUSIBLE, MAX_FUSED, BatchesTask, FusedRows, ToColumnsTask, ToRowsTask
+from tailrace.task.operators.stateless import FUSIBLE, MAX_FUSED, FusedRows, ToColumnsTask, ToRowsTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.operators.window import WindowTask
 from tailrace.task.outbox import Outbox, Output

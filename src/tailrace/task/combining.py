@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.frames import encoded_size
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.task.history import Facts
-from tailrace.task.keys import settled
+from tailrace.task.keys import are_plain, settled
 from tailrace.task.usercode import user_error
 
 _SAMPLE_EVERY = 32
 _SAMPLED = 32
 _NO_GROUP = -1
+_NONE = object()
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,14 @@ class Combined:
         self.combiner = combiner
         self.who = who
         self.subtask = subtask
-        self._cells: OrderedDict[Any, list[Any]] = OrderedDict()
-        """Key -> [value, time, group]. An OrderedDict forgets its oldest entries in constant time, a dict does not."""
+        self._values: dict[Any, Any] = {}
+        """Key -> record."""
+        self._times: dict[Any, int] = {}
+        """Key -> timestamp, of those that have one."""
+        self._order: deque[Any] = deque()
+        """The keys in their order: a dictionary does not forget its oldest entries in constant time."""
+        self._groups: deque[int] = deque()
+        """And the key group of each."""
         self.sizes: Facts | None = None
         """Where is kept how many bytes records are: what is merged depends on that (`FeedbackQueue.seal`)."""
         self._record_bytes = 0.0
@@ -53,12 +61,12 @@ class Combined:
         self._record_bytes, self._unsampled = 0.0, _SAMPLE_EVERY
 
     def __len__(self) -> int:
-        return len(self._cells)
+        return len(self._values)
 
     @property
     def size(self) -> int:
         """About how many bytes they are."""
-        return int(self._record_bytes * len(self._cells))
+        return int(self._record_bytes * len(self._values))
 
     def add(self, batch: Batch) -> int:
         """Takes records in, and says how many of them went into one that was there. Raises `UserCodeError` for what the
@@ -66,38 +74,48 @@ class Combined:
         rows = batch.to_rows()
         keys = self._keys(rows)
         count = len(rows)
-        times = [NO_TIME] * count if rows.times is None else rows.times.tolist()
-        groups = [_NO_GROUP] * count if rows.groups is None else rows.groups.tolist()
-        cells, merge, before = self._cells, self.combiner.merge, len(self._cells)
+        groups = repeat(_NO_GROUP, count) if rows.groups is None else rows.groups.tolist()
+        waiting, merge, before = self._values, self.combiner.merge, len(self._values)
         touched: dict[Any, None] = {}
-        for key, value, time, group in zip(keys, rows.values, times, groups, strict=True):
-            cell = cells.get(key)
-            if cell is None:
-                cells[key] = [value, time, group]
+        for key, value, group in zip(keys, rows.values, groups, strict=True):
+            there = waiting.get(key, _NONE)
+            if there is _NONE:
+                waiting[key] = value
+                self._order.append(key)
+                self._groups.append(group)
                 continue
             try:
-                cell[0] = merge(cell[0], value)
+                waiting[key] = merge(there, value)
             except Exception as error:
                 what = f"merging waiting feedback raised {type(error).__name__}: {error}"
                 raise user_error(error, self.who, self.subtask, value, what=what) from error
-            cell[1] = max(cell[1], time)  # NO_TIME is below every time
             touched[key] = None
+        if rows.times is not None:
+            self._stamp(keys, rows.times.tolist())
         if touched:
             self._check_keys(list(touched))
         self._sample(keys)
-        return count - (len(cells) - before)
+        return count - (len(waiting) - before)
+
+    def _stamp(self, keys: list[Any], times: list[int]) -> None:
+        """A merged record has the latest timestamp of its parts."""
+        found = self._times
+        for key, time in zip(keys, times, strict=True):
+            if time != NO_TIME and time > found.get(key, NO_TIME):
+                found[key] = time
 
     def take(self, limit: int) -> Rows:
         """The `limit` oldest records."""
-        cells = self._cells
-        if limit >= len(cells):
-            taken = list(cells.values())
-            cells.clear()
+        order, of_each = self._order, self._groups
+        if limit >= len(order):
+            keys, groups, values = list(order), list(of_each), list(self._values.values())
+            for one in (order, of_each, self._values):
+                one.clear()
         else:
-            taken = [cells.popitem(last=False)[1] for _ in range(limit)]
-        values = [cell[0] for cell in taken]
-        times = [cell[1] for cell in taken]
-        groups = [cell[2] for cell in taken]
+            keys = [order.popleft() for _ in range(limit)]
+            groups = [of_each.popleft() for _ in range(limit)]
+            values = list(map(self._values.pop, keys))
+        times = [self._times.pop(key, NO_TIME) for key in keys] if self._times else []
         return Rows(
             values,
             None if all(time == NO_TIME for time in times) else np.array(times, np.int64),
@@ -105,7 +123,10 @@ class Combined:
         )
 
     def _keys(self, rows: Rows) -> list[Any]:
-        keys = list(map(settled, self.combiner.key(rows)))
+        found = self.combiner.key(rows)
+        if are_plain(found):
+            return found
+        keys = list(map(settled, found))
         for key, value in zip(keys, rows.values, strict=True):
             try:
                 hash(key)
@@ -117,7 +138,7 @@ class Combined:
     def _check_keys(self, merged: list[Any]) -> None:
         """What was merged has the key of its parts: it waits in their place, and where they were to go. Raises
         `UserCodeError`."""
-        rows = Rows([self._cells[key][0] for key in merged])
+        rows = Rows([self._values[key] for key in merged])
         for key, found, value in zip(merged, self._keys(rows), rows.values, strict=True):
             if found not in (key,):  # the same object, a NaN, equals itself
                 what = (
@@ -131,7 +152,7 @@ class Combined:
         if self._unsampled < _SAMPLE_EVERY:
             return
         self._unsampled = 0
-        values = [self._cells[key][0] for key in keys[:_SAMPLED]]
+        values = [self._values[key] for key in keys[:_SAMPLED]]
         size = encoded_size(Rows(values))
         if self.sizes is not None:
             size = self.sizes.as_kept(size)

@@ -98,7 +98,7 @@ class OperatorContext:
     def emit(self, tag: str, value: Any, timestamp: Any = None) -> None:
         if self.side is None:
             raise StateAccessError(
-                f"operator {self.name!r}: only process functions have side outputs; use process(...)"
+                f"operator {self.name!r}: only process functions and map_batches have side outputs; use process(...)"
             )
         found = self.side.get(tag)
         if found is None:

@@ -131,6 +131,20 @@ def settled(key: Any) -> Any:
     return plain_key(key)
 
 
+PLAIN_KEYS = {int, str, bytes, bool, type(None)}
+"""Types of keys that a dictionary finds again as they are."""
+
+
+def settled_keys(keys: list[Any]) -> list[Any]:
+    """Keys as state holds them. Only types that can hold a NaN are looked at one by one."""
+    return keys if are_plain(keys) else list(map(settled, keys))
+
+
+def are_plain(keys: list[Any]) -> bool:
+    """Whether all of them have plain types."""
+    return set(map(type, keys)) <= PLAIN_KEYS
+
+
 def targets_of(groups: Groups, owners: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The subtask that owns each group."""
     return owners[groups]

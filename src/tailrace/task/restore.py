@@ -160,7 +160,7 @@ class Restorer:
             self._loop_restored(task, operator, rested, -1 if anew else min(m.round for m in said))
         for each in operator.contexts():
             each.watermark_time = arrived
-        parts = [MetaPart(p.subtask, p.parallelism, p.finished, meta.data, meta.schema) for p, meta in read]
+        parts = [MetaPart(p.subtask, p.parallelism, p.finished, meta.data, meta.schema, meta.sides) for p, meta in read]
         restore_schema(operator, parts)
         operator.restore(parts)
         if anew:

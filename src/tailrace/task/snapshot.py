@@ -34,6 +34,8 @@ class OperatorMeta(msgspec.Struct, array_like=True):
     arrived: int = MIN_TIME
     """Event time that had come to the operator, where the cut fell between two portions of its timers: some had fired, and
     the others do after a restore, before anything is read. Else what it says is not beyond `reached`."""
+    sides: dict[str, bytes] = {}
+    """The schemas of its side outputs in columns, by their tags, where they were found out."""
 
     @property
     def came(self) -> int:
@@ -105,10 +107,11 @@ class TaskSnapshot:
             tables = backend.tables_info()
         ctx = operator.ctx
         schema = None if operator.one_schema is None else operator.one_schema.saved()
+        sides = {tag: saved for tag, one in operator.side_schemas.items() if (saved := one.saved()) is not None}
         if arrived >= LAST_TIME or operator.generates_watermarks:
             arrived = MIN_TIME  # the end of event time comes with that of the input
         meta = _encoder.encode(
-            OperatorMeta(reached, data, self._rested, self._round, schema, operator.floors(), arrived)
+            OperatorMeta(reached, data, self._rested, self._round, schema, operator.floors(), arrived, sides)
         )
         part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables)
         self.parts.append(part)

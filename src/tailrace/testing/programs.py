@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 import tailrace as tr
+from tailrace.testing import column_programs as columns
 from tailrace.testing import loop_programs as loops
 from tailrace.testing import round_programs as rounds
 from tailrace.testing import silent_programs as silent
@@ -470,6 +471,7 @@ PROGRAMS: dict[str, Program] = {
         Program(silent.silent_nest, silent._silent_nest, n=20),
         Program(silent.silent_guest, silent._silent_guest, n=20),
         Program(loops.in_batches, lambda n: Counter(range(n)), n=80),
+        Program(columns.set_aside, lambda n: Counter((i, loops.laps_of(i) + 1) for i in range(n)), n=60),
         Program(loops.merged, loops._merged, n=60),
         Program(rounds.shared_out, rounds._shared_out, n=60),
         Program(rounds.judged, rounds._judged, n=60),

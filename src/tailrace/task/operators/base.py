@@ -6,7 +6,8 @@ channels. Everything that could take long comes in bounded portions: `advance` a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from tailrace.api.functions import Function
@@ -142,6 +143,9 @@ class OperatorTask:
     """Whether a schema that is declared before it, or behind it, stands for what it would find out."""
     widens = True
     """Whether its subtasks may differ, and go on with wider types than each had where several are restored into one."""
+
+    side_schemas: Mapping[str, OneSchema] = MappingProxyType({})
+    """Those of side outputs in columns, which nobody declares: they are held to one each, as the main output is."""
 
     def restore(self, parts: list[MetaPart]) -> None:
         """Before `open`: what `snapshot` gave in every old subtask of this operator, at whatever parallelism."""

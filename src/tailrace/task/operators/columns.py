@@ -40,13 +40,14 @@ def rows_in(task: OperatorTask, batch: Batch) -> Rows:
     return rows
 
 
-def fitted(task: OperatorTask, data: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch in the one schema that the operator holds its stream to; in plain columns where it holds it to none."""
-    one = task.one_schema
+def fitted(task: OperatorTask, data: pa.RecordBatch, side: str | None = None) -> pa.RecordBatch:
+    """A batch in the one schema that the operator holds its stream to, or one of its side outputs; in plain columns where
+    it holds it to none."""
+    one = task.one_schema if side is None else task.side_schemas.get(side)
     try:
         return plain_batch(data) if one is None else one.fit(data)
     except Misfit as error:
-        raise _refused(task, error, data) from error
+        raise _refused(task, error, data, "" if side is None else f" of side output {side!r}") from error
 
 
 def _first(error: Misfit, values: list[Any], schema: pa.Schema) -> Misfit:
@@ -69,11 +70,11 @@ def shown(data: pa.RecordBatch, at: int) -> tuple[Any, ...]:
     return tuple(cells)
 
 
-def _refused(task: OperatorTask, error: Misfit, records: list[Any] | pa.RecordBatch) -> UserCodeError:
+def _refused(task: OperatorTask, error: Misfit, records: list[Any] | pa.RecordBatch, where: str = "") -> UserCodeError:
     record = None
     if error.row is not None and isinstance(records, list):
         record = shortened(records[error.row])
     elif error.row is not None and isinstance(records, pa.RecordBatch):
         record = shortened(shown(records, error.row))
-    what = f"a record does not fit the schema: {error}"
+    what = f"a record does not fit the schema{where}: {error}"
     return UserCodeError(what, operator=task.node.name, subtask=task.ctx.subtask, record=record)

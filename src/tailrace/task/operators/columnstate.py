@@ -15,9 +15,9 @@ import pyarrow as pa
 from tailrace.elements.keyslots import KeySlots, key_slots
 from tailrace.elements.slottables import Slots, grown
 from tailrace.state.tables import FrozenColumns, Table
+from tailrace.task.keys import settled_keys
 from tailrace.task.operators.accumulators import Accumulators, Array, accumulators_of
 from tailrace.task.operators.arrow import GroupedBatch
-from tailrace.task.operators.process import settled_keys
 
 
 class ColumnState:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tailrace.elements.batches import Batch
+from tailrace.elements.columns.kinds import plain_schema
 from tailrace.elements.frames import ChannelName
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.graph.graph import Node
@@ -22,6 +23,7 @@ from tailrace.state.format import ChannelLog
 from tailrace.task.context import OperatorContext
 from tailrace.task.logs import LogFrame, Recording
 from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.columns import columns_in
 from tailrace.task.redistribution import Redistribution
 
 FEEDBACK_PORT = 1
@@ -56,6 +58,7 @@ class HeadTask(OperatorTask):
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
         self.loop = loop = _loop(node)
+        self.feedback_schema = None if loop.feedback_schema is None else plain_schema(loop.feedback_schema)
         self.queue = ctx.services.feedback_of(loop, ctx.subtask)
         self.redistribution = Redistribution([], node.name, ctx.subtask, ctx.parallelism, ctx.services)
         """How feedback finds its subtask, as `planned` finds out."""
@@ -92,9 +95,14 @@ class HeadTask(OperatorTask):
             if self.loop.separate:
                 feedback = self.side_out.get(FEEDBACK)
                 if feedback is not None:
-                    feedback(batch)
+                    feedback(self._in_form(batch))
                 return
         self.out(batch)
+
+    def _in_form(self, batch: Batch) -> Batch:
+        """Feedback as the body takes it: a checkpoint may have had it in another form, or in other types."""
+        schema = self.feedback_schema
+        return batch if schema is None else columns_in(self, batch, schema)
 
     def takes_feedback(self, input_waits: bool, cut_waits: bool) -> bool:
         """Whether the next step reads what came back, and not the regular input. While a cut waits behind the regular

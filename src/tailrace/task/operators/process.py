@@ -21,14 +21,12 @@ from tailrace.state.operator_state import OperatorStates
 from tailrace.state.tables import Table
 from tailrace.task.context import OperatorContext, Stamped
 from tailrace.task.copying import own_copy
-from tailrace.task.keys import FieldReader, key_reader, settled
+from tailrace.task.keys import FieldReader, key_reader, settled_keys
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.timers import Timers
 
 _PLAIN_RESULTS = {GeneratorType, list, tuple}
 """What most functions give back: looked for first, since this is asked for each record."""
-_PLAIN_KEYS = {int, str, bytes, bool, type(None)}
-"""Key types that hold no NaN."""
 
 
 class FunctionTask(OperatorTask):
@@ -355,8 +353,3 @@ def timers_of(backend: Backend, clock: str, key_of: Callable[[Any], Any]) -> Tim
 
 def _key_of(entry: tuple[Any, int]) -> Any:
     return entry[0]
-
-
-def settled_keys(keys: list[Any]) -> list[Any]:
-    """Keys as state holds them. Only types that can hold a NaN are looked at one by one."""
-    return keys if set(map(type, keys)) <= _PLAIN_KEYS else list(map(settled, keys))

@@ -15,7 +15,7 @@ from tailrace.elements.columns.schemas import OneSchema, described
 from tailrace.errors import IncompatibleState
 from tailrace.graph.declared import declared_before, declared_behind, selected
 from tailrace.graph.graph import Graph
-from tailrace.graph.operators import Select
+from tailrace.graph.operators import MapBatches, Select
 from tailrace.state.backend import MetaPart
 from tailrace.task.operators.base import OperatorTask
 
@@ -34,15 +34,25 @@ def learn_schema(operator: OperatorTask, graph: Graph) -> None:
         elif declared_behind(graph, node.id):
             # `to_columns` behind it casts its output to a schema, whatever types it has here.
             operator.one_schema = None
+    if isinstance(node.operator, MapBatches):
+        tags = sorted({edge.tag for one in graph.nodes for edge in one.inputs if edge.source == node.id and edge.tag})
+        operator.side_schemas = {tag: OneSchema() for tag in tags if not declared_behind(graph, node.id, tag)}
 
 
 def restore_schema(operator: OperatorTask, parts: list[MetaPart]) -> None:
-    """Before `restore` of the operator: its schema of before, from the same parts. Raises `IncompatibleState` where its old
-    subtasks had several that come to none."""
-    one, where = operator.one_schema, operator.ctx
-    if one is None or one.declared:
+    """Before `restore` of the operator: its schema of before, from the same parts, and those of its side outputs. Raises
+    `IncompatibleState` where its old subtasks had several that come to none."""
+    if operator.one_schema is not None:
+        _restore(operator, operator.one_schema, [(part, part.schema) for part in parts], "the stream")
+    for tag, one in operator.side_schemas.items():
+        _restore(operator, one, [(part, part.sides.get(tag)) for part in parts], f"side output {tag!r}")
+
+
+def _restore(operator: OperatorTask, one: OneSchema, parts: list[tuple[MetaPart, bytes | None]], stream: str) -> None:
+    where = operator.ctx
+    if one.declared:
         return
-    found = [(part, pa.ipc.read_schema(pa.py_buffer(part.schema))) for part in parts if part.schema is not None]
+    found = [(part, pa.ipc.read_schema(pa.py_buffer(schema))) for part, schema in parts if schema is not None]
     own = [schema for part, schema in found if part.subtask == where.subtask and part.parallelism == where.parallelism]
     schemas = own if own and operator.widens else [schema for _, schema in found]
     so_far: pa.Schema | None = None
@@ -50,9 +60,9 @@ def restore_schema(operator: OperatorTask, parts: list[MetaPart]) -> None:
         before, so_far = so_far, schema if so_far is None else _come_to(operator, so_far, schema)
         if so_far is not None:
             continue
-        if operator.widens and all(part.parallelism == where.parallelism for part in parts):
+        if operator.widens and all(part.parallelism == where.parallelism for part, _ in parts):
             return  # no batch has come here yet: each subtask goes on as it was
-        raise IncompatibleState(_told(operator, before, schema))
+        raise IncompatibleState(_told(operator, before, schema, stream))
     if so_far is not None:
         one.go_on_with(so_far)
         if not operator.widens:
@@ -63,7 +73,7 @@ def _come_to(operator: OperatorTask, one: pa.Schema, other: pa.Schema) -> pa.Sch
     return (widened if operator.widens else agreed)(one, other)
 
 
-def _told(operator: OperatorTask, one: pa.Schema | None, other: pa.Schema) -> str:
+def _told(operator: OperatorTask, one: pa.Schema | None, other: pa.Schema, stream: str) -> str:
     where = operator.ctx
     if operator.widens:
         place = "behind" if operator.one_schema_of == "output" else "in front of"
@@ -71,6 +81,6 @@ def _told(operator: OperatorTask, one: pa.Schema | None, other: pa.Schema) -> st
     else:
         advice = "start from a checkpoint before that, with to_columns(schema) before the sink"
     return (
-        f"operator {where.name!r} (uid {where.uid!r}): in its subtasks the stream had columns of different types, "
+        f"operator {where.name!r} (uid {where.uid!r}): in its subtasks {stream} had columns of different types, "
         f"({described(one)}) and ({described(other)}), and it is unknown which go on here: {advice}"
     )

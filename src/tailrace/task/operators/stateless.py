@@ -1,27 +1,20 @@
-"""Operators without state: fused row functions, batch functions, conversions between the forms."""
+"""Operators without state: fused row functions, and conversions between the forms."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from tailrace.api.functions import Function, MapBatchesFunction, as_callable
-from tailrace.elements.batches import Batch, Columns, Rows, Times
+from tailrace.api.functions import Function, as_callable
+from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.columns.kinds import plain_schema
-from tailrace.elements.columns.schemas import OneSchema
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import Filter, FlatMap, Map, MapBatches, ToColumns
-from tailrace.state.backend import MetaPart
-from tailrace.state.operator_state import OperatorStates
-from tailrace.task.batchtimes import times_kept, with_times
+from tailrace.graph.operators import Filter, FlatMap, Map, ToColumns
 from tailrace.task.context import OperatorContext
-from tailrace.task.dataframes import ArrowBatches, Frames, format_of, frames_of
 from tailrace.task.operators.base import OperatorTask, call_user, close_functions
-from tailrace.task.operators.columns import columns_in, fitted, rows_in
-from tailrace.task.operators.timestamps import arrow_times
+from tailrace.task.operators.columns import columns_in, rows_in
 from tailrace.task.usercode import FUSED, innermost_fused_frame, user_error
 
 FUSIBLE = (Map, Filter, FlatMap)
@@ -138,124 +131,6 @@ def compiled(nodes: list[Node], functions: list[Callable[..., Any]]) -> tuple[Ca
     for source in (plain, timed):
         exec(compile(source, FUSED, "exec"), scope)
     return scope["plain"], scope["timed"]
-
-
-class BatchesTask(OperatorTask):
-    """`map_batches`: a batch or a frame in, one or several out. `task.batchtimes` says which timestamps they have."""
-
-    one_schema_of = "output"
-
-    def __init__(self, node: Node, ctx: OperatorContext) -> None:
-        super().__init__(node, ctx)
-        assert isinstance(node.operator, MapBatches)
-        self.fn = node.operator.fn
-        allowed = ctx.services.allow_dropped_state
-        dropped = allowed if isinstance(allowed, bool) else ctx.uid in allowed
-        self.own_state = OperatorStates(self.fn, ctx, dropped) if isinstance(self.fn, Function) else None
-        self._call = as_callable(self.fn)
-        self._time_column = node.operator.timestamps
-        self.one_schema = OneSchema()
-        self._format = node.operator.format
-        self._frames: Frames = ArrowBatches()
-
-    def snapshot(self, checkpoint: int) -> bytes | None:
-        return None if self.own_state is None else self.own_state.snapshot()
-
-    def restore(self, parts: list[MetaPart]) -> None:
-        if self.own_state is not None:
-            self.own_state.restore(parts, self.finished)
-
-    def open(self) -> None:
-        try:
-            self._frames = frames_of(self._format)
-        except ImportError as error:
-            what = f"format={self._format!r} needs a package that is not installed on the executor: {error}"
-            raise self.user_error(error.with_traceback(None), what=what) from error
-        if isinstance(self.fn, Function):
-            self.call_user(self.fn.open, self.ctx, what="open")
-
-    def finish(self) -> None:
-        if not self.rested:
-            self._say("finish")
-
-    def at_rest(self) -> None:
-        super().at_rest()
-        self._say("finish")
-
-    def end_round(self, number: int, limit: int) -> bool:
-        self._say("on_round_end", number)
-        return True
-
-    def _say(self, what: str, *args: Any) -> None:
-        """What the user's function has to say without a batch at hand."""
-        if isinstance(self.fn, MapBatchesFunction):
-            said = self.call_user(getattr(self.fn, what), *args, what=what)
-            for made in self._batches([said] if format_of(said) else said or ()):
-                self._send(made, None, -1)
-
-    def process(self, batch: Batch, port: int) -> None:
-        assert isinstance(batch, Columns)
-        given, name = batch.data, self._time_column
-        if name is not None:
-            if name in given.schema.names:
-                taken = ValueError(
-                    f"timestamps={name!r}: the stream has a column of this name already; choose another name"
-                )
-                raise self.user_error(taken)
-            given = with_times(given, batch.times, name)
-        for made in self._results(given):
-            kept = None if name is not None or batch.times is None else times_kept(given, batch.times, made)
-            self._send(made, kept, batch.split)
-
-    def _send(self, made: pa.RecordBatch, times: Times | None, split: int) -> None:
-        if not made.num_rows:
-            return
-        if self._time_column is not None:
-            made, times = self._without_times(made, self._time_column)
-        self.out(Columns(fitted(self, made), times, None, split))
-
-    def _without_times(self, made: pa.RecordBatch, name: str) -> tuple[pa.RecordBatch, Times]:
-        at = made.schema.get_field_index(name)
-        if at < 0:
-            missing = ValueError(f"timestamps={name!r}: what map_batches returned has no such column")
-            raise self.user_error(missing)
-        try:
-            times = arrow_times(made.column(at))
-        except (TypeError, OverflowError, pa.ArrowInvalid) as error:
-            what = f"the timestamps in column {name!r} cannot be used: {error}"
-            raise self.user_error(error.with_traceback(None), what=what) from error
-        return made.remove_column(at), times
-
-    def _results(self, data: pa.RecordBatch) -> list[pa.RecordBatch]:
-        try:
-            given = self._frames.given(data)
-        except TypeError as error:
-            raise self.user_error(error.with_traceback(None), what=str(error)) from error
-        try:
-            result = self._call(given)
-            found = [result] if format_of(result) else list(result or ())
-        except Exception as error:
-            raise self.user_error(error, data) from error
-        return self._batches(found)
-
-    def _batches(self, found: Iterable[Any]) -> list[pa.RecordBatch]:
-        batches: list[pa.RecordBatch] = []
-        for one in found:
-            try:
-                made = self._frames.batches(one)
-            except (TypeError, ValueError, pa.ArrowException) as error:
-                what = f"what map_batches returned is no batch of a stream: {error}"
-                raise self.user_error(error.with_traceback(None), what=what) from error
-            if made is None:
-                other = format_of(one)
-                hint = "" if other in (None, self._format) else f"; give it format={other!r}"
-                what = f"map_batches must return {self._frames.said}, not {type(one).__name__}{hint}"
-                raise self.user_error(TypeError(what))
-            batches += made
-        return batches
-
-    def close(self) -> None:
-        close_functions([self.fn])
 
 
 class ToRowsTask(OperatorTask):

@@ -27,11 +27,11 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
 from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
-from tailrace.task.keys import FieldReader, KeyReader
+from tailrace.task.keys import FieldReader, KeyReader, settled_keys
 from tailrace.task.operators.aggregate import StatefulTask
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.columns import fitted
-from tailrace.task.operators.process import settled_keys, timers_of
+from tailrace.task.operators.process import timers_of
 
 LATE = "late"
 _NOTHING: Any = object()
