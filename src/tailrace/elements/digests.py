@@ -36,12 +36,13 @@ class Digest:
         """The next element; of a frame at most so many records. A batch that stayed within its worker is counted only:
         nobody else has it."""
         if isinstance(element, Frame):
-            records = element.count if most is None else min(most, element.count)
+            records, times, groups = element.count, element.times, element.groups
+            if most is not None and most < records:
+                records, times, groups = most, times[: most * _TIME], groups[: most * _GROUP]
             self.records += records
             self.count += records
-            times = element.times
-            self._times = crc32(times[: records * _TIME], self._times) if times else self._timeless(records)
-            self._groups = crc32(element.groups[: records * _GROUP], self._groups)
+            self._times = crc32(times, self._times) if times else self._timeless(records)
+            self._groups = crc32(groups, self._groups)
         elif isinstance(element, Marker):
             self.count += 1
             self._markers = crc32(f"{self.records} {element}".encode(), self._markers)
@@ -51,6 +52,8 @@ class Digest:
     def _timeless(self, count: int) -> int:
         """Records without event times come with none, or, where they lay beside others in a file, each with `NO_TIME`."""
         value = self._times
+        if count <= _MANY:
+            return crc32(_NO_TIMES[: count * _TIME], value)
         for at in range(0, count, _MANY):
             value = crc32(_NO_TIMES[: 8 * min(_MANY, count - at)], value)
         return value
