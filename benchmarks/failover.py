@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import tailrace as tr
 
 SEEN = struct.Struct("<qdd")
@@ -250,12 +252,15 @@ def _until_usual(job: Any, listener: Listener, killed: float, bound: float) -> t
         if not job.is_active:
             job.await_termination()
         now = time.time()
-        since = listener.latencies(killed - 1.0, now)
-        late = sorted((due + latency, latency) for due, latency in since if latency > bound and due + latency > killed)
-        for at, (came, _) in enumerate([(killed, 0.0), *late]):
-            within = [latency for due, latency in since if came < due < came + CALM]
-            if now > came + CALM + 0.5 and len(within) > 100 and _percentile(within, 1 - FEW) <= bound:
-                return came - killed, max((latency for _, latency in late[:at]), default=0.0)
+        found = np.array(listener.latencies(killed - 1.0, now)).reshape(-1, 2)
+        due, came, late = found[:, 0], found.sum(axis=1), found[:, 1] > bound
+        whens = np.sort(np.append(came[late & (came > killed)], killed))
+        begin, end = np.searchsorted(due, whens), np.searchsorted(due, whens + CALM)
+        lates = np.append(0, np.cumsum(late))
+        calm = (lates[end] - lates[begin] <= FEW * (end - begin)) & (end - begin > 100) & (whens + CALM + 0.5 < now)
+        if calm.any():
+            last = whens[calm.argmax()]
+            return float(last - killed), float(found[late & (came > killed) & (came <= last), 1].max(initial=0.0))
         if now > killed + 120:
             raise SystemExit("latency is not as usual 120 s after the kill")
 

@@ -168,6 +168,17 @@ def concat(batches: Sequence[Batch]) -> Batch:
     return Columns(data, times, groups)
 
 
+def joined(batches: Sequence[Batch]) -> list[Batch]:
+    """Batches one behind the other, in as few as can be."""
+    runs: list[list[Batch]] = []
+    for batch in batches:
+        if runs and joinable(runs[-1][-1], batch):
+            runs[-1].append(batch)
+        else:
+            runs.append([batch])
+    return [concat(run) for run in runs]
+
+
 def _join_times(batches: Sequence[Batch]) -> Times | None:
     if all(b.times is None for b in batches):
         return None

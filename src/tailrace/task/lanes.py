@@ -20,12 +20,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
 
+from tailrace.elements.batches import Batch, joined
 from tailrace.errors import InternalError
 from tailrace.graph import operators
 from tailrace.graph.plan import Plan
 from tailrace.task.gate import A_BARRIER
 from tailrace.task.history import Did, Entry, Flushed, Heard
 from tailrace.task.machine import READS, Task
+from tailrace.task.outside import Gave
 from tailrace.task.slice import Slice
 
 RECORD_BY_RECORD = (
@@ -35,8 +37,8 @@ RECORD_BY_RECORD = (
 """What makes the same of records, in whatever portions they come."""
 PORTION = 2048
 """About so many records are done again by one task before it is the next one's turn."""
-_ENTRY = 16
-"""A step counts for so many records more."""
+_LEAST = 16
+"""A step that is done by itself counts for so many records at least."""
 
 
 def meets_in_channels(plan: Plan) -> bool:
@@ -103,15 +105,19 @@ class Lane:
         self.entries: deque[Entry] = deque()
         self._slice, self._task, self._before = slice, task, before
         self._has_come, self._do = has_come, do
-        kinds = [one.node.operator for one in task.chain.operators]
-        self._larger = all(isinstance(kind, RECORD_BY_RECORD) for kind in kinds)
-        """Whether steps may be done as one."""
+        source = task.chain.source
+        behind = [one for one in task.chain.operators if one is not source]
+        larger = all(isinstance(one.node.operator, RECORD_BY_RECORD) for one in behind)
+        self._larger = larger and source is None
+        """Whether steps that read channels may be done as one."""
+        self._source = source if larger and source is not None and source.source.form == "rows" else None
+        """Where there is one whose records may go on together."""
 
     def turn(self) -> bool:
         """Does about a portion of it. Whether it has done anything."""
         task, left = self._task, PORTION
         while self.entries and left > 0:
-            done = self._several(left) or self._one()
+            done = self._several(left) or self._reads(left) or self._one()
             if not done:
                 break
             left -= done
@@ -158,18 +164,43 @@ class Lane:
                 return False
         return True
 
+    def _reads(self, most: int) -> int:
+        """Does several steps of a source. Each is given its own clock, by which a reader may make its records; from there on
+        they go together. For how many records they count; 0: the next one is no such step."""
+        source = self._source
+        if source is None or self._task.vertex.id in self._before:
+            return 0
+        given, out, records = list[Batch](), source.out, 0
+        source.out = given.append
+        try:
+            while self.entries and records < most and _is_a_read(self.entries[0]):
+                records += self._one()
+        finally:
+            source.out = out
+        for batch in joined(given):
+            out(batch)
+        return records
+
     def _one(self) -> int:
         """Does what is next, by itself. For how many records it counts; 0: what it reads has not come."""
         entry = self.entries[0]
         if not self._has_come(entry):
             return 0
         self._do(self.entries.popleft(), self._task)
-        return max(_ENTRY, self._task.work.last_count)
+        return max(_LEAST, self._task.work.last_count)
 
     def _check(self) -> None:
         for channel in self._task.outbox.channels.values():
             if channel.watermark_due > channel.watermark_sent or channel.idle_due or channel.awake_due:
                 raise InternalError(f"Y10: {self._task.id} has event time to tell of on channel {channel.id}", ())
+
+
+def _is_a_read(entry: Entry) -> bool:
+    """Whether all that the world has answered in a step is what a reader gave, or that it had nothing, and until when."""
+    if not isinstance(entry, Did) or entry.by_itself or not entry.answers:
+        return False
+    first = entry.answers[0]
+    return isinstance(first, Gave) and (len(entry.answers) == 1 or first.count == 0)
 
 
 def _records_read(facts: Sequence[int]) -> Sequence[int] | None:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tailrace.elements.batches import Batch, concat, joinable
+from tailrace.elements.batches import Batch, concat
 from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
@@ -219,7 +219,7 @@ class Work:
                 self.grants.append((taken.channel.id, taken.grant))
             batch = taken.batch
             assert batch is not None
-            if waiting and (taken.channel.port != port or batch.form != "rows" or not joinable(waiting[-1], batch)):
+            if waiting and (taken.channel.port != port or batch.form != "rows" or waiting[-1].form != "rows"):
                 self._process(concat(waiting), port, self.chain.root)
                 waiting = []
             port = taken.channel.port
