@@ -188,16 +188,21 @@ def run(spec: FailoverSpec) -> list[dict[str, Any]]:
             stream = stream.key_by(By(1000, 7 + 2 * stage)).process(Count())
         stream.sink_to(tr.sinks.Callback(Tell(listener.port)))
         job = env.execute("failover")
-        chance = random.Random(spec.mode)
-        lines = [_kill(spec, job, listener, chance, turn) for turn in range(spec.kills)]
+        waits = [spec.interval * (turn + 0.5) / spec.kills for turn in range(spec.kills)]
+        random.Random(spec.kills).shuffle(waits)  # the same for each mode
+        lines = [_kill(spec, job, listener, turn, wait) for turn, wait in enumerate(waits)]
         job.cancel()
         job.await_termination(30)
     return lines
 
 
-def _kill(spec: FailoverSpec, job: Any, listener: Listener, chance: random.Random, turn: int) -> dict[str, Any]:
+def _kill(spec: FailoverSpec, job: Any, listener: Listener, turn: int, wait: float) -> dict[str, Any]:
+    """Kills a worker so many seconds behind a checkpoint."""
     _settle(spec, job, listener)
-    time.sleep(chance.uniform(0.0, spec.interval))  # anywhere between two checkpoints
+    before = job.checkpoints[-1].timestamp
+    while job.checkpoints[-1].timestamp == before:
+        time.sleep(0.02)
+    time.sleep(max(0.0, job.checkpoints[-1].timestamp + wait - time.time()))
     machine = job._runner.machine
     slot = machine.roster.slots[turn % spec.parallelism]
     killed, restarts = time.time(), job.restarts

@@ -18,7 +18,7 @@ That is not done where it would show:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from tailrace.elements.batches import Batch, joined
 from tailrace.errors import InternalError
@@ -68,13 +68,16 @@ class Lanes:
         self._lanes = {task.vertex.id: Lane(slice, task, before, has_come, do) for task in reversed(slice.tasks)}
         for entry in history:
             if isinstance(entry, Heard):
-                for lane in self._lanes.values():
+                for lane in self:
                     lane.entries.append(entry)
             elif not isinstance(entry, Flushed):  # what is gathered goes at the end of each turn
                 self._lanes[entry.vertex].entries.append(entry)
 
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._lanes.values())
+
     def __bool__(self) -> bool:
-        return any(lane.entries for lane in self._lanes.values())
+        return any(lane.entries for lane in self)
 
     def is_left(self, task: Task) -> bool:
         """Whether a task has more to do."""
@@ -83,11 +86,11 @@ class Lanes:
     @property
     def left(self) -> list[Entry]:
         """What is still to be done."""
-        return [entry for lane in self._lanes.values() for entry in lane.entries]
+        return [entry for lane in self for entry in lane.entries]
 
     def go_on(self) -> bool:
         """Each task has a turn. Whether any has done something."""
-        moved = [lane.turn() for lane in self._lanes.values()]
+        moved = [lane.turn() for lane in self]
         return any(moved)
 
 

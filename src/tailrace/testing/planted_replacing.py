@@ -87,6 +87,8 @@ def _goes_on_too_soon() -> Patches:
         def hasty(self: Resumed) -> Any:
             if len(self.again.left) < 8:
                 self.again._entries.clear()
+                for lane in self.again._lanes or ():
+                    lane.entries.clear()
             return go_on(self)
 
         return hasty
