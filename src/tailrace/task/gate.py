@@ -288,6 +288,16 @@ class Gate:
             self._turn.append(channel)
         return taken
 
+    def records_again(self, pieces: Sequence[int]) -> Iterator[tuple[Taken, Batch]]:
+        """The same of several steps that read records only: the number of a channel, how many, and again. To be read to its
+        end."""
+        for at in range(0, len(pieces), 2):
+            taken = Taken(self._numbered[pieces[at]])
+            self._exactly(taken, pieces[at + 1])
+            assert taken.batch is not None
+            yield taken, taken.batch
+        self._turn = deque(channel for channel in self._current if channel.ready and not channel.blocked)
+
     def _exactly(self, taken: Taken, count: int) -> None:
         """So many records of a channel, of as many batches as that takes."""
         channel, parts = taken.channel, list[Batch]()

@@ -213,12 +213,9 @@ class Work:
         """Reads what several steps have read, the number of a channel, how many records, and again, as few batches. Batches
         of columns stay what they were: how their records are grouped shows."""
         waiting, port = list[Batch](), 0
-        for at in range(0, len(pieces), 2):
-            taken = self.gate.take_again(pieces[at], pieces[at + 1])
+        for taken, batch in self.gate.records_again(pieces):
             if taken.grant is not None:
                 self.grants.append((taken.channel.id, taken.grant))
-            batch = taken.batch
-            assert batch is not None
             if waiting and (taken.channel.port != port or batch.form != "rows" or waiting[-1].form != "rows"):
                 self._process(concat(waiting), port, self.chain.root)
                 waiting = []
