@@ -35,6 +35,8 @@ class LatencySpec:
     seconds: float = 60.0
     warm: float = 10.0  # seconds before these, which do not count
     parallelism: int = 2
+    interval: float = 0.0  # seconds between checkpoints; 0: none
+    standbys: int = -1  # processes that stand by; 0: none, but what is kept for replacements is; -1: not even that
 
     def __post_init__(self) -> None:
         if KEYS % self.parallelism:
@@ -42,7 +44,7 @@ class LatencySpec:
 
     @classmethod
     def of(cls, options: dict[str, str], **more: Any) -> LatencySpec:
-        kinds = {"rate": int, "seconds": float, "warm": float}
+        kinds = {"rate": int, "seconds": float, "warm": float, "interval": float, "standbys": int}
         return cls(**{**{name: kinds[name](value) for name, value in options.items() if name in kinds}, **more})
 
     @property
@@ -148,6 +150,13 @@ def due_of(record: Record) -> float:
     return record[1]
 
 
+def recovery(spec: LatencySpec, folder: str) -> dict[str, Any]:
+    """What is to be there for a loss that does not come."""
+    every = tr.CheckpointConfig(f"{folder}/checkpoints", interval=spec.interval) if spec.interval else None
+    standby = None if spec.standbys < 0 else tr.StandbyConfig(spec.standbys)
+    return {"checkpoint": every, "standby": standby}
+
+
 def run(spec: LatencySpec) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="latency-") as folder:
         if spec.system == "bytewax":
@@ -155,7 +164,7 @@ def run(spec: LatencySpec) -> dict[str, Any]:
 
             bytewax_latency.run(spec, folder)
         else:
-            env = tr.Environment(parallelism=spec.parallelism, progress=False)
+            env = tr.Environment(parallelism=spec.parallelism, progress=False, **recovery(spec, folder))
             counted = env.from_source(Paced(spec)).key_by(key_of).aggregate(count=tr.Count(), due=tr.Max(due_of))
             counted.sink_to(Stopwatch(folder))
             env.execute("latency").await_termination()
