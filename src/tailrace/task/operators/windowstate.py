@@ -21,8 +21,11 @@ from tailrace.task.operators.columnstate import Kept
 from tailrace.task.operators.windowtimers import NOWHERE, SlotTimers
 
 Array = np.ndarray[Any, Any]
+_DIRECT = 1 << 20
+"""Slots of keys up to which the windows of one start are found without a look at the table of pairs."""
 _ROOM = 4_096
 """Slots that may be of windows that are over, however few are open."""
+_NO_SLOTS = np.empty(0, np.int64)
 
 
 @dataclass
@@ -49,6 +52,8 @@ class WindowState:
         self.accumulators = self._new_accumulators()
         self.pairs = WordTable(2)
         """(slot of the key, start of the window)."""
+        self._direct: dict[int, Slots] = {}
+        """By start of a window, the slots by slot of the key: of the windows that came last, -1 where it is not known."""
         self.live = np.zeros(0, np.bool_)
         self.used = np.zeros(0, np.bool_)
         """The slots that are not live, and whose accumulators are those of a window that is over."""
@@ -88,7 +93,10 @@ class WindowState:
 
     def slots(self, keys: Slots, starts: Array) -> Slots:
         """The slots of windows; new ones get the next ones, and are not live yet."""
-        found = self.pairs.slots([keys, starts])
+        if self.keys.count > len(self.open):
+            self.open, self.dirty = grown(self.open, self.keys.count), grown(self.dirty, self.keys.count)
+            self.below = grown(self.below, self.keys.count)
+        found = self._looked_up(keys, starts)
         count = self.pairs.count
         if count > len(self.live):
             self.live, self.used = grown(self.live, count), grown(self.used, count)
@@ -96,10 +104,26 @@ class WindowState:
                 accumulators.grow(len(self.live))
             for timers in self.timers:
                 timers.grow(len(self.live))
-        if self.keys.count > len(self.open):
-            self.open, self.dirty = grown(self.open, self.keys.count), grown(self.dirty, self.keys.count)
-            self.below = grown(self.below, self.keys.count)
         return found
+
+    def _looked_up(self, keys: Slots, starts: Array) -> Slots:
+        """Most batches are of one window, and that is one of the last ones: of these the slots by key are at hand."""
+        if not len(starts) or self.keys.count > _DIRECT or (starts != starts[0]).any():
+            return self.pairs.slots([keys, starts])
+        start = int(starts[0])
+        direct = self._direct.pop(start, _NO_SLOTS)
+        if len(direct) < self.keys.count:
+            longer = np.full(len(self.open), -1, np.int64)
+            longer[: len(direct)] = direct
+            direct = longer
+        if len(self._direct) > 1:
+            del self._direct[next(iter(self._direct))]
+        self._direct[start] = direct
+        slots = direct.take(keys)
+        missing = np.flatnonzero(slots < 0)
+        if len(missing):
+            slots[missing] = direct[keys[missing]] = self.pairs.slots([keys[missing], starts[missing]])
+        return slots
 
     # Records in.
 
@@ -205,11 +229,12 @@ class WindowState:
         live[new], used[new] = self.live[old], self.used[old]
         self.ends = self.ends.moved(old, new, pairs.count)
         self.cleanups = None if self.cleanups is None else self.cleanups.moved(old, new, pairs.count)
+        self._direct = {}
         self.pairs, self.accumulators, self.live, self.used, self.kept = pairs, accumulators, live, used, None
 
     def _tidy_keys(self, keys: Slots) -> Slots:
         """The same keys, where most of all slots are of others, in slots of their own."""
-        wanted = self.dirty.copy()
+        wanted = self.dirty & self.below  # what the table says of them is still to be deleted
         wanted[keys] = True
         old = np.flatnonzero(wanted)
         if self.keys.count <= 2 * len(old) + _ROOM:
