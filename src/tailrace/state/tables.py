@@ -22,6 +22,7 @@ from tailrace.elements.keygroups import KeyGroups
 from tailrace.elements.plainkeys import plain_key
 from tailrace.state.codecs import Codec, immutable
 from tailrace.state.format import TableInfo
+from tailrace.state.fronts import Front, FrozenColumns
 
 MISSING: Any = object()
 _SAMPLE = 1_000
@@ -31,52 +32,6 @@ REPLACED = ATOMS | {tuple}
 """The same for tables whose tuples hold nothing that anybody changes in place."""
 Entry = tuple[Any, Any, bytes | None]
 """A key with its value as an object, or as bytes where those are not None."""
-
-
-class FrozenColumns(Protocol):
-    """Entries of a frozen layer that are still in columns."""
-
-    def take(self, limit: int) -> dict[Any, Any]:
-        """The next entries; nothing when there are no more."""
-        ...
-
-    def drop(self, limit: int) -> set[Any]:
-        """The next keys that were deleted; nothing when there are no more."""
-        ...
-
-    @property
-    def drops(self) -> int:
-        """How many deleted keys are left."""
-        ...
-
-    def __len__(self) -> int:
-        """How many entries and deleted keys are left."""
-        ...
-
-
-class Front(Protocol):
-    """What an operator keeps of a table in columns, above `top`."""
-
-    def entries(self) -> int:
-        """How many entries the table has."""
-        ...
-
-    def about(self) -> int:
-        """The same, without looking at each."""
-        ...
-
-    def cut(self) -> FrozenColumns | None:
-        """What was written since the last cut, as it is now."""
-        ...
-
-    def take_back(self, columns: FrozenColumns, taken: int) -> None:
-        """What is left of such columns, and the `taken` last entries that were taken, counts as written again. So do all
-        deleted keys: to delete one twice does no harm."""
-        ...
-
-    def written(self) -> tuple[dict[Any, Any], set[Any]]:
-        """What was written since the last cut, as entries, and the keys that were deleted; they do not count any more."""
-        ...
 
 
 class Layer:
@@ -361,6 +316,10 @@ class Table:
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All entries, to look at; nothing may be written meanwhile, and no value be changed in place."""
+        found = None if self.front is None else self.front.everything()
+        if found is not None:
+            yield from found.items()
+            return
         self.settle()
         top, deleted, frozen = self.top, self.deleted, self.frozen
         yield from top.items()

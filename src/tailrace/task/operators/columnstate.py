@@ -1,4 +1,4 @@
-"""The state of built-in aggregates in columns: what is above the table of their entries (`state.tables.Front`).
+"""The state of built-in aggregates in columns: what is above the table of their entries (`state.fronts.Front`).
 
 Each distinct key has a slot, and the accumulators are arrays by slot. A key that comes for the first time is looked up in
 the table below; what was written goes into the table at each cut, as the entries that the operator would have in rows.
@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from tailrace.elements.keyslots import KeySlots, key_slots
 from tailrace.elements.slottables import Slots, grown
-from tailrace.state.tables import FrozenColumns, Table
+from tailrace.state.fronts import FrozenColumns
+from tailrace.state.tables import Table
 from tailrace.task.operators.accumulators import Accumulators, Array, accumulators_of
 from tailrace.task.operators.arrow import GroupedBatch
 from tailrace.task.operators.process import settled_keys
@@ -83,6 +84,9 @@ class ColumnState:
         self._filled = count
 
     # Above the table.
+
+    def everything(self) -> None:
+        """Some entries may be in the table only."""
 
     def cut(self) -> FrozenColumns | None:
         """What was written since the last cut. Copies nothing: values that are written before they were taken are kept."""

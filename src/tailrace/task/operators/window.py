@@ -4,6 +4,9 @@ A window [start, end) fires when the watermark passes its last microsecond, and 
 the allowed lateness after that; then its state goes. A record later than that goes to the side output `late` and is
 counted (`late_records`).
 
+Built-in aggregates over columns keep their windows in arrays (`windowstate`), where the types are such that they can be:
+from the first batch on, until something comes that arrays cannot hold.
+
 In a loop nothing is late, because what comes back is not: a record whose window is over opens it anew, and it fires at
 once, with what came in the same batch. So there one window may have several results, each of other records.
 """
@@ -151,7 +154,8 @@ class WindowTask(StatefulTask):
     def _starts(self, times: Times) -> list[Times]:
         """For each record the start of its last window, then of the one before, …: `size / slide` arrays."""
         # The offset is subtracted last, and only what is left of it: the difference always fits 64 bits.
-        last = times - (times % self.spec.slide - self.spec.offset % self.spec.slide) % self.spec.slide
+        passed, shift = times % self.spec.slide, self.spec.offset % self.spec.slide
+        last = times - (passed if not shift else (passed - shift) % self.spec.slide)
         count = -(-self.spec.size // self.spec.slide)
         return [last - i * self.spec.slide for i in range(count)]
 

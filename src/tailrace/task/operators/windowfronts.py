@@ -1,4 +1,4 @@
-"""What checkpoints see of windows in arrays: what is above the tables of windows and of their timers (`state.tables.Front`).
+"""What checkpoints see of windows in arrays: what is above the tables of windows and of their timers (`state.fronts.Front`).
 
 Of what was written between two cuts, and of what was deleted, the entries are made as they would be in rows: of each key
 with a window that changed all its windows, and the timers that were set.
@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.elements.keyslots import KeySlots
 from tailrace.elements.slottables import Slots
-from tailrace.state.tables import FrozenColumns
+from tailrace.state.fronts import FrozenColumns
 from tailrace.task.operators.columnstate import Kept
 from tailrace.task.operators.process import settled_keys
 from tailrace.task.operators.windowstate import WindowState
@@ -33,6 +32,12 @@ class WindowFront:
         return int(np.count_nonzero(self.state.open))
 
     about = entries
+
+    def everything(self) -> dict[Any, Any]:
+        """All keys that have windows, with these."""
+        state, live = self.state, self.state.live[: self.state.pairs.count].copy()
+        keys = self.entries()
+        return FrozenWindows(state, Kept(state.accumulators, live), np.empty(0, np.int64), keys).take(keys)
 
     def cut(self) -> FrozenColumns | None:
         """What was written since the last cut. Copies no accumulators (`Kept`)."""
@@ -143,14 +148,19 @@ class TimerFront:
 
     about = entries
 
+    def everything(self) -> dict[Any, Any]:
+        """All that are set."""
+        every = [(one, np.flatnonzero(one.is_set)) for one in self.state.timers]
+        return _next([_Some(self.state, slots, one.delay, one.order[slots]) for one, slots in every], self.entries())
+
     def cut(self) -> FrozenColumns | None:
         """Those that were set since the last cut, and those that were deleted or have fired."""
         state, set_, gone = self.state, [], []
         for one in state.timers:
             new = np.flatnonzero(one.is_set & (one.below != AS_IT_IS))
             old = np.flatnonzero(~one.is_set & (one.below != NOWHERE))
-            set_.append(_Some(state.keys, new, state.keys_of(new), state.starts(new), one.delay, one.order[new]))
-            gone.append(_Some(state.keys, old, state.keys_of(old), state.starts(old), one.delay, one.order[old]))
+            set_.append(_Some(state, new, one.delay, one.order[new]))
+            gone.append(_Some(state, old, one.delay, one.order[old]))
             one.below[new], one.below[old] = AS_IT_IS, NOWHERE
         made = FrozenTimers(set_, gone)
         return made if made else None
@@ -169,11 +179,10 @@ class TimerFront:
 class _Some:
     """Some timers of one kind, as they are now."""
 
-    def __init__(
-        self, keys: KeySlots, slots: Slots, key_slots: Slots, starts: Array, delay: int, orders: Array
-    ) -> None:
-        self._keys, self.slots, self._key_slots, self._orders = keys, slots, key_slots, orders
-        self._starts, self._delay = starts, delay
+    def __init__(self, state: WindowState, slots: Slots, delay: int, orders: Array) -> None:
+        # What is in a slot of a key, or of a pair, never changes.
+        self._keys, self._pairs = state.keys, state.pairs
+        self.slots, self._delay, self._orders = slots, delay, orders
         self.at = self.last = 0
         """How many are used up, and how many were before the last ones."""
 
@@ -186,7 +195,8 @@ class _Some:
         if self.last == self.at:
             return {}
         part = slice(self.last, self.at)
-        keys, starts = settled_keys(self._keys.keys(self._key_slots[part])), self._starts[part]
+        of_keys, starts = (words[self.slots[part]] for words in self._pairs.words)
+        keys = settled_keys(self._keys.keys(of_keys))
         pairs = zip(keys, starts.tolist(), strict=True)
         timers = zip(pairs, (starts + self._delay).tolist(), strict=True)
         return dict(zip(timers, self._orders[part].tolist(), strict=True))
