@@ -232,6 +232,14 @@ def test_what_arrays_cannot_hold_goes_on_in_entries_in_the_midst_of_a_batch() ->
     assert twins.tasks[0].state_entries() == 0
 
 
+def test_a_column_that_is_not_there_is_named() -> None:
+    data = pa.record_batch({"k": [1]})
+    for key, of in (("key", "k"), ("k", "x")):
+        task = WindowTwins(key, {"s": tr.Sum(of)}, 1).made()
+        with pytest.raises(UserCodeError, match="no column"):
+            task.process(Columns(data, np.array([3])), 0)
+
+
 def test_a_null_in_a_key_comes_late() -> None:
     twins = WindowTwins("k", COUNT_AND_SUM, 1, size=10, slide=5, lateness=20)
     two(twins, [(n, n) for n in range(20)])

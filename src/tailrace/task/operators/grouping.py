@@ -110,7 +110,7 @@ class Windows:
         return slots + which * count, windows * count
 
 
-_MOST = 1 << 22
+_MOST = 1 << 21
 """Numbers of groups that are looked at by passes over all of them."""
 
 

@@ -32,7 +32,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
 from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
-from tailrace.task.keys import FieldReader, KeyReader
+from tailrace.task.keys import FieldReader, KeyReader, column_of
 from tailrace.task.operators.accumulators import Unfit
 from tailrace.task.operators.aggregate import StatefulTask
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
@@ -92,13 +92,14 @@ class WindowTask(StatefulTask):
     def process(self, batch: Batch, port: int) -> None:
         if not len(batch):
             return
-        if batch.times is None or (batch.times == NO_TIME).any():
+        least = NO_TIME if batch.times is None else int(batch.times.min())
+        if batch.times is None or least == NO_TIME:
             missing = ValueError(
                 "a record without a timestamp reached a window; use assign_timestamps before it (behind a map_batches that "
                 "keeps no column of its input, or give map_batches timestamps=)"
             )
             raise self.user_error(missing, *self._first_untimed(batch))
-        self._check_range(batch.times)
+        self._check_range(least, int(batch.times.max()))
         if self._floors:
             self._at_their_floors(batch)
         else:
@@ -134,10 +135,10 @@ class WindowTask(StatefulTask):
         else:
             self._rows(batch.to_rows())
 
-    def _check_range(self, times: Times) -> None:
+    def _check_range(self, *times: int) -> None:
         """Raises `UserCodeError` for a timestamp so near to the ends of time that its windows would lie beyond them."""
         room = self.spec.size + self.spec.slide + self.spec.allowed_lateness
-        for time in (int(times.min()), int(times.max())):
+        for time in times:
             if not MIN_TIME + room < time < LAST_TIME - room:
                 wrong = OverflowError(
                     f"a record's timestamp, {time} microseconds since 1970, is too near the end of the range of timestamps"
@@ -303,14 +304,17 @@ class WindowTask(StatefulTask):
     def _check_types(self, batch: Columns) -> None:
         """Windows in arrays that are made for other types than those of this batch go into entries, and come back."""
         selector: Any = self.keys.selector
-        columns = [batch.data.column(name) for name in ([selector] if isinstance(selector, str) else selector)]
+        columns = [self._column(batch, name) for name in ([selector] if isinstance(selector, str) else selector)]
         self._nulls = self._nulls or any(column.null_count for column in columns)
         state = self._windows
         if state is not None:
-            inputs = [None if f.of is None else batch.data.column(f.of).type for f in state.aggregates]
+            inputs = [None if f.of is None else self._column(batch, f.of).type for f in state.aggregates]
             if not state.keys.takes(columns) or inputs != state.kinds:
                 into_entries(state, self.table, self.timers)
                 self._windows = None
+
+    def _column(self, batch: Columns, name: str) -> pa.Array:
+        return column_of(batch, name, self.node.name, self.ctx.subtask)
 
     def _leave_columns(self, slots: Sequence[Slots] = ()) -> list[tuple[Any, int]]:
         """Something came that arrays cannot hold: on with entries, until the next start. Gives the windows in some slots."""
