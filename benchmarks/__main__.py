@@ -1,5 +1,5 @@
-"""`python -m benchmarks chain|keyed|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|latency|scale|
-components|termination|lap`: JSON lines on standard output.
+"""`python -m benchmarks chain|keyed|windows|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|latency|
+scale|components|termination|lap`: JSON lines on standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
 
@@ -26,8 +26,8 @@ from .stateread import KINDS, StateReadSpec
 from .stop import StopSpec
 
 WORKLOADS = (
-    "chain", "keyed", "checkpoint", "backpressure", "recovery", "failover", "standby", "start", "stop", "stateread",
-    "latency", "scale",
+    "chain", "keyed", "windows", "checkpoint", "backpressure", "recovery", "failover", "standby", "start", "stop",
+    "stateread", "latency", "scale",
 )  # fmt: skip
 LOOPS = ("components", "termination", "lap")
 
@@ -102,6 +102,8 @@ def main() -> None:
         cli.error("graphx and dataframe are peers of components")
     if args.no_ours and not args.peer:
         cli.error("--no-ours needs a --peer")
+    if args.workload == "windows" and args.peer:
+        cli.error("windows are measured in both forms, and not of peers")
     if args.function == "process" and args.form == "columns":
         cli.error("a KeyedProcessFunction runs in rows")
     specs = []

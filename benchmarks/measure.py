@@ -36,7 +36,7 @@ PACKAGES = {
 class Spec:
     """What to run."""
 
-    workload: str  # chain | keyed
+    workload: str  # chain | keyed | windows
     system: str
     form: str  # rows | columns
     function: str | None  # keyed, ours: aggregate | process
@@ -48,7 +48,9 @@ class Spec:
 def default_records(workload: str, system: str, form: str, function: str | None) -> int:
     """Enough for at least 10 s on two cores."""
     if form == "columns":
-        return 2_000_000_000 if workload == "chain" else 10_000_000
+        return {"chain": 2_000_000_000, "keyed": 200_000_000}.get(workload, 100_000_000)
+    if workload == "windows":
+        return 6_000_000
     if workload == "chain":
         return {"bytewax": 60_000_000, "tailrace": 80_000_000}.get(system, 100_000_000)
     return 8_000_000 if system == "bytewax" else 50_000_000

@@ -19,6 +19,8 @@ import tailrace as tr
 from .measure import Spec
 from .workload import (
     KEYS,
+    STRIDE,
+    WINDOW,
     Record,
     Tally,
     columns,
@@ -31,6 +33,7 @@ from .workload import (
     share,
     shift,
     shift_columns,
+    timed_columns,
     value_of,
 )
 
@@ -69,6 +72,36 @@ class GenerateReader(tr.Reader):
     @property
     def position(self) -> int:
         return self.at
+
+
+class GenerateInTurn(Generate):
+    """The same, with the time of each record; the readers take turns."""
+
+    def __init__(self, records: int, form: Any, folder: str) -> None:
+        super().__init__(records, form, folder)
+        self.columns = ("time", "key", "value") if form == "columns" else None
+
+    def splits(self, parallelism: int) -> Sequence[tuple[int, int]]:
+        return [(i, parallelism) for i in range(parallelism)]
+
+    def reader(self, split: tuple[int, int], position: Any = None) -> tr.Reader:
+        index, turns = split
+        return InTurnReader(self, index * STRIDE if position is None else position, turns)
+
+
+class InTurnReader(GenerateReader):
+    def __init__(self, source: Generate, at: int, turns: int) -> None:
+        super().__init__(source, at, source.records)
+        self.turns = turns
+        self.make = timed_columns if source.form == "columns" else rows
+
+    def read(self, limit: int, now: float = 0.0) -> Any:
+        if self.at >= self.end:
+            return None
+        batch = super().read(min(limit, STRIDE - self.at % STRIDE))
+        if self.at % STRIDE == 0:
+            self.at += (self.turns - 1) * STRIDE
+        return batch
 
 
 class Report(tr.Sink):
@@ -146,6 +179,33 @@ class LatestColumns(CountRows):
         return super().prepare()
 
 
+class WindowRows(CountRows):
+    def __init__(self, subtask: int) -> None:
+        super().__init__(subtask)
+        self.counts, self.totals = np.zeros(KEYS), np.zeros(KEYS)
+
+    def write(self, batch: Any) -> None:
+        self.add(*map(np.array, zip(*batch, strict=True)))
+
+    def add(self, key: Any, start: Any, end: Any, count: Any, total: Any) -> None:
+        self.tally.count += len(key)
+        nth = np.round(start * 1e6 / WINDOW) + 1
+        key = key.astype(np.int64)
+        np.add.at(self.counts, key, nth * count)
+        np.add.at(self.totals, key, nth * total)
+        self.tally.last = time.time()
+
+    def prepare(self) -> bytes:
+        pairs = zip(self.counts.tolist(), self.totals.tolist(), strict=True)
+        self.tally.latest = {k: found for k, found in enumerate(pairs) if found[0]}
+        return super().prepare()
+
+
+class WindowColumns(WindowRows):
+    def write(self, batch: Any) -> None:
+        self.add(*(column.to_numpy() for column in batch.columns))
+
+
 class Running(tr.KeyedProcessFunction):
     """Running count and sum, as a user writes it with state."""
 
@@ -159,7 +219,8 @@ class Running(tr.KeyedProcessFunction):
 
 
 def dataflow(env: tr.Environment, spec: Spec, folder: str) -> None:
-    stream = env.from_source(Generate(spec.records, spec.form, folder))
+    source = GenerateInTurn if spec.workload == "windows" else Generate
+    stream = env.from_source(source(spec.records, spec.form, folder))
     in_rows = spec.form == "rows"
     if in_rows:
         stream = stream.map(shift).filter(keep).map(halve)
@@ -171,6 +232,9 @@ def dataflow(env: tr.Environment, spec: Spec, folder: str) -> None:
     if spec.workload == "chain":
         stream.sink_to(Report(folder, CountRows if in_rows else CountColumns))
         return
+    if spec.workload == "windows":
+        windows(stream, in_rows).sink_to(Report(folder, WindowRows if in_rows else WindowColumns))
+        return
     if spec.function == "process":
         keyed = stream.key_by(itemgetter(1)).process(Running())
     elif in_rows:
@@ -178,6 +242,16 @@ def dataflow(env: tr.Environment, spec: Spec, folder: str) -> None:
     else:
         keyed = stream.key_by("key").aggregate(count=tr.Count(), total=tr.Sum("value"))
     keyed.sink_to(Report(folder, LatestRows if in_rows else LatestColumns))
+
+
+def windows(stream: tr.DataStream, in_rows: bool) -> tr.DataStream:
+    """Count and sum of each key in windows of `WINDOW` records."""
+    size = tr.Tumbling(WINDOW / 1e6)
+    if in_rows:
+        keyed = stream.assign_timestamps(lambda record: record[0] / 1e6).key_by(itemgetter(1))
+        return keyed.window(size).aggregate(count=tr.Count(), total=tr.Sum(itemgetter(2)))
+    keyed = stream.assign_timestamps("time").key_by("key")
+    return keyed.window(size).aggregate(count=tr.Count(), total=tr.Sum("value"))
 
 
 def notes(checkpoints: Sequence[Any]) -> dict[str, Any]:

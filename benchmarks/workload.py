@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEYS = 10_000
+WINDOW = 1_000_000
+"""Records of a window, each a microsecond behind the one before."""
+STRIDE = 1 << 15
+"""Where there are windows, workers generate so many records in turn: time goes on for all of them together."""
 CHUNK = 1 << 20
 
 Record = tuple[int, int, float]
@@ -36,6 +40,13 @@ def columns(start: int, end: int) -> pa.RecordBatch:
     import pyarrow as pa
 
     return pa.RecordBatch.from_arrays([pa.array(a) for a in arrays(start, end)], names=["id", "key", "value"])
+
+
+def timed_columns(start: int, end: int) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    i, key, value = map(pa.array, arrays(start, end))
+    return pa.RecordBatch.from_arrays([i.view(pa.timestamp("us")), key, value], names=["time", "key", "value"])
 
 
 # The three steps in rows: ordinary functions, handed to every system as they are.
@@ -88,14 +99,14 @@ class Tally:
     """What the sink of one worker saw, and when. Tallies of all workers add up to the result.
 
     *chain* counts records and sums their values; *keyed* counts outputs and remembers the last
-    output of each key.
+    output of each key; *windows* counts outputs and adds up those of each key, the n-th window n times.
     """
 
     first: float = float("inf")  # time.time() when the first record was about to be generated
     last: float = float("-inf")  # time.time() after the last result
     count: int = 0
     total: float = 0.0
-    latest: dict[Any, tuple[int, float]] = field(default_factory=dict)
+    latest: dict[Any, tuple[float, float]] = field(default_factory=dict)
     cpu: float = 0.0  # ours: CPU seconds of the workers, from the opening of the sinks on
     notes: dict[str, Any] = field(default_factory=dict)  # what else is to be told
 
@@ -114,14 +125,13 @@ class Tally:
 @lru_cache
 def expected(workload: str, records: int) -> Tally:
     """The result, from the definition above by vectorised numpy, in chunks."""
+    if workload == "windows":
+        return expected_windows(records)
     tally = Tally()
     counts = np.zeros(KEYS, dtype=np.int64)
     sums = np.zeros(KEYS)
     for start in range(0, records, CHUNK):
-        _, key, value = arrays(start, min(start + CHUNK, records))
-        value = value + 100.0
-        kept = value < 550.0
-        key, value = key[kept], value[kept] * 0.5 + 1.0
+        key, value = kept_values(start, min(start + CHUNK, records))
         tally.count += len(key)
         if workload == "chain":
             tally.total += float(value.sum())
@@ -130,6 +140,26 @@ def expected(workload: str, records: int) -> Tally:
             sums += np.bincount(key, weights=value, minlength=KEYS)
     if workload == "keyed":
         tally.latest = {k: (int(counts[k]), float(sums[k])) for k in np.flatnonzero(counts).tolist()}
+    return tally
+
+
+def kept_values(start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """The keys and values of a range of records, behind the three steps."""
+    _, key, value = arrays(start, end)
+    value = value + 100.0
+    kept = value < 550.0
+    return key[kept], value[kept] * 0.5 + 1.0
+
+
+def expected_windows(records: int) -> Tally:
+    tally = Tally()
+    found = np.zeros((2, KEYS))
+    for n, start in enumerate(range(0, records, WINDOW)):
+        key, value = kept_values(start, min(start + WINDOW, records))
+        counts = np.bincount(key, minlength=KEYS)
+        tally.count += int(np.count_nonzero(counts))
+        found += (n + 1) * np.array([counts, np.bincount(key, weights=value, minlength=KEYS)])
+    tally.latest = {k: (float(found[0, k]), float(found[1, k])) for k in np.flatnonzero(found[0]).tolist()}
     return tally
 
 

@@ -40,6 +40,28 @@ def columns(env: tr.Environment) -> tr.DataStream:
     return windows.aggregate(n=tr.Count(), total=tr.Sum("x"), low=tr.Min("x"), mean=tr.Mean("x")).map(tuple)
 
 
+def numbered_windows(env: tr.Environment) -> tr.DataStream:
+    """Windows over columns by small numbers, with all that they may aggregate, nulls, and windows of their results."""
+    rows = env.from_source(tr.sources.Sequence(0, N)).map(lambda i: (i % 7, i, None if i % 5 == 0 else i / 4))
+    timed = (
+        rows.to_columns("k long, at long, x double").assign_timestamps("at", 5.0).key_by("k").window(tr.Tumbling(20))
+    )
+    first = timed.aggregate(n=tr.Count(), x=tr.Sum("x"), low=tr.Min("x"), high=tr.Max("at"), mean=tr.Mean("at"))
+    return (
+        first.key_by("k")
+        .window(tr.Sliding(60, 40))
+        .aggregate(
+            n=tr.Sum("n"),
+            x=tr.Sum("x"),
+            low=tr.Min("low"),
+            high=tr.Max("high"),
+            mean=tr.Mean("mean"),
+            windows=tr.Count(),
+        )
+        .map(tuple)
+    )
+
+
 def expressions(env: tr.Environment) -> tr.DataStream:
     """Columns from end to end: expressions, branches that meet again, a loop, frames of pandas, windows."""
     rows = env.from_source(tr.sources.Sequence(0, N)).map(lambda i: (i, i % 4, None if i % 7 == 0 else f"n{i % 3}"))
@@ -204,6 +226,7 @@ def nothing(env: tr.Environment) -> tr.DataStream:
 PROGRAMS: list[Callable[[tr.Environment], tr.DataStream]] = [
     words,
     columns,
+    numbered_windows,
     expressions,
     sessions,
     joined,

@@ -122,6 +122,10 @@ class KeySlots:
         assert self._words is not None
         return self._words
 
+    def empty(self) -> KeySlots:
+        """An index for the same keys, without any yet."""
+        return KeySlots(self.kinds, self.nulls, self._names)
+
     def takes(self, columns: Sequence[pa.Array]) -> bool:
         """Whether keys in these columns can be looked up here."""
         if [column.type for column in columns] != self.kinds:

@@ -30,7 +30,7 @@ from tailrace.state.codecs import (
 from tailrace.state.format import TableInfo
 from tailrace.state.generations import Generation
 from tailrace.state.restoring import Restoring
-from tailrace.state.tables import Base, MemoryBase, Table
+from tailrace.state.tables import Base, Layer, MemoryBase, Table
 
 SMALL = 20_000
 """Entries up to which each checkpoint writes all of an operator's state."""
@@ -246,7 +246,7 @@ class LayeredBackend:
         frozen = [table.frozen for table in tables if table.frozen is not None]
         changed = sum(map(len, frozen))
         changed += sum(len(keys) for sets in self._older for keys in sets)
-        entries = sum(table.base.count for table in tables) + sum(len(one) - len(one.deleted) for one in frozen)
+        entries = sum(table.base.count for table in tables) + sum(len(one) - one.deletions for one in frozen)
         self._everything = whole_cut or entries <= self._few
         if self._everything:
             return
@@ -273,23 +273,9 @@ class LayeredBackend:
         # unless a checkpoint that was pending when `known` was looked at may give it a chain without that.
         noted = emit is None or self._overlapping
         early: dict[Any, bytes] = self._early[table.index] if emit is not None else {}
-        while deleted:
-            count = min(len(deleted), _PORTION)
-            for _ in range(count):
-                key = deleted.pop()
-                if key in entries:
-                    continue
-                group = self._group_of(table, key)
-                base.remove(key, group)
-                if noted or group in known:
-                    changed.add(key)
-                if emit is None or self._is_whole(group):
-                    self._touched.add(group)
-                else:
-                    self._blocks.delete(table, group, key)
-            base.commit()
-            yield count
         while frozen:
+            while deleted:
+                yield self._drain_deleted(table, frozen, changed, emit is None, noted)
             if not entries:
                 frozen.unpack(_UNPACKED)
                 continue
@@ -311,6 +297,26 @@ class LayeredBackend:
             base.commit()
             yield count
         table.drained()
+
+    def _drain_deleted(self, table: Table, frozen: Layer, changed: set[Any], quietly: bool, noted: bool) -> int:
+        """Removes a portion of the deleted keys of a frozen layer from the base; says how many. `noted`: each of them is
+        noted as changed."""
+        deleted = frozen.deleted
+        count = min(len(deleted), _PORTION)
+        for _ in range(count):
+            key = deleted.pop()
+            if key in frozen.entries:
+                continue
+            group = self._group_of(table, key)
+            table.base.remove(key, group)
+            if noted or group in self._known:
+                changed.add(key)
+            if quietly or self._is_whole(group):
+                self._touched.add(group)
+            else:
+                self._blocks.delete(table, group, key)
+        table.base.commit()
+        return count
 
     def _earlier(self, table: Table, drained: set[Any]) -> Iterator[int]:
         """Keys that earlier freezes with unconfirmed checkpoints changed, and this one did not."""

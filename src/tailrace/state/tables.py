@@ -22,6 +22,7 @@ from tailrace.elements.keygroups import KeyGroups
 from tailrace.elements.plainkeys import plain_key
 from tailrace.state.codecs import Codec, immutable
 from tailrace.state.format import TableInfo
+from tailrace.state.fronts import Front, FrozenColumns
 
 MISSING: Any = object()
 _SAMPLE = 1_000
@@ -31,43 +32,6 @@ REPLACED = ATOMS | {tuple}
 """The same for tables whose tuples hold nothing that anybody changes in place."""
 Entry = tuple[Any, Any, bytes | None]
 """A key with its value as an object, or as bytes where those are not None."""
-
-
-class FrozenColumns(Protocol):
-    """Entries of a frozen layer that are still in columns."""
-
-    def take(self, limit: int) -> dict[Any, Any]:
-        """The next entries; nothing when there are no more."""
-        ...
-
-    def __len__(self) -> int:
-        """How many are left."""
-        ...
-
-    def new(self, taken: int) -> int:
-        """How many of those that are left, and of the `taken` last ones that were taken, have keys that are not below."""
-        ...
-
-
-class Front(Protocol):
-    """What an operator keeps of a table in columns, above `top`."""
-
-    @property
-    def new(self) -> int:
-        """How many of its keys are nowhere below."""
-        ...
-
-    def cut(self) -> FrozenColumns | None:
-        """What was written since the last cut, as it is now."""
-        ...
-
-    def take_back(self, columns: FrozenColumns, taken: int) -> None:
-        """What is left of such columns, and the `taken` last ones that were taken, counts as written again."""
-        ...
-
-    def written(self) -> dict[Any, Any]:
-        """What was written since the last cut, as entries; it does not count as written any more."""
-        ...
 
 
 class Layer:
@@ -87,11 +51,17 @@ class Layer:
     def __len__(self) -> int:
         return len(self.entries) + len(self.deleted) + (0 if self.columns is None else len(self.columns))
 
+    @property
+    def deletions(self) -> int:
+        """How many of what it holds are deleted keys."""
+        return len(self.deleted) + (0 if self.columns is None else self.columns.drops)
+
     def unpack(self, limit: int) -> None:
         """Makes entries of the next columns."""
         if self.columns is not None:
             self.entries.update(self.columns.take(limit))
-            if not self.columns and not self.entries:
+            self.deleted.update(self.columns.drop(limit))
+            if not self.columns and not self.entries and not self.deleted:
                 self.columns = None
 
     def cover(self, newer: Layer) -> None:
@@ -346,6 +316,10 @@ class Table:
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All entries, to look at; nothing may be written meanwhile, and no value be changed in place."""
+        found = None if self.front is None else self.front.everything()
+        if found is not None:
+            yield from found.items()
+            return
         self.settle()
         top, deleted, frozen = self.top, self.deleted, self.frozen
         yield from top.items()
@@ -369,31 +343,28 @@ class Table:
         return key in self.top or key in self.deleted or key in frozen.entries or key in frozen.deleted
 
     def __len__(self) -> int:
-        if self.front is not None:
-            return self._behind_front() + self.front.new
+        return self.behind() if self.front is None else self.front.entries()
+
+    def behind(self) -> int:
+        """How many entries there are, but for those that are nowhere but in columns."""
         if not self.layered:
             return len(self.top)
         return self.base.count + self._more(self.top, self.deleted, self.frozen)
 
     def about(self) -> int:
         """The number of entries, without looking at each."""
-        if self.front is not None and (self.frozen is None or self.frozen.columns is not None):
-            return len(self)
+        return self.about_behind() if self.front is None else self.front.about()
+
+    def about_behind(self) -> int:
+        """About as many entries as `behind` finds."""
         layers = [self.top] if self.frozen is None else [self.top, self.frozen.entries]
         if not self.layered or sum(map(len, layers)) <= _SAMPLE:
-            return len(self)
+            return self.behind()
         about = self.base.count - len(self.deleted)
         for layer in layers:
             newest = dict.fromkeys(islice(reversed(layer), _SAMPLE))
             about += self._more(newest, set(), None) * len(layer) // max(len(newest), 1)
-        return max(about, 0) + (0 if self.front is None else self.front.new)
-
-    def _behind_front(self) -> int:
-        """How many entries there are, but for those that are nowhere but in columns of the front."""
-        frozen = self.frozen
-        if frozen is not None and frozen.columns is not None:
-            return self.base.count + frozen.columns.new(len(frozen.entries))
-        return self.base.count + self._more(self.top, self.deleted, frozen)
+        return max(about, 0)
 
     def settle(self) -> None:
         """Makes entries of all that is in columns: the front has written nothing since then."""
@@ -401,7 +372,10 @@ class Table:
             self.frozen.unpack(len(self.frozen.columns))
             self.frozen.columns = None
         if self.front is not None:
-            self.top.update(self.front.written())
+            entries, deleted = self.front.written()
+            self.top.update(entries)
+            for key in deleted:
+                self.pop(key)
 
     def _more(self, top: dict[Any, Any], deleted: set[Any], frozen: Layer | None) -> int:
         """How many entries more there are with these layers than in the base."""

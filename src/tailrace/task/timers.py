@@ -24,16 +24,17 @@ class Timers:
     with each record (a session's end) must not leave a trail.
     """
 
-    __slots__ = ("_count", "_heap", "_order", "_table", "_top")
+    __slots__ = ("_count", "_heap", "_top", "order", "table")
 
     def __init__(self, table: Table | None = None) -> None:
         if table is None:
             table = Table(0, TableInfo("timers", "timers"), object, PICKLE, MemoryBase(), None)
         self._heap: list[tuple[int, int, _Keyed]] = []
-        self._table = table
+        self.table = table
         self._top = table.top
         table.users.append(self)
-        self._order = 0
+        self.order = 0
+        """How many were ever set, as far as those that are set tell."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -41,30 +42,34 @@ class Timers:
 
     def rebuild(self) -> None:
         """Makes the heap from the table, after a restore."""
-        self._heap = [(time, order, _Keyed(key)) for (key, time), order in self._table.items()]
+        self._heap = [(time, order, _Keyed(key)) for (key, time), order in self.table.items()]
         self._heap.sort(key=lambda entry: entry[:2])
         self._count = len(self._heap)
-        self._order = max((entry[1] for entry in self._heap), default=0)
+        self.order = max((entry[1] for entry in self._heap), default=0)
+
+    def rest(self) -> None:
+        """Somebody else sees to the table from here on, until it is rebuilt."""
+        self._heap, self._count = [], 0
 
     def _found(self, entry: tuple[Any, int]) -> int | None:
         """The order of a timer that is set."""
         order: int | None = self._top.get(entry)
-        return self._table.find(entry) if order is None else order
+        return self.table.find(entry) if order is None else order
 
     def set(self, key: Any, time: int) -> None:
         """Sets a timer, unless it is set."""
         entry = (key, time)
-        if entry not in self._top and self._table.find(entry) is None:
-            self._order += 1
-            self._top[entry] = self._order
+        if entry not in self._top and self.table.find(entry) is None:
+            self.order += 1
+            self._top[entry] = self.order
             self._count += 1
-            heapq.heappush(self._heap, (time, self._order, _Keyed(key)))
+            heapq.heappush(self._heap, (time, self.order, _Keyed(key)))
             if len(self._heap) > 2 * self._count + _SLACK:
                 self._sweep()
 
     def delete(self, key: Any, time: int) -> None:
         """Deletes a timer, if it is set."""
-        if self._table.pop((key, time), MISSING) is not MISSING:
+        if self.table.pop((key, time), MISSING) is not MISSING:
             self._count -= 1
 
     def _sweep(self) -> None:
@@ -88,7 +93,7 @@ class Timers:
         if time is None or time > until:
             return None
         keyed = heapq.heappop(self._heap)[2]
-        self._table.pop((keyed.key, time))
+        self.table.pop((keyed.key, time))
         self._count -= 1
         return keyed.key, time
 
@@ -96,7 +101,7 @@ class Timers:
         """Deletes all timers."""
         self._heap.clear()
         if self._count:
-            self._table.clear()
+            self.table.clear()
             self._count = 0
 
 

@@ -21,16 +21,17 @@ from tailrace.errors import UserCodeError
 from tailrace.task.keys import column_of
 from tailrace.task.operators.base import OperatorTask
 
-_WINDOW, _TIME = "__window", "__time"
+_WINDOW, _TIME, _PLACE = "__window", "__time", "__place"
 
 
 @dataclass
 class GroupedBatch:
-    """The distinct keys (and windows) of one batch, in whatever order, with partial accumulators."""
+    """The distinct keys (and windows) of one batch, with partial accumulators."""
 
     key_names: list[str]
     key_columns: list[pa.Array]
-    windows: list[int] | None
+    windows: Times | None
+    """By group, the start of its window."""
     times: Times | None
     answers: list[list[pa.Array]]
     """For each aggregate, what Arrow answered to each of its questions, by group."""
@@ -40,6 +41,8 @@ class GroupedBatch:
     """The types of the columns that are aggregated."""
     aggregates: list[BuiltinAggregate]
     result_types: list[pa.DataType]
+    first: np.ndarray[Any, Any] | None = None
+    """By group, the place of its first record, where there are windows: these begin in that order."""
 
     @classmethod
     def of(
@@ -53,7 +56,7 @@ class GroupedBatch:
         """Groups `batch` by its key columns (and `windows`, one window start per record)."""
         key_names = [key] if isinstance(key, str) else list(key)
         names = [f"k{i}" for i in range(len(key_names))]
-        arrays = [_one_zero(_column(task, batch, name)) for name in key_names]
+        arrays = [one_zero(_column(task, batch, name)) for name in key_names]
         if windows is not None:
             names.append(_WINDOW)
             arrays.append(pa.array(windows, pa.int64()))
@@ -77,6 +80,10 @@ class GroupedBatch:
             names.append(_TIME)
             arrays.append(pa.array(batch.times, pa.int64()))
             asked.append((_TIME, "max"))
+        if windows is not None:
+            names.append(_PLACE)
+            arrays.append(pa.array(np.arange(len(windows))))
+            asked.append((_PLACE, "min"))
         try:
             table = pa.table(arrays, names=names).group_by(by, use_threads=False).aggregate(asked)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
@@ -111,10 +118,11 @@ class GroupedBatch:
             all_answers.append(answers)
             types.append(aggregate.result_type(_kinds(answers, wide.get(i)), inputs.get(i)))
         narrow, input_types = [[one.get(i) for i in range(len(aggregates))] for one in (wide, inputs)]
-        windows = column(_WINDOW).to_pylist() if _WINDOW in by else None
+        windows = column(_WINDOW).to_numpy() if _WINDOW in by else None
         times = column(f"{_TIME}_max").to_numpy() if timed else None
         keys = [column(name) for name in by if name != _WINDOW]
-        return cls(key_names, keys, windows, times, all_answers, narrow, input_types, aggregates, types)
+        first = None if windows is None else column(f"{_PLACE}_min").to_numpy()
+        return cls(key_names, keys, windows, times, all_answers, narrow, input_types, aggregates, types, first)
 
     def keys(self) -> list[Any]:
         """The distinct keys as Python values, tuples for a key of several columns."""
@@ -141,7 +149,7 @@ def _column(task: OperatorTask, batch: Columns, name: str) -> pa.Array:
     return column_of(batch, name, task.node.name, task.ctx.subtask)
 
 
-def _one_zero(column: pa.Array) -> pa.Array:
+def one_zero(column: pa.Array) -> pa.Array:
     """A key column in which 0.0 and -0.0 are one value, and all NaNs are: Arrow groups by their bits."""
     if not pa.types.is_floating(column.type) or column.type == pa.float16():
         return column

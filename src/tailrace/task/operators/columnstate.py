@@ -1,4 +1,4 @@
-"""The state of built-in aggregates in columns: what is above the table of their entries (`state.tables.Front`).
+"""The state of built-in aggregates in columns: what is above the table of their entries (`state.fronts.Front`).
 
 Each distinct key has a slot, and the accumulators are arrays by slot. A key that comes for the first time is looked up in
 the table below; what was written goes into the table at each cut, as the entries that the operator would have in rows.
@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from tailrace.elements.keyslots import KeySlots, key_slots
 from tailrace.elements.slottables import Slots, grown
-from tailrace.state.tables import FrozenColumns, Table
+from tailrace.state.fronts import FrozenColumns
+from tailrace.state.tables import Table
 from tailrace.task.keys import settled_keys
 from tailrace.task.operators.accumulators import Accumulators, Array, accumulators_of
 from tailrace.task.operators.arrow import GroupedBatch
@@ -84,6 +85,9 @@ class ColumnState:
 
     # Above the table.
 
+    def everything(self) -> None:
+        """Some entries may be in the table only."""
+
     def cut(self) -> FrozenColumns | None:
         """What was written since the last cut. Copies nothing: values that are written before they were taken are kept."""
         if not self.dirty.any():
@@ -102,29 +106,76 @@ class ColumnState:
         self.dirty[slots] = True
         self.unknown[slots] |= unknown
 
-    def written(self) -> dict[Any, Any]:
-        """What was written since the last cut, as entries."""
+    def written(self) -> tuple[dict[Any, Any], set[Any]]:
+        """What was written since the last cut, as entries. Nothing is ever deleted."""
         taken = self.cut()
         self._frozen = None
-        return {} if taken is None else taken.take(len(taken))
+        return ({} if taken is None else taken.take(len(taken))), set()
+
+    def entries(self) -> int:
+        """How many entries the table has."""
+        found = self._of_columns()
+        return self.new + (self.table.behind() if found is None else found)
+
+    def about(self) -> int:
+        """The same, without looking at each."""
+        found = self._of_columns()
+        return self.new + (self.table.about_behind() if found is None else found)
+
+    def _of_columns(self) -> int | None:
+        """How many entries are below this, where a frozen layer in columns is."""
+        frozen = self.table.frozen
+        if frozen is None or frozen.columns is None:
+            return None
+        assert isinstance(frozen.columns, Frozen)
+        return self.table.base.count + frozen.columns.new(len(frozen.entries))
 
 
-class Frozen:
-    """What was written in a `ColumnState` between two cuts. Until an entry is taken it is in the arrays of the state; if it
-    is written there before that, what it was is kept.
+class Kept:
+    """The accumulators in some slots as they are now, without a copy: what is written before it was taken is kept.
 
     Invariant B7: what is taken is what was in the slot at the cut.
     """
 
+    def __init__(self, accumulators: list[Accumulators], waiting: Array) -> None:
+        """`waiting`: by slot, whether it is among those. It is ours from here on."""
+        self._accumulators = accumulators
+        self.waiting = waiting
+        """By slot, whether it is among those and not taken yet."""
+        self._kept = np.zeros(len(waiting), np.bool_)
+        # Nothing is written here until it has to be kept, so that this takes no time, and mostly no memory.
+        self._old = [[np.empty(len(waiting), array.dtype) for array in one.arrays] for one in accumulators]
+
+    def keep(self, slots: Slots) -> None:
+        """These are going to be written."""
+        slots = slots[slots < len(self.waiting)]
+        slots = slots[self.waiting[slots] & ~self._kept[slots]]
+        for one, old in zip(self._accumulators, self._old, strict=True):
+            for array, before in zip(one.arrays, old, strict=True):
+                before[slots] = array[slots]
+        self._kept[slots] = True
+
+    def take(self, slots: Slots) -> list[list[Any]]:
+        """By aggregate, the accumulators of such slots, as the state holds them."""
+        self.waiting[slots] = False
+        kept = self._kept[slots]
+        values = []
+        for one, old in zip(self._accumulators, self._old, strict=True):
+            pairs = zip(one.arrays, old, strict=True)
+            values.append(one.values([np.where(kept, before[slots], array[slots]) for array, before in pairs]))
+        return values
+
+
+class Frozen:
+    """What was written in a `ColumnState` between two cuts. Until an entry is taken it is in the arrays of the state."""
+
     def __init__(
         self, keys: KeySlots, accumulators: list[Accumulators], written: Array, unknown: Array, new: int
     ) -> None:
-        self._keys, self._accumulators = keys, accumulators
-        self._waiting, self._unknown = written, unknown
-        """By slot, whether it is among those and not taken yet; and whether its key was nowhere below at the cut."""
-        self._kept = np.zeros(len(written), np.bool_)
-        # Nothing is written here until it has to be kept, so that this takes no time, and mostly no memory.
-        self._old = [[np.empty(len(written), array.dtype) for array in one.arrays] for one in accumulators]
+        self._keys = keys
+        self._kept = Kept(accumulators, written)
+        self._unknown = unknown
+        """By slot, whether its key was nowhere below at the cut."""
         self._left = int(np.count_nonzero(written))
         self._new = new
         self._slots: Slots | None = None
@@ -137,31 +188,25 @@ class Frozen:
 
     def keep(self, slots: Slots) -> None:
         """These are going to be written."""
-        if not self._left:
-            return
-        slots = slots[slots < len(self._waiting)]
-        slots = slots[self._waiting[slots] & ~self._kept[slots]]
-        for one, old in zip(self._accumulators, self._old, strict=True):
-            for array, before in zip(one.arrays, old, strict=True):
-                before[slots] = array[slots]
-        self._kept[slots] = True
+        if self._left:
+            self._kept.keep(slots)
 
     def take(self, limit: int) -> dict[Any, Any]:
         """The next entries: (key, accumulator, …), as in rows."""
         if self._slots is None:
-            self._slots = np.flatnonzero(self._waiting)
+            self._slots = np.flatnonzero(self._kept.waiting)
         self._last = slots = self._slots[self._at : self._at + limit]
         self._at += len(slots)
         self._left -= len(slots)
-        self._waiting[slots] = False
         self._new -= int(self._unknown[slots].sum())
-        kept = self._kept[slots]
-        keys = settled_keys(self._keys.keys(slots))
-        values = []
-        for one, old in zip(self._accumulators, self._old, strict=True):
-            pairs = zip(one.arrays, old, strict=True)
-            values.append(one.values([np.where(kept, before[slots], array[slots]) for array, before in pairs]))
+        keys, values = settled_keys(self._keys.keys(slots)), self._kept.take(slots)
         return dict(zip(keys, zip(keys, *values, strict=True), strict=True))
+
+    drops = 0
+
+    def drop(self, limit: int) -> set[Any]:
+        """An aggregate deletes nothing."""
+        return set()
 
     def new(self, taken: int) -> int:
         """How many of those that are left, and of the `taken` last ones that were taken, have keys that are not below."""
@@ -169,7 +214,7 @@ class Frozen:
 
     def left(self, taken: int) -> tuple[Slots, Array]:
         """The slots of the same, and whether their keys are not below."""
-        slots = np.concatenate([self._last[:taken], np.flatnonzero(self._waiting)])
+        slots = np.concatenate([self._last[:taken], np.flatnonzero(self._kept.waiting)])
         return slots, self._unknown[slots]
 
 

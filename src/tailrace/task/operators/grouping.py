@@ -29,38 +29,51 @@ class SlotGrouping:
         self.possible = all(map(_possible, self._kinds, pattern.input_types))
         self._first = np.zeros(0, np.int64)
 
-    def group(self, batch: Columns, keys: KeySlots) -> tuple[GroupedBatch, Slots] | None:
-        """The groups of a batch, and their slots. None where it has to be grouped in another way."""
+    def group(
+        self, batch: Columns, keys: KeySlots, windows: Windows | None = None
+    ) -> tuple[GroupedBatch, Slots] | None:
+        """The groups of a batch, and the slots of their keys; by key and window, where windows are given. None where it has
+        to be grouped in another way."""
         if not self.possible or batch.data.schema != self.schema:
             return None
         values = [None if one.of is None else batch.data.column(one.of) for one in self.pattern.aggregates]
         if any(one is not None and one.null_count for one in values):
             return None
-        columns = [batch.data.column(name) for name in self.pattern.key_names]
-        slots = keys.of_records(columns)
+        slots = keys.of_records([batch.data.column(name) for name in self.pattern.key_names])
         if slots is None:
             return None
-        codes, chosen = self._codes(slots, keys.count)
-        groups = len(chosen) if codes is not slots else keys.count
-        counts = np.bincount(codes, minlength=groups)
+        places, count = (slots, keys.count) if windows is None else windows.places(slots, keys.count)
+        if count > _MOST:
+            return None
+        codes, chosen = self._codes(places, count)
+        direct = codes is places
+        counts = np.bincount(codes, minlength=count if direct else len(chosen))
         answers = []
         for kind, column in zip(self._kinds, values, strict=True):
             numbers = None if column is None else column.to_numpy(zero_copy_only=False)
             found = _answers(kind, numbers, codes, counts)
             if found is None:
                 return None
-            answers.append(found)
+            answers.append(found if not direct else [one[chosen] for one in found])
+        arrays = [[pa.array(one) for one in found] for found in answers]
+        heads = None if direct else chosen
+        chosen = chosen if direct else places.take(chosen)
+        if windows is not None:
+            return self._by_window(windows, chosen, keys.count, arrays, _first(places, count, chosen, heads))
         times = None
         if batch.times is not None:
-            times = np.full(groups, np.iinfo(np.int64).min)
+            times = np.full(len(counts), np.iinfo(np.int64).min)
             np.maximum.at(times, codes, batch.times)
-        if codes is slots:
-            answers = [[one[chosen] for one in found] for found in answers]
-            times = None if times is None else times[chosen]
-        else:
-            chosen = slots.take(chosen)
-        arrays = [[pa.array(one) for one in found] for found in answers]
+            times = times[chosen] if direct else times
         return replace(self.pattern, key_columns=keys.columns(chosen), times=times, answers=arrays), chosen
+
+    def _by_window(
+        self, windows: Windows, chosen: Slots, count: int, answers: list[list[pa.Array]], first: Array
+    ) -> tuple[GroupedBatch, Slots]:
+        """The groups at these places. Their keys are told by their slots only."""
+        which, slots = np.divmod(chosen, count) if windows.several else (0, chosen)
+        starts = np.full(len(slots), windows.low) + which * windows.slide
+        return replace(self.pattern, windows=starts, answers=answers, first=first), slots
 
     def _codes(self, slots: Slots, count: int) -> tuple[Slots, Slots]:
         """For each record its group. Where there are few slots that is its slot itself, and the slots that occur are told.
@@ -76,6 +89,39 @@ class SlotGrouping:
         heads = np.flatnonzero(first.take(slots) == places)
         first[slots.take(heads)] = places[: len(heads)]
         return first.take(slots), heads
+
+
+class Windows:
+    """The windows of the records of a batch, by their starts."""
+
+    def __init__(self, starts: Array, slide: int) -> None:
+        self.starts, self.slide = starts, slide
+        self.low = int(starts.min())
+        self.several = int(starts.max()) != self.low
+
+    def places(self, slots: Slots, count: int) -> tuple[Slots, int]:
+        """For each record a number for its slot, of so many, and its window; and how many numbers there are."""
+        if not self.several:
+            return slots, count
+        which = (self.starts - self.low) // self.slide
+        windows = int(which.max()) + 1
+        if windows * count > _MOST:
+            return slots, _MOST + 1
+        return slots + which * count, windows * count
+
+
+_MOST = 1 << 21
+"""Numbers of groups that are looked at by passes over all of them."""
+
+
+def _first(places: Slots, count: int, chosen: Slots, heads: Slots | None) -> Array:
+    """For each chosen place that of its first record."""
+    if heads is not None:
+        return heads
+    first = np.empty(count, np.int64)
+    first[places[::-1]] = np.arange(len(places) - 1, -1, -1)  # of several the last one stays: the first record
+    found: Array = first[chosen]
+    return found
 
 
 def _possible(kind: type, of: pa.DataType | None) -> bool:

@@ -4,12 +4,16 @@ A window [start, end) fires when the watermark passes its last microsecond, and 
 the allowed lateness after that; then its state goes. A record later than that goes to the side output `late` and is
 counted (`late_records`).
 
+Built-in aggregates over columns keep their windows in arrays (`windowstate`), where the types are such that they can be:
+from the first batch on, until something comes that arrays cannot hold.
+
 In a loop nothing is late, because what comes back is not: a record whose window is over opens it anew, and it fires at
 once, with what came in the same batch. So there one window may have several results, each of other records.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -21,17 +25,22 @@ from tailrace.api.functions import as_callable
 from tailrace.elements.batches import Batch, Columns, Rows, Times
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.convert import row_type
+from tailrace.elements.slottables import Slots
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME
 from tailrace.errors import IncompatibleState, shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
 from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
-from tailrace.task.keys import FieldReader, KeyReader, settled_keys
+from tailrace.task.keys import FieldReader, KeyReader, column_of, settled_keys
+from tailrace.task.operators.accumulators import Unfit
 from tailrace.task.operators.aggregate import StatefulTask
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.columns import fitted
+from tailrace.task.operators.grouping import SlotGrouping, Windows
 from tailrace.task.operators.process import timers_of
+from tailrace.task.operators.windowload import into_arrays, into_entries
+from tailrace.task.operators.windowstate import WindowState
 
 LATE = "late"
 _NOTHING: Any = object()
@@ -66,6 +75,14 @@ class WindowTask(StatefulTask):
         self.timers = timers_of(self.backend, "event", _key_of)
         self._row = row_type(("key", "start", "end", *names))
         self.one_schema = OneSchema()
+        self._windows: WindowState | None = None
+        """The windows, while they are in arrays."""
+        self._grouping: SlotGrouping | None = None
+        self._nulls = False
+        """Whether keys are known to be null now and then."""
+        # A table on disk is larger than memory, and arrays are not.
+        self._in_columns = self._vectorised() and node.form == "columns" and self.table.base.mutable
+        """Whether arrays may be tried, or gone on with."""
         self._types: tuple[pa.Schema, GroupedBatch] | None = None
         """A schema of what comes in columns, and what a batch of it without records comes to: it says the types of
         results."""
@@ -75,13 +92,14 @@ class WindowTask(StatefulTask):
     def process(self, batch: Batch, port: int) -> None:
         if not len(batch):
             return
-        if batch.times is None or (batch.times == NO_TIME).any():
+        least = NO_TIME if batch.times is None else int(batch.times.min())
+        if batch.times is None or least == NO_TIME:
             missing = ValueError(
                 "a record without a timestamp reached a window; use assign_timestamps before it (behind a map_batches that "
                 "keeps no column of its input, or give map_batches timestamps=)"
             )
             raise self.user_error(missing, *self._first_untimed(batch))
-        self._check_range(batch.times)
+        self._check_range(least, int(batch.times.max()))
         if self._floors:
             self._at_their_floors(batch)
         else:
@@ -117,10 +135,10 @@ class WindowTask(StatefulTask):
         else:
             self._rows(batch.to_rows())
 
-    def _check_range(self, times: Times) -> None:
+    def _check_range(self, *times: int) -> None:
         """Raises `UserCodeError` for a timestamp so near to the ends of time that its windows would lie beyond them."""
         room = self.spec.size + self.spec.slide + self.spec.allowed_lateness
-        for time in (int(times.min()), int(times.max())):
+        for time in times:
             if not MIN_TIME + room < time < LAST_TIME - room:
                 wrong = OverflowError(
                     f"a record's timestamp, {time} microseconds since 1970, is too near the end of the range of timestamps"
@@ -137,7 +155,8 @@ class WindowTask(StatefulTask):
     def _starts(self, times: Times) -> list[Times]:
         """For each record the start of its last window, then of the one before, …: `size / slide` arrays."""
         # The offset is subtracted last, and only what is left of it: the difference always fits 64 bits.
-        last = times - (times % self.spec.slide - self.spec.offset % self.spec.slide) % self.spec.slide
+        passed, shift = times % self.spec.slide, self.spec.offset % self.spec.slide
+        last = times - (passed if not shift else (passed - shift) % self.spec.slide)
         count = -(-self.spec.size // self.spec.slide)
         return [last - i * self.spec.slide for i in range(count)]
 
@@ -156,6 +175,7 @@ class WindowTask(StatefulTask):
 
     def _rows(self, rows: Rows) -> None:
         assert rows.times is not None
+        self._leave_columns()
         keys = settled_keys(self.keys.values(rows))
         accepted = np.zeros(len(rows), bool)
         updated: list[_Fired] = []
@@ -177,7 +197,7 @@ class WindowTask(StatefulTask):
             for value, key, start, wanted in zip(values, keys, starts, good, strict=True):
                 if not wanted:
                     continue
-                windows = self._windows(key, start)
+                windows = self._windows_of(key, start)
                 windows[start] = self._added(windows[start], value, readers)
                 if closed < start <= ended:
                     updated.append((key, start, windows[start]))
@@ -189,7 +209,7 @@ class WindowTask(StatefulTask):
             return value if state is _NOTHING else self.reduce(state, value)
         return tuple([f.add(g(value), a) for f, g, a in zip(self.functions, readers, state, strict=True)])
 
-    def _windows(self, key: Any, start: int) -> dict[int, Any]:
+    def _windows_of(self, key: Any, start: int) -> dict[int, Any]:
         """The open windows of a key; makes the one that starts at `start`, with its timers, where it is new."""
         table = self.table
         windows: dict[int, Any] | None = table.top.get(key)
@@ -208,26 +228,130 @@ class WindowTask(StatefulTask):
     def _columns(self, batch: Columns) -> None:
         assert batch.times is not None
         accepted = np.zeros(len(batch), bool)
-        updated: dict[tuple[Any, int], Any] = {}
-        closed, ended = self._closed, self.ctx.watermark_time - self.spec.size + 1
+        updated: dict[tuple[Any, int], None] = {}
+        slots: list[Slots] = []
+        if self._in_columns:
+            self._check_types(batch)
         for starts in reversed(self._starts(batch.times)):
             good = self._open(starts, batch.times)
             accepted |= good
             if not good.any():
                 continue
-            part = batch if good.all() else Columns(batch.data.filter(pa.array(good)), batch.times[good])
-            grouped = GroupedBatch.of(self, part, self.keys.selector, self.functions, starts[good])
-            assert grouped.windows is not None
-            held = settled_keys(grouped.keys())
-            for key, start, *partials in zip(held, grouped.windows, *grouped.partials(), strict=True):
-                windows = self._windows(key, start)
-                pairs = zip(self.functions, windows[start], partials, strict=True)
-                windows[start] = tuple([f.merge(a, p) for f, a, p in pairs])
-                if closed < start <= ended:
-                    updated[key, start] = windows[start]
+            part = Columns(batch.data if good.all() else batch.data.filter(pa.array(good)), None)
+            starts = starts[good]
+            try:
+                slots += self._merged(part, starts)
+            except Unfit:
+                updated |= dict.fromkeys(self._leave_columns(slots))
+                slots = []
+                updated |= dict.fromkeys(self._merged_one_by_one(part, starts))
         self.backend.relieve()
         self._late(batch, ~accepted)
-        self._refire([(key, start, state) for (key, start), state in updated.items()])
+        if slots:
+            self._refire_slots(np.concatenate(slots))
+        self._refire([(key, start, self.table[key][start]) for key, start in updated])
+
+    def _merged_one_by_one(self, part: Columns, starts: Times) -> Iterator[tuple[Any, int]]:
+        """Adds records to windows in entries; gives those that had fired."""
+        closed, ended = self._closed, self.ctx.watermark_time - self.spec.size + 1
+        grouped = GroupedBatch.of(self, part, self.keys.selector, self.functions, starts)
+        assert grouped.windows is not None and grouped.first is not None
+        held = settled_keys(grouped.keys())
+        groups = list(zip(held, grouped.windows.tolist(), *grouped.partials(), strict=True))
+        for place in np.argsort(grouped.first).tolist():
+            key, start, *partials = groups[place]
+            windows = self._windows_of(key, start)
+            pairs = zip(self.functions, windows[start], partials, strict=True)
+            windows[start] = tuple([f.merge(a, p) for f, a, p in pairs])
+            if closed < start <= ended:
+                yield key, start
+
+    # Windows in arrays.
+
+    def _merged(self, part: Columns, starts: Times) -> list[Slots]:
+        """Adds records to windows in arrays; gives the slots of those that had fired. Raises `Unfit` before anything is
+        changed."""
+        if not self._in_columns:
+            raise Unfit
+        found = None
+        if self._windows is not None and self._grouping is not None:
+            found = self._grouping.group(part, self._windows.keys, Windows(starts, self.spec.slide))
+        if found is None:
+            grouped = GroupedBatch.of(self, part, self.keys.selector, self.functions, starts)
+            if self._grouping is None or self._grouping.schema != part.data.schema:
+                self._grouping = SlotGrouping(part.data.schema, grouped)
+            state = self._state_for(grouped)
+            keys = state.keys.slots(grouped.key_columns)
+        else:
+            assert self._windows is not None
+            (grouped, keys), state = found, self._windows
+        of_groups = grouped.windows
+        assert of_groups is not None and grouped.first is not None
+        slots = state.merge(keys, of_groups, grouped.answers, grouped.first)
+        ended = self.ctx.watermark_time - self.spec.size + 1
+        if int(of_groups.min()) > ended:
+            return []
+        again = (of_groups > self._closed) & (of_groups <= ended)
+        return [slots[again][np.argsort(grouped.first[again])]]
+
+    def _state_for(self, grouped: GroupedBatch) -> WindowState:
+        """The windows in arrays. Raises `Unfit`."""
+        if self._windows is None:
+            spec = self.spec
+            self._windows = into_arrays(self.table, self.timers, grouped, self._nulls, spec.size, spec.allowed_lateness)
+        return self._windows
+
+    def _check_types(self, batch: Columns) -> None:
+        """Windows in arrays that are made for other types than those of this batch go into entries, and come back."""
+        selector: Any = self.keys.selector
+        columns = [self._column(batch, name) for name in ([selector] if isinstance(selector, str) else selector)]
+        self._nulls = self._nulls or any(column.null_count for column in columns)
+        state = self._windows
+        if state is not None:
+            inputs = [None if f.of is None else self._column(batch, f.of).type for f in state.aggregates]
+            if not state.keys.takes(columns) or inputs != state.kinds:
+                into_entries(state, self.table, self.timers)
+                self._windows = None
+
+    def _column(self, batch: Columns, name: str) -> pa.Array:
+        return column_of(batch, name, self.node.name, self.ctx.subtask)
+
+    def _leave_columns(self, slots: Sequence[Slots] = ()) -> list[tuple[Any, int]]:
+        """Something came that arrays cannot hold: on with entries, until the next start. Gives the windows in some slots."""
+        state, self._windows, self._in_columns = self._windows, None, False
+        if state is None:
+            return []
+        into_entries(state, self.table, self.timers)
+        if not slots:
+            return []
+        some = np.concatenate(slots)
+        return list(zip(settled_keys(state.keys.keys(state.keys_of(some))), state.starts(some).tolist(), strict=True))
+
+    def _refire_slots(self, slots: Slots) -> None:
+        """Windows that had fired and got another record within the allowed lateness fire again, each once."""
+        state = self._windows
+        assert state is not None
+        _, first = np.unique(slots, return_index=True)
+        slots = slots[np.sort(first)]
+        state.ends.delete(slots, state.starts(slots))
+        self._fire_slots(state, slots)
+
+    def _advance_columns(self, state: WindowState, time: int, limit: int) -> None:
+        due = state.due(time, limit)
+        self._fire_slots(state, due.ended)
+        state.drop(due.over)
+        if state.sparse and self.table.frozen is None and self.timers.table.frozen is None:
+            state.tidy()
+
+    def _fire_slots(self, state: WindowState, slots: Slots) -> None:
+        if not len(slots):
+            return
+        grouped, starts = self._grouped_nothing(), state.starts(slots)
+        arrays = state.keys.columns(state.keys_of(slots))
+        arrays += [pa.array(starts / 1e6), pa.array((starts + self.spec.size) / 1e6)]
+        arrays += state.results(slots, grouped.result_types)
+        names = [*grouped.key_names, "start", "end", *self.names]
+        self.out(Columns(pa.RecordBatch.from_arrays(arrays, names=names), starts + (self.spec.size - 1)))
 
     def _late(self, batch: Batch, late: np.ndarray[Any, Any]) -> None:
         if not late.any():
@@ -248,12 +372,20 @@ class WindowTask(StatefulTask):
         self._fire(updated)
 
     def next_event(self) -> int | None:
-        return self.timers.next_time()
+        return self.timers.next_time() if self._windows is None else self._windows.next_time()
 
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
         if self._floors:
             self._floors = [floor for floor in self._floors if floor[2] > time]
+        if self._windows is not None:
+            self._advance_columns(self._windows, time, limit)
+        else:
+            self._advance_entries(time, limit)
+        next_time = self.next_event()
+        return next_time is None or next_time > time
+
+    def _advance_entries(self, time: int, limit: int) -> None:
         fired = []
         for _ in range(limit):
             due = self.timers.pop_due(time)
@@ -273,11 +405,9 @@ class WindowTask(StatefulTask):
                 self.timers.set((key, start), last + self.spec.allowed_lateness)
         self.backend.relieve()
         self._fire(fired)
-        next_time = self.timers.next_time()
-        return next_time is None or next_time > time
 
     def done_until(self) -> int | None:
-        next_time = self.timers.next_time()
+        next_time = self.next_event()
         return None if next_time is None or self.in_loop else next_time - 1
 
     def _drop(self, key: Any, start: int) -> None:

@@ -1,0 +1,98 @@
+"""Windows and timers on their way from entries into arrays, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.elements.columns.arrays import REFUSALS, column_of_values
+from tailrace.elements.columns.misfit import Misfit
+from tailrace.elements.keyslots import KeySlots, key_slots
+from tailrace.elements.slottables import Slots
+from tailrace.state.tables import Table
+from tailrace.task.operators.accumulators import Unfit, accumulators_of
+from tailrace.task.operators.arrow import GroupedBatch, one_zero
+from tailrace.task.operators.windowfronts import TimerFront, WindowFront
+from tailrace.task.operators.windowstate import WindowState
+from tailrace.task.operators.windowtimers import AS_IT_IS
+from tailrace.task.timers import Timers
+
+_Window = tuple[Any, int, Any]
+"""A key, the start of a window, and its accumulators."""
+
+
+def into_arrays(
+    table: Table, timers: Timers, batch: GroupedBatch, nulls: bool, size: int, lateness: int
+) -> WindowState:
+    """All windows and timers, in arrays for batches like this one. `nulls`: whether keys are known to be null now and then.
+    Raises `Unfit` before anything is changed: for types without arrays, for what these cannot hold, and for timers that are
+    none of such windows (those of a job that allowed another lateness)."""
+    made = [accumulators_of(one, of) for one, of in zip(batch.aggregates, batch.input_types, strict=True)]
+    windows = [(key, start, one) for key, found in table.items() for start, one in found.items()]
+    columns = _key_columns(batch, [key for key, _, _ in windows])
+    nulls = nulls or any(column.null_count for column in batch.key_columns)
+    keys = key_slots(columns, batch.key_names, nulls)
+    if keys is None or any(one is None for one in made):
+        raise Unfit
+    state = WindowState(keys, batch.aggregates, batch.input_types, size, lateness, timers.order)
+    if windows:
+        slots = _load_windows(state, windows, keys, columns)
+        _load_timers(state, timers, {(key, start): n for (key, start, _), n in zip(windows, slots, strict=True)})
+        if not state.timers[-1].is_set[slots].all():
+            raise Unfit
+    elif len(timers.table):
+        raise Unfit
+    table.front, timers.table.front = WindowFront(state), TimerFront(state)
+    timers.rest()
+    return state
+
+
+def _key_columns(batch: GroupedBatch, keys: list[Any]) -> list[pa.Array]:
+    """Keys of the state as columns like those of a batch."""
+    many = len(batch.key_names)
+    if many > 1 and not all(type(key) is tuple and len(key) == many for key in keys):
+        raise Unfit
+    lists = [keys] if many == 1 else [[key[i] for key in keys] for i in range(many)]
+    fields = [pa.field(name, one.type) for name, one in zip(batch.key_names, batch.key_columns, strict=True)]
+    try:
+        return [one_zero(column_of_values(one, field)) for one, field in zip(lists, fields, strict=True)]
+    except (Misfit, *REFUSALS) as error:
+        raise Unfit from error
+
+
+def _load_windows(state: WindowState, windows: list[_Window], keys: KeySlots, columns: list[pa.Array]) -> Slots:
+    of_keys = keys.slots(columns)
+    slots = state.slots(of_keys, np.array([start for _, start, _ in windows], np.int64))
+    if state.pairs.count < len(windows):  # two keys are one in these types
+        raise Unfit
+    for one, values in zip(state.accumulators, zip(*[found for _, _, found in windows], strict=True), strict=True):
+        one.store(slots, one.arrays_of(list(values)))
+    state.put(slots)
+    state.below[of_keys] = True
+    return slots
+
+
+def _load_timers(state: WindowState, timers: Timers, slots: dict[tuple[Any, int], int]) -> None:
+    """The timers of windows in these slots."""
+    found: list[list[tuple[int, int, int]]] = [[] for _ in state.timers]
+    for (window, time), order in sorted(timers.table.items(), key=lambda entry: entry[1]):
+        delays = [one.delay for one in state.timers]
+        if window not in slots or time - window[1] not in delays:
+            raise Unfit
+        found[delays.index(time - window[1])].append((slots[window], window[1], order))
+    for one, some in zip(state.timers, found, strict=True):
+        if some:
+            of_windows, starts, orders = (np.array(column, np.int64) for column in zip(*some, strict=True))
+            one.set(of_windows, starts, orders)
+            one.below[of_windows] = AS_IT_IS
+
+
+def into_entries(state: WindowState, table: Table, timers: Timers) -> None:
+    """All windows and timers, in their tables again."""
+    table.settle()
+    timers.table.settle()
+    table.front = timers.table.front = None
+    timers.rebuild()
+    timers.order = max(timers.order, state.order)
