@@ -131,7 +131,7 @@ def test_timestamps_in_a_column_are_there_aside_as_well() -> None:
 @pytest.mark.parametrize(
     ("f", "why"),
     [
-        (lambda b, ctx: ctx.emit("odd", b.select(["x"])), "what map_batches returned or emitted has no such column"),
+        (lambda b, ctx: ctx.emit("odd", b.select(["x"])), "what map_batches emitted to 'odd' has no such column"),
         (lambda b, ctx: ctx.emit("odd", b, timestamp=1.0), "are in its column 'at'; leave timestamp= out"),
     ],
 )

@@ -111,7 +111,7 @@ class BatchesTask(OperatorTask):
         if not made.num_rows:
             return
         if self._time_column is not None:
-            made, times = self._without_times(made, self._time_column)
+            made, times = self._without_times(made, self._time_column, side)
         out(Columns(fitted(self, made, side), times, None, split))
 
     def _send_aside(self, given: Given | None, split: int) -> None:
@@ -129,10 +129,11 @@ class BatchesTask(OperatorTask):
                     stamped = self._kept(given, made) if stamp == NO_TIME else np.full(made.num_rows, stamp, np.int64)
                     self._send(target, made, stamped, split, tag)
 
-    def _without_times(self, made: pa.RecordBatch, name: str) -> tuple[pa.RecordBatch, Times]:
+    def _without_times(self, made: pa.RecordBatch, name: str, side: str | None) -> tuple[pa.RecordBatch, Times]:
         at = made.schema.get_field_index(name)
         if at < 0:
-            missing = ValueError(f"timestamps={name!r}: what map_batches returned or emitted has no such column")
+            did = "returned" if side is None else f"emitted to {side!r}"
+            missing = ValueError(f"timestamps={name!r}: what map_batches {did} has no such column")
             raise self.user_error(missing)
         try:
             times = arrow_times(made.column(at))
