@@ -20,7 +20,7 @@ from tailrace.protocol.flow import Consumer
 from tailrace.state.paths import kept_prefix
 from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.storedspill import StoredSpill
-from tailrace.task.kept import WHAT, Keeping
+from tailrace.task.kept import AT_LEAST, AT_ONCE, WHAT, Keeping
 from tailrace.task.outbox import Outbox, Outgoing, Output, OutputChannel
 from tailrace.task.partition import ToOne
 from tailrace.task.slice import Keeps
@@ -314,3 +314,30 @@ def test_a_slice_tells_what_it_keeps_which_is_less_when_a_checkpoint_is_complete
     assert len(let_go) > 5
     assert all(b.history < a.history and b.spilled + b.memory <= a.spilled + a.memory for a, b in let_go)
     assert all(slot == 0 or one.spilled == one.memory == 0 for slot, all_ in sizes.seen.items() for one in all_)
+
+
+def test_what_nobody_wants_any_more_is_let_go_a_little_at_a_time() -> None:
+    """At a complete checkpoint there may be tens of thousands of frames of a channel, and a worker has records to take."""
+    s = Sending(1 << 20, window=1 << 20)
+    s.emit(*range(3_000))
+    s.barrier(1)
+    s.emit("behind")
+    before = len(s.box.held())
+    s.box.complete(1)
+    assert before - len(s.box.held()) == AT_LEAST
+    s.emit(*range(100))
+    assert before - len(s.box.held()) == AT_LEAST + 100 * AT_ONCE - 100
+    s.emit(*range(300))
+    assert len(s.box.held()) == 401, "all that is behind the barrier"
+    s.replaced()
+    assert s.came() == ["behind", *range(100), *range(300)]
+
+
+def test_what_nobody_wants_any_more_is_let_go_before_anything_is_spilled() -> None:
+    s = Sending(200_000, window=1 << 20)
+    s.emit(*range(1_500))
+    s.barrier(1)
+    s.box.complete(1)
+    assert len(s.box.held()) > 900
+    s.emit("x" * 150_000)
+    assert s.disk.appended == 0 and len(s.box.held()) == 1

@@ -20,6 +20,10 @@ WHAT = "what is kept for workers that are replaced, by StandbyConfig(spill=...),
 """What the spill is for, in words, for errors."""
 
 
+AT_LEAST, AT_ONCE = 512, 8
+"""So many elements that nobody wants any more are let go when a checkpoint is complete, and with each one that goes then."""
+
+
 class Keeping:
     """What a worker keeps, of all its channels.
 
@@ -30,6 +34,7 @@ class Keeping:
         self._shelf = Shelf("", 0, make_spill, budget)
         self._in_memory: deque[Item] = deque()
         """The oldest first; some of them are not wanted any more."""
+        self.channels: list[Kept] = []
 
     @property
     def memory(self) -> int:
@@ -46,6 +51,9 @@ class Keeping:
         item = self._shelf.refer(count, len(data), data=data)
         waiting = self._in_memory
         waiting.append(item)
+        if self._shelf.memory > self._shelf.budget:
+            for channel in self.channels:
+                channel.let_go()
         while waiting and (self._shelf.memory > self._shelf.budget or not waiting[0].uses):
             oldest = waiting.popleft()
             if oldest.uses:
@@ -83,38 +91,55 @@ class Kept:
 
     def __init__(self, keeping: Keeping) -> None:
         self.keeping = keeping
+        keeping.channels.append(self)
         self._went: deque[tuple[int, Marker | Item]] = deque()
+        self._first = self._unwanted = 0
+        """The number of the first of these, and of the first one that somebody may want."""
+        self._barriers: deque[tuple[int, int]] = deque()
+        """(checkpoint, number of its barrier)."""
 
     def went(self, seq: int, count: int, payload: bytes | Marker | Item) -> bytes | Marker:
         """Something goes, perhaps once more: a marker, or a frame of `count` records. What is to be sent."""
+        if self._first < self._unwanted:
+            self.let_go(AT_ONCE)
         if isinstance(payload, bytes):
             self._went.append((seq, self.keeping.keep(count, payload)))
             return payload
+        if isinstance(payload, Barrier):
+            self._barriers.append((payload.checkpoint, self._first + len(self._went)))
         self._went.append((seq, payload))
         return payload if isinstance(payload, Marker) else self.keeping.frame(payload)
 
     def complete(self, checkpoint: int) -> None:
-        """Nobody restores an older checkpoint any more: what went before its barrier is not wanted again."""
-        went = self._went
-        if any(isinstance(one, Barrier) and one.checkpoint == checkpoint for _, one in went):
-            while True:
-                one = went.popleft()[1]
-                if isinstance(one, Item):
-                    self.keeping.release(one)
-                elif isinstance(one, Barrier) and one.checkpoint == checkpoint:
-                    return
-        elif went and isinstance(went[-1][1], EndOfInput):  # it was read to its end before the cut
-            for item in self.held():
-                self.keeping.release(item)
-            went.clear()
+        """Nobody restores an older checkpoint any more: what went before its barrier is not wanted again. That may be very
+        much, so it is let go a little at a time."""
+        behind = next((number + 1 for mine, number in self._barriers if mine == checkpoint), None)
+        if behind is None and self._went and isinstance(self._went[-1][1], EndOfInput):
+            behind = self._first + len(self._went)  # it was read to its end before the cut
+        if behind is not None:
+            self._unwanted = max(self._unwanted, behind)
+            while self._barriers and self._barriers[0][1] < behind:
+                self._barriers.popleft()
+            self.let_go(AT_LEAST)
+
+    def let_go(self, most: int | None = None) -> None:
+        """Lets go of what nobody wants, of so many elements at most."""
+        count = self._unwanted - self._first
+        for _ in range(count if most is None else min(most, count)):
+            one = self._went.popleft()[1]
+            self._first += 1
+            if isinstance(one, Item):
+                self.keeping.release(one)
 
     def go_again(self, came: int) -> list[tuple[int, Marker | Item, int]]:
         """Another worker reads the channel, which has only the first `came` records and markers: the others, with what each
         frame is charged. They are kept when they go. What was made again may lie in other frames than what went (see
         `task.lanes`): one of which a part has come is parted. Checkpoints under way were given up: their barriers do not go
         once more."""
+        self.let_go()
         elements = deque(one for one in self._went if not isinstance(one[1], Barrier))
         self._went = deque()
+        self._barriers.clear()
         while elements and came:
             seq, one = elements.popleft()
             count = one.count if isinstance(one, Item) else 1
@@ -145,10 +170,12 @@ class Kept:
         return digest
 
     def elements(self) -> Iterator[tuple[int, bytes | Marker]]:
-        """All that went, each with the number of its first record, or of the next one. What was spilled is read."""
+        """All that went and may be wanted, each with the number of its first record, or of the next one. What was spilled
+        is read."""
+        self.let_go()
         for seq, one in self._went:
             yield seq, one if isinstance(one, Marker) else self.keeping.frame(one)
 
     def held(self) -> list[Item]:
-        """The frames."""
+        """The frames, also those that nobody wants any more and that were not let go yet."""
         return [one for _, one in self._went if isinstance(one, Item)]
