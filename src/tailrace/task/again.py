@@ -138,7 +138,7 @@ class Again:
             case Did() if entry.vertex not in self._before:
                 self._step(self.slice.by_vertex[entry.vertex], entry, () if whose else entry.sizes)
             case Cut():
-                self._cut(self.slice.by_vertex[entry.vertex], entry)
+                self._cut(self.slice.by_vertex[entry.vertex], entry, () if whose else entry.sizes)
             case Flushed():
                 self._facts.give(())
                 for task in self._begun():
@@ -163,14 +163,14 @@ class Again:
             raise differs(task, f"in step {entry}: {type(error).__name__}: {error}") from error
         self.slice.route(task)
 
-    def _cut(self, task: Task, entry: Cut) -> None:
+    def _cut(self, task: Task, entry: Cut, sizes: Sequence[int]) -> None:
         if task.vertex.id in self._before:
             if entry.request.number == self._checkpoint:
                 self._before.discard(task.vertex.id)
             return
         self._facts.give(())
-        if entry.sizes:  # else they are with what it did in the same step
-            self._sizes.give(entry.sizes)
+        if sizes:  # else they are with what it did in the same step
+            self._sizes.give(sizes)
         self._outside.give(entry.answers)
         task.cut_again(_without_a_hold(entry.request), entry.now)
         self.slice.route(task)
