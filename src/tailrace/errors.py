@@ -159,6 +159,7 @@ class InternalError(TailraceError):
     """An invariant of ours is broken. Carries the last events of the machine that noticed (its story)."""
 
     def __init__(self, message: str, story: Iterable[str] = ()) -> None:
+        self.what = message
         self.story = tuple(story)
         told = "".join(f"\n  {line}" for line in self.story)
         super().__init__(f"{message} (this is a bug in tailrace; please report it with this story){told}")

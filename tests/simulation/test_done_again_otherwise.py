@@ -89,6 +89,34 @@ def test_what_is_made_otherwise_is_noticed_and_all_start_again(build: Any) -> No
     assert noticed > 1
 
 
+class Remembers(tr.KeyedProcessFunction):
+    """What it has asked for it keeps in memory, where it belongs into state."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, bool] = {}
+
+    def process(self, value: int, ctx: Any) -> Any:
+        if ctx.key not in self.known:
+            self.known[ctx.key] = ctx.call(lambda: True)
+        yield value, self.known[ctx.key]
+
+
+def test_who_asks_for_what_was_not_asked_for_before_begins_again_with_all_others() -> None:
+    """What the lost worker remembered is in no checkpoint, and its answers came before that one. The job ended with a bug of
+    ours, since we refuse what we have no answer for, whereas the first time there was nothing to refuse."""
+    remembers = lambda numbers: numbers.key_by(lambda n: n % 7).process(Remembers(), uid="remembers")  # noqa: E731
+    noticed = 0
+    for seed in range(6):
+        job, out = ran(seed, remembers, turn=500 + 60 * seed)
+        reasons = restarts_of(job)
+        assert all("asks for something that it had not asked for before" in reason for reason in reasons), reasons
+        assert all("is not done the same again" in reason and "bug" not in reason for reason in reasons)
+        noticed += len(reasons)
+        job.await_termination()
+        assert sorted(out.result()) == [(n, True) for n in range(N)]
+    assert noticed > 1
+
+
 @pytest.mark.parametrize("build", [by_ctx, by_python], ids=["through ctx", "random numbers of Python and numpy"])
 def test_what_comes_through_ctx_and_plain_random_numbers_are_the_same_again(build: Any) -> None:
     mine = random.getstate()

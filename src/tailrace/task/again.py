@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Container, Iterable, Sequence
 
 from tailrace.elements.cuts import CutRequest
-from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
+from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
+from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, OperatorEvent
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.task.asitwas import AsItWas
@@ -20,6 +21,7 @@ from tailrace.task.inputs import InputChannel
 from tailrace.task.lanes import Lanes, meets_in_channels
 from tailrace.task.looping import Command
 from tailrace.task.machine import READS, Task
+from tailrace.task.otherwise import as_before, differs
 from tailrace.task.outside import Recorder, Replayed
 from tailrace.task.slice import Slice
 from tailrace.task.volatile import put_back
@@ -74,7 +76,7 @@ class Again:
         """Until what was overtaken is sent: some of it is for others that can only be reached when this one goes on."""
         self._lanes: Lanes | None = None
         """Where each task goes through its own part of the history; else all is done in one order."""
-        if meets_in_channels(slice.plan):
+        if meets_in_channels(slice.plan) and not _has_event_time(slice.tasks):
             self._lanes = Lanes(slice, self._entries, self._before, self._has_come, self._do)
             self._entries.clear()
         self.moved = False
@@ -153,14 +155,12 @@ class Again:
         self._facts.give(entry.facts)
         self._sizes.give(sizes)
         self._outside.give(entry.answers)
-        try:
+        with as_before(task, entry):
             task.do_again(entry.line, entry.now, entry.budget)
             if entry.been_round:
                 task.outbox.been_round()
             if self._facts.given or self._outside.unasked:
                 raise InternalError(f"Y1: {task.id} left facts {self._facts.given} of a step", task.work.story)
-        except (InternalError, ProtocolViolation, LookupError, AssertionError) as error:
-            raise differs(task, f"in step {entry}: {type(error).__name__}: {error}") from error
         self.slice.route(task)
 
     def _cut(self, task: Task, entry: Cut, sizes: Sequence[int]) -> None:
@@ -172,7 +172,8 @@ class Again:
         if sizes:  # else they are with what it did in the same step
             self._sizes.give(sizes)
         self._outside.give(entry.answers)
-        task.cut_again(_without_a_hold(entry.request), entry.now)
+        with as_before(task, f"the cut for checkpoint {entry.request.number}"):
+            task.cut_again(_without_a_hold(entry.request), entry.now)
         self.slice.route(task)
 
     def _hear(self, entry: Heard, tasks: Iterable[Task]) -> None:
@@ -199,15 +200,9 @@ class Again:
         return [task for task in self.slice.tasks if task.vertex.id not in self._before]
 
 
-def differs(task: Task, what: str) -> UserCodeError:
-    """A task that does again what that of a lost worker did has done something else."""
-    return UserCodeError(
-        f"worker {task.id.subtask} was replaced, and what it did is not done the same again: {what}. Time, randomness and "
-        f"answers of other systems have to come from ctx.now(), ctx.random and ctx.call(f, ...), and what a function "
-        f"remembers belongs into state; or leave `standby` out. All workers start again from the newest checkpoint",
-        operator=task.vertex.name,
-        subtask=task.id.subtask,
-    )
+def _has_event_time(tasks: Iterable[Task]) -> bool:
+    """Whether event time has come to any of them, where it has not ended: in a checkpoint of a program that assigned it."""
+    return any(MIN_TIME < time < LAST_TIME for task in tasks for time in task.chain.arrived)
 
 
 def _without_a_hold(request: CutRequest) -> CutRequest:

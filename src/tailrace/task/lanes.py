@@ -9,7 +9,7 @@ that they lie in are not, so what has come of a channel is counted in records (`
 That is not done where it would show:
 
 - in a job with loops, whose waves count frames, and share queues and commands among tasks;
-- where event time is assigned: a watermark goes where frames end;
+- where event time is assigned, or was when the restored checkpoint was taken: a watermark goes where frames end;
 - with records in flight at the restored cut, for as long as they are read;
 - for an operator that may see which records it is given together;
 - for steps in which user code has asked for the clock, for the shared random generators, or for an answer of the world.
@@ -27,6 +27,7 @@ from tailrace.graph.plan import Plan
 from tailrace.task.gate import A_BARRIER
 from tailrace.task.history import Did, Entry, Flushed, Heard
 from tailrace.task.machine import READS, Task
+from tailrace.task.otherwise import as_before
 from tailrace.task.outside import Gave
 from tailrace.task.slice import Slice
 
@@ -120,13 +121,15 @@ class Lane:
         """Does about a portion of it. Whether it has done anything."""
         task, left = self._task, PORTION
         while self.entries and left > 0:
-            done = self._several(left) or self._reads(left) or self._one()
+            with as_before(task, self.entries[0]):
+                done = self._several(left) or self._reads(left) or self._one()
             if not done:
                 break
             left -= done
         if task.outbox.oldest is not None:
-            self._check()
-            task.flush()
+            with as_before(task, "what it sends"):
+                self._check()
+                task.flush()
         self._slice.route(task)
         return left < PORTION
 

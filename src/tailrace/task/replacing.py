@@ -8,9 +8,10 @@ from tailrace.elements.frames import ChannelId, encode_history
 from tailrace.protocol.deployment import OperatorEvent, Progress
 from tailrace.protocol.replay import Came, Copy, Gained, Known, Lost, Replayed, Resume, encode_gained
 from tailrace.task.actions import Action, ToCoordinator
-from tailrace.task.again import Again, account_for_local, differs
+from tailrace.task.again import Again, account_for_local
 from tailrace.task.asitwas import AsItWas
 from tailrace.task.history import History, decode
+from tailrace.task.otherwise import differs
 from tailrace.task.slice import Slice, ToPeer
 
 COORDINATOR = -1
