@@ -156,7 +156,7 @@ class Again:
         self._sizes.give(sizes)
         self._outside.give(entry.answers)
         with as_before(task, entry):
-            task.do_again(entry.line, entry.now, entry.budget)
+            task.do_again(entry.line, entry.now, entry.budget, entry.by_itself)
             if entry.been_round:
                 task.outbox.been_round()
             if self._facts.given or self._outside.unasked:

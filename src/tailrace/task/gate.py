@@ -16,6 +16,7 @@ from tailrace.task.history import Facts
 from tailrace.task.inputs import InputChannel, Taken, count_of
 from tailrace.task.lowest import Lowest
 from tailrace.task.parked import Parked
+from tailrace.task.together import Pieces, in_order, totals
 
 AT_ONCE = 256 << 10
 """Where there is no channel of today that would say how much one may hold."""
@@ -283,22 +284,25 @@ class Gate:
             channel.worked_off += isinstance(element, COUNTED)
             taken.marker = element
         elif count != A_BARRIER:
-            self._exactly(taken, count)
+            taken.batch = concat(self._exactly(taken, count))
         if channel.ready and not channel.blocked and any(channel is one for one in self._current):
             self._turn.append(channel)
         return taken
 
-    def records_again(self, pieces: Sequence[int]) -> Iterator[tuple[Taken, Batch]]:
-        """The same of several steps that read records only: the number of a channel, how many, and again. To be read to its
-        end."""
-        for at in range(0, len(pieces), 2):
-            taken = Taken(self._numbered[pieces[at]])
-            self._exactly(taken, pieces[at + 1])
-            assert taken.batch is not None
-            yield taken, taken.batch
+    def records_again(self, pieces: Pieces) -> tuple[list[tuple[int, Batch]], list[tuple[ChannelId, int]]]:
+        """The same of several steps that read records only: their batches, each with the port that it came to, and what is
+        granted for them."""
+        read, grants, ports = dict[int, list[Batch]](), list[tuple[ChannelId, int]](), dict[int, int]()
+        for number, count in totals(pieces).items():
+            taken = Taken(self._numbered[number])
+            ports[number] = taken.channel.port
+            read[number] = self._exactly(taken, count)
+            if taken.grant is not None:
+                grants.append((taken.channel.id, taken.grant))
         self._turn = deque(channel for channel in self._current if channel.ready and not channel.blocked)
+        return in_order(pieces, read, ports), grants
 
-    def _exactly(self, taken: Taken, count: int) -> None:
+    def _exactly(self, taken: Taken, count: int) -> list[Batch]:
         """So many records of a channel, of as many batches as that takes."""
         channel, parts = taken.channel, list[Batch]()
         while count:
@@ -320,7 +324,7 @@ class Gate:
                 if channel.charge:
                     grant = channel.flow.consume(channel.charge)
                     taken.grant = taken.grant if grant is None else grant
-        taken.batch = parts[0] if len(parts) == 1 else concat(parts)
+        return parts
 
     def _with_barrier(self) -> InputChannel | None:
         heads = ((channel, channel.queue[0][0]) for channel in self._turn if channel.reading is None)

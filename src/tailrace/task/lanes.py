@@ -153,7 +153,7 @@ class Lane:
             records += sum(read[1::2]) + 1
             now = entry.now
         if records:
-            task.work.begin(now)
+            task.work.begin(now, seeded=False)
             task.wake()
             task.work.take_together(pieces)
         return records

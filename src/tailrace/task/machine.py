@@ -253,10 +253,10 @@ class Task:
                 return Idle(reason, self.chain.next_processing() if reason in UNTIL_A_TIMER else None)
         raise InternalError(f"{self.id}: nothing in the order applies", self._story)
 
-    def do_again(self, line: int, now: int, budget: int) -> None:
+    def do_again(self, line: int, now: int, budget: int, seeded: bool = True) -> None:
         """A step that was done before, in another process (`task.history`): the same piece of work, whatever the order says
-        now."""
-        self.work.begin(now)
+        now. `seeded`: see `Work.begin`."""
+        self.work.begin(now, seeded)
         self.wake()
         act = None if line == NOTHING else ORDER[line].act
         idle = None if act is None else act(self, now, budget)

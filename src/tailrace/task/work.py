@@ -5,10 +5,9 @@ what they give goes out. Each method is one bounded piece of it; whose turn it i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tailrace.elements.batches import Batch, concat
+from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
@@ -25,6 +24,7 @@ from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.loops import FEEDBACK_PORT
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.services import Services
+from tailrace.task.together import Pieces
 from tailrace.task.wiring import make_gate, make_loop, make_outbox
 
 _STORY = 32
@@ -97,14 +97,15 @@ class Work:
         fire before anything is read; at another parallelism those that event time had come to in all old subtasks."""
         return self.advancing and not self.busy
 
-    def begin(self, now: int) -> None:
-        """A step begins at time `now`."""
+    def begin(self, now: int, seeded: bool = True) -> None:
+        """A step begins at time `now`. `seeded`: whether it may ask the generators of random numbers that are shared in a
+        process."""
         services = self.services
         services.now = self.outbox.now = now
         self.last_count = 0
         self.brought_in = self.been_round = False
         services.clock_asked = False
-        if services.shared is not None:
+        if seeded and services.shared is not None:
             services.shared.seed(self._seed ^ now)
 
     def go_round(self, budget: int) -> None:
@@ -209,20 +210,12 @@ class Work:
         """Whether what several steps read may be read in one: nothing moves event time on, or waits for it."""
         return not (self.gate.front or self.advancing or self.outbox.idle_waits or self._timely)
 
-    def take_together(self, pieces: Sequence[int]) -> None:
-        """Reads what several steps have read, the number of a channel, how many records, and again, as few batches. Batches
-        of columns stay what they were: how their records are grouped shows."""
-        waiting, port = list[Batch](), 0
-        for taken, batch in self.gate.records_again(pieces):
-            if taken.grant is not None:
-                self.grants.append((taken.channel.id, taken.grant))
-            if waiting and (taken.channel.port != port or batch.form != "rows" or waiting[-1].form != "rows"):
-                self._process(concat(waiting), port, self.chain.root)
-                waiting = []
-            port = taken.channel.port
-            waiting.append(batch)
-        if waiting:
-            self._process(concat(waiting), port, self.chain.root)
+    def take_together(self, pieces: Pieces) -> None:
+        """Reads what several steps have read, as few batches."""
+        batches, grants = self.gate.records_again(pieces)
+        self.grants += grants
+        for port, batch in batches:
+            self._process(batch, port, self.chain.root)
         if self.gate.woken:
             self._woken_by_input()
 
