@@ -150,7 +150,7 @@ class Lane:
                 break
             entries.popleft()
             pieces += read
-            records += sum(read[1::2]) + 1
+            records += 1 + (read[1] if len(read) == 2 else sum(read[1::2]))
             now = entry.now
         if records:
             task.work.begin(now, seeded=False)
@@ -164,7 +164,7 @@ class Lane:
         for at in range(0, len(read), 2):
             number, count = read[at], read[at + 1]
             if number not in here:
-                here[number] = self._task.gate.records_here(number, 2 * PORTION)
+                here[number] = self._task.gate.records_here(number, PORTION)
             here[number] -= count
             if here[number] < 0:
                 return False

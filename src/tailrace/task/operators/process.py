@@ -25,9 +25,6 @@ from tailrace.task.keys import FieldReader, key_reader, settled_keys
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.timers import Timers
 
-_PLAIN_RESULTS = {GeneratorType, list, tuple}
-"""What most functions give back: looked for first, since this is asked for each record."""
-
 
 class FunctionTask(OperatorTask):
     """What all process functions share: calling user code record by record, and collecting what it yields."""
@@ -128,8 +125,9 @@ class FunctionTask(OperatorTask):
                 ctx.current_time = NO_TIME
                 for value, ctx.current_key in zip(values, all_keys, strict=True):
                     result = call(value, ctx)
-                    if result.__class__ in _PLAIN_RESULTS and not copies:
-                        out.extend(result)
+                    kind = result.__class__
+                    if (kind is GeneratorType or kind is list or kind is tuple) and not copies:
+                        out.extend(result)  # what most functions give back: looked for first
                     elif result is not None:
                         self._collect(result, out)
             else:
