@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow.compute as pc
 import pytest
@@ -23,14 +23,9 @@ UNALIGNED = replace(EVERY_MS, interval=200, overtakes_after=0)
 Program = Callable[[tr.Environment], tr.DataStream]
 
 
-class Pair(NamedTuple):
-    k: int
-    x: int
-
-
 def pairs(env: tr.Environment, form: str, declared: bool = True) -> tr.DataStream:
     numbers = env.from_source(tr.sources.Sequence(0, N), uid="numbers", parallelism=1)
-    rows = numbers.map(lambda i: Pair(i % KEYS, i), uid="pairs", parallelism=1)
+    rows = numbers.map(lambda i: (i % KEYS, i), uid="pairs", parallelism=1)
     if form == "rows":
         return rows.map(lambda pair: pair, uid="formed", parallelism=1)
     if declared:
@@ -43,7 +38,7 @@ def doubled(form: str, declared: bool = True) -> Program:
     def build(env: tr.Environment) -> tr.DataStream:
         dealt = pairs(env, form, declared).rebalance()
         if form == "rows":
-            return dealt.map(lambda pair: (pair.k, 2 * pair.x), uid="doubled")
+            return dealt.map(lambda pair: (pair[0], 2 * pair[1]), uid="doubled")
         return dealt.with_columns(x=pc.field("x") * 2, uid="doubled").map(tuple, uid="tuples")
 
     return build
@@ -53,7 +48,7 @@ def batched(form: str) -> Program:
     def build(env: tr.Environment) -> tr.DataStream:
         dealt = pairs(env, form).rebalance()
         if form == "rows":
-            return dealt.map(lambda pair: (pair.k, 2 * pair.x), uid="doubled")
+            return dealt.map(lambda pair: (pair[0], 2 * pair[1]), uid="doubled")
         double: Any = lambda b: b.set_column(1, "x", pc.multiply(b["x"], 2))  # noqa: E731
         return dealt.map_batches(double, uid="doubled").map(tuple, uid="tuples")
 
@@ -61,11 +56,11 @@ def batched(form: str) -> Program:
 
 
 def summed(form: str) -> Program:
-    """The sum of each key when all of it is there: told by name."""
+    """The sum of each key when all of it is there."""
 
     def build(env: tr.Environment) -> tr.DataStream:
-        key: Any = "k" if form == "columns" else lambda pair: pair.k
-        of: Any = "x" if form == "columns" else lambda pair: pair.x
+        key: Any = "k" if form == "columns" else lambda pair: pair[0]
+        of: Any = "x" if form == "columns" else lambda pair: pair[1]
         sums = pairs(env, form).key_by(key).aggregate(n=tr.Count(), s=tr.Sum(of), uid="sums")
         last = (
             sums.filter(pc.field("n") == N // KEYS) if form == "columns" else sums.filter(lambda r: r[1] == N // KEYS)
@@ -133,12 +128,12 @@ def looped(form: str, declared: bool = True) -> Program:
 
     def body(stream: tr.DataStream) -> Any:
         if form == "rows":
-            less = stream.map(lambda pair: Pair(pair.k - 1, pair.x), uid="less")
-            return less.filter(lambda pair: pair.k >= 0, uid="more"), less.filter(lambda pair: pair.k < 0, uid="done")
+            less = stream.map(lambda pair: (pair[0] - 1, pair[1]), uid="less")
+            return less.filter(lambda pair: pair[0] >= 0, uid="more"), less.filter(lambda pair: pair[0] < 0, uid="done")
         less = stream.with_columns(k=pc.field("k") - 1, uid="less")
         return less.filter(pc.field("k") >= 0, uid="more"), less.filter(pc.field("k") < 0, uid="done")
 
-    return lambda env: pairs(env, form, declared).iterate(body, uid="loop").map(lambda pair: pair.x, uid="numbers out")
+    return lambda env: pairs(env, form, declared).iterate(body, uid="loop").map(lambda pair: pair[1], uid="numbers out")
 
 
 @pytest.mark.parametrize("parallelism", [2, 3])

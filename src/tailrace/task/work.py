@@ -262,8 +262,7 @@ class Work:
         receiver, port = self._receiver(channel), channel.port
         where = (receiver.node.id, port)
         if where not in self._today:
-            edges = [edge for edge in receiver.node.inputs if edge.port == port]
-            self._today[where] = Today(self.plan.graph.node, edges)
+            self._today[where] = Today.at(self.plan.graph.node, receiver, port)
         return self._today[where].bring(receiver, batch)
 
     def open_inputs(self) -> None:

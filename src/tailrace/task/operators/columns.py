@@ -39,6 +39,11 @@ class Today:
     """How records come to an operator over some edges. What a checkpoint had on its way there, in another dataflow perhaps,
     is brought into that."""
 
+    @classmethod
+    def at(cls, node_of: NodeOf, task: OperatorTask, port: int) -> Today:
+        """Those into one input of an operator."""
+        return cls(node_of, [edge for edge in task.entry.inputs if edge.port == port])
+
     def __init__(self, node_of: NodeOf, edges: Sequence[Edge]) -> None:
         self.form: Form = form_over(node_of, edges[0])
         self.schema = declared_before(node_of, edges) if self.form == "columns" else None

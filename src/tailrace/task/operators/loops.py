@@ -81,16 +81,22 @@ class HeadTask(OperatorTask):
         """How the body takes feedback: a checkpoint may have had it in another form, or in other types."""
 
     def planned(self, plan: Plan) -> None:
-        taken = [edge for edge in self.node.inputs if edge.port == 0]
-        if self.loop.separate:
-            taken = [Edge(self.node.id, 0, Forward(), FEEDBACK)]
-        self._today = Today(plan.graph.node, taken)
+        feedback = Edge(self.node.id, 0, Forward(), FEEDBACK)
+        node_of = plan.graph.node
+        self._today = today = Today(node_of, [feedback]) if self.loop.separate else Today.at(node_of, self, 0)
         tails = [plan.graph.node(tail) for tail in plan.tails.get(self.node.scope, ())]
         if not tails:
             self.queue.end()  # nothing is fed back
         edges = [edge.partitioning for node in tails or [self.node] for edge in node.inputs if edge.tag != MARKERS]
         ctx = self.ctx
-        self.redistribution = Redistribution(edges, self.node.name, ctx.subtask, ctx.parallelism, ctx.services)
+        self.redistribution = Redistribution(
+            edges,
+            self.node.name,
+            ctx.subtask,
+            ctx.parallelism,
+            ctx.services,
+            brought=lambda batch: today.bring(self, batch),
+        )
         self.channel = self.channel._replace(source=tails[0].uid if tails else "")
 
     def process(self, batch: Batch, port: int) -> None:
