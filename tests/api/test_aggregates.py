@@ -86,6 +86,15 @@ def test_a_stream_of_plain_values_aggregates_the_values_themselves() -> None:
     assert records(program)[-1] == ("all", 1, 2.0, 3)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_list_of_columns_is_aggregated_as_a_tuple_of_them_is(form: str) -> None:
+    """It was checked as one, and kept as a list, which was an error of ours when the job ran."""
+    rows, kinds = [(1, 3), (1, 2)], (pa.int64(), pa.int64())
+    for columns in (["k", "x"], ("k", "x")):
+        of: Any = columns
+        assert final(form, rows, kinds, low=tr.Min(of)) == {"1": ((1, 2),)}
+
+
 # One answer in both forms.
 
 

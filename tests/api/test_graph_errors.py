@@ -270,6 +270,12 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
         tr.GraphError,
         "connect(...).key_by: a stream is keyed already; key both before or both here",
     ),
+    "two streams keyed by a column and by a list of it": (
+        lambda env: COLUMNS(env).connect(COLUMNS(env)).key_by("name", ["name"]).process(Both()),
+        tr.GraphError,
+        "process: one stream is keyed by a single column, the other by a list of 1: keys that are never equal; key both by "
+        "a single column, or by lists of as many",
+    ),
     # columns
     "an unknown column": (
         lambda env: COLUMNS(env).key_by("nmae"),

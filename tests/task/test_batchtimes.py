@@ -43,11 +43,34 @@ def test_a_part_has_the_timestamps_of_its_records() -> None:
     assert windows(lambda b: b.slice(1, 2)) == RIGHT[1:]
 
 
+def pairs(batch: Any) -> Any:
+    """Each record with the next one: both columns are slices of one."""
+    return pa.record_batch(
+        {
+            "k": batch["k"].slice(0, batch.num_rows - 1),
+            "t": batch["t"].slice(0, batch.num_rows - 1),
+            "next": batch["t"][1:],
+        }
+    )
+
+
+def test_columns_that_are_slices_of_one_tell_records_apart() -> None:
+    """The second of two functions left the first pair out, and the other got the timestamp of that one: the place of a
+    column in memory was looked up among those of the last column that lies there."""
+    env = tr.Environment(parallelism=1)
+    stream = env.from_collection(EVENTS, parallelism=1).to_columns("k string, t long").map_batches(pairs)
+    timed = stream.assign_timestamps("t", out_of_orderness=100).map_batches(lambda b: b.slice(1).select(["t", "next"]))
+    sink = timed.key_by("t").window(tr.Tumbling(10)).count().to_rows().sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert [(row.t, row.start) for row in sink.result()] == [(15, 10.0)]
+
+
 @pytest.mark.parametrize(
     "f",
     [
         lambda b: b.sort_by("t"),
         lambda b: b.filter(pc.greater(b["t"], 0)),
+        lambda b: pa.record_batch({"k": b["k"][:2], "next": b["k"][1:]}),
         lambda b: b.take(pa.array([2, 1, 0])),
         lambda b: pa.RecordBatch.from_pylist(b.to_pylist()),
     ],

@@ -71,6 +71,18 @@ def test_keys_of_several_columns() -> None:
         live(twins, batch, 60)
 
 
+def test_the_key_of_a_list_of_one_column_is_a_tuple_as_it_is_in_rows() -> None:
+    """Its records went where the tuple belongs, and its state into checkpoints as that of the bare value."""
+    data = columns({"k": pa.int64()}, [(n,) for n in range(50)])
+    for batch in (data, data.to_rows()):
+        for in_columns in (True, False):
+            task = made(("k",), {"n": tr.Count()}, in_columns)
+            task.process(batch, 0)
+            assert sorted(task.table.keys()) == [(n,) for n in range(50)]
+    batch = batches("integers", "integers", 60, 0.1, timed=False)
+    live(Twins(("k",), {"n": tr.Count(), "s": tr.Sum("x")}, 1), batch, 60)
+
+
 def test_a_sum_above_64_bits_is_refused_as_it_is_without() -> None:
     kinds, most = {"k": pa.int64(), "x": pa.int64()}, 2**63 - 1
     for times in (1, 3):

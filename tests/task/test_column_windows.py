@@ -272,6 +272,22 @@ def test_windows_of_another_lateness_go_on_in_entries() -> None:
         assert twins.tasks[0].state_entries() == 0
 
 
+@pytest.mark.parametrize("size", [10, 5 * 10**16])
+def test_times_in_one_batch_may_lie_farther_apart_than_64_bits(size: int) -> None:
+    """The windows of a batch were numbered by how far their starts lie behind the first one, which wrapped around."""
+    twins = WindowTwins("k", COUNT_AND_SUM, 1, size, size)
+    data = columns({"k": pa.int64(), "x": pa.int64()}, [(1, 1), (2, 2), (1, 3), (2, 4)]).data
+    first, last = -9_000_000_000_000_000_000, 250_000_000_000_000_000
+    twins.time = first - size
+    for task in twins.tasks:
+        task.ctx.watermark_time = twins.time
+    for _ in range(2):
+        Twins.give(twins, Columns(data, np.array([first, last, last, first])))
+    assert twins.in_columns
+    assert [one.data["n"].to_pylist() for one in twins.advance(first + size)] == [[2, 2]]
+    assert [one.data["s"].to_pylist() for one in twins.advance(last + size)] == [[4, 6]]
+
+
 def test_what_is_due_together_comes_as_one_batch() -> None:
     twins = WindowTwins("k", COUNT_AND_SUM, 1, size=10, slide=2)
     two(twins, [(n, 1) for n in range(50)], at=5)

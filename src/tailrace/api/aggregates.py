@@ -32,7 +32,7 @@ class BuiltinAggregate(AggregateFunction):
     arrow: tuple[str, ...] = ()
 
     def __init__(self, of: Selector | None = None) -> None:
-        self.of = of
+        self.of: Selector | None = tuple(of) if isinstance(of, list) else of
 
     def create_accumulator(self) -> Any:
         return self.zero

@@ -55,6 +55,12 @@ class ConnectedStreams:
         return self.first._of(node)
 
     def _check_keys(self, fn: CoProcessFunction, verb: str) -> None:
+        first, second = map(_shape, self._keys)
+        if first is not None and second is not None and first != second:
+            raise GraphError(
+                f"{verb}: one stream is keyed by {first}, the other by {second}: keys that are never equal; key both by a "
+                f"single column, or by lists of as many"
+            )
         keyed = all(key is not None for key in self._keys)
         timed = type(fn).on_timer is not CoProcessFunction.on_timer
         if not keyed and (declared(fn) or timed):
@@ -62,3 +68,10 @@ class ConnectedStreams:
                 f"{verb}: {type(fn).__name__} uses keyed state or timers, and not both streams have a key; call key_by on "
                 f"both"
             )
+
+
+def _shape(key: Selector | None) -> str | None:
+    """What keys are made of, as far as names of columns tell."""
+    if isinstance(key, str):
+        return "a single column"
+    return f"a list of {len(key)}" if isinstance(key, tuple) else None

@@ -98,8 +98,10 @@ def text_column(table: TextTable, slots: Slots, kind: pa.DataType) -> pa.Array:
 class KeySlots:
     """The keys of one operator, by slot. Use `key_slots`, which knows what can be kept so."""
 
-    def __init__(self, kinds: Sequence[pa.DataType], nulls: bool, names: Sequence[str]) -> None:
+    def __init__(self, kinds: Sequence[pa.DataType], nulls: bool, names: Sequence[str], tupled: bool) -> None:
         self.kinds = list(kinds)
+        self.tupled = tupled
+        """Whether keys are tuples: those of several columns, or of a list of one."""
         self._names = list(names)
         """Of the columns, for errors."""
         self.nulls = nulls
@@ -124,7 +126,7 @@ class KeySlots:
 
     def empty(self) -> KeySlots:
         """An index for the same keys, without any yet."""
-        return KeySlots(self.kinds, self.nulls, self._names)
+        return KeySlots(self.kinds, self.nulls, self._names, self.tupled)
 
     def takes(self, columns: Sequence[pa.Array]) -> bool:
         """Whether keys in these columns can be looked up here."""
@@ -192,18 +194,21 @@ class KeySlots:
         return found
 
     def keys(self, slots: Slots) -> list[Any]:
-        """The keys in some slots as Python values, tuples for those of several columns. Raises `Misfit`."""
+        """The keys in some slots as Python values. Raises `Misfit`."""
         lists = list(map(plain_values, self.columns(slots), self._names))
-        return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
+        return list(zip(*lists, strict=True)) if self.tupled else lists[0]
 
 
-def key_slots(columns: Sequence[pa.Array], names: Sequence[str], nulls: bool = False) -> KeySlots | None:
+def key_slots(
+    columns: Sequence[pa.Array], names: Sequence[str], nulls: bool = False, tupled: bool = False
+) -> KeySlots | None:
     """An index for keys in columns like these. None where one of them is of a type that cannot be kept so. `nulls`: whether
-    there was a null before."""
+    there was a null before. `tupled`: whether the key of one column is a tuple, too."""
     kinds = [column.type for column in columns]
     if len(kinds) > _MOST or not all(is_word(kind) or is_text(kind) for kind in kinds):
         return None
-    return KeySlots(kinds, nulls or (_any_null(columns) and not (len(kinds) == 1 and is_text(kinds[0]))), names)
+    nulls = nulls or (_any_null(columns) and not (len(kinds) == 1 and is_text(kinds[0])))
+    return KeySlots(kinds, nulls, names, tupled or len(kinds) > 1)
 
 
 _DENSE = 1 << 20

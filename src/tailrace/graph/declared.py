@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
+from tailrace.elements.batches import Form
 from tailrace.elements.columns.common import has_nulls
 from tailrace.elements.columns.expressions import Formula
 from tailrace.elements.columns.kinds import plain_schema
@@ -17,17 +18,31 @@ from tailrace.graph.operators import (
     FilterColumns,
     Head,
     LeaveLoop,
+    MapBatches,
     Operator,
     Select,
     Sink,
     Source,
     ToColumns,
+    Window,
 )
 
 PASSING: tuple[type[Operator], ...] = (AssignTimestamps, EnterLoop, FilterColumns, LeaveLoop)
 """What hands on the columns that it is given."""
 
 NodeOf = Callable[[int], Node]
+
+
+def form_over(node_of: NodeOf, edge: Edge) -> Form:
+    """The form in which records come over this edge."""
+    node = node_of(edge.source)
+    if edge.tag is None:
+        return node.form
+    if isinstance(node.operator, Head) and edge.tag == FEEDBACK:
+        return "rows" if node.operator.loop.feedback_schema is None else "columns"
+    if isinstance(node.operator, Window):  # those that are late, as they came
+        return form_over(node_of, node.inputs[0])
+    return "columns" if isinstance(node.operator, MapBatches) else "rows"
 
 
 def declared_before(node_of: NodeOf, inputs: Iterable[Edge]) -> pa.Schema | None:

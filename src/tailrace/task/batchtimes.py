@@ -1,8 +1,9 @@
 """The timestamps of what a function of batches returns.
 
 Timestamps lie beside a batch, and nobody sees how a function moves records. So they are kept only where it can be seen
-whose they are: where a column of the input, or a slice of it, is in the result untouched, in the same memory. A function
-that sorts, filters or makes all columns anew has the timestamps in a column of their own, which moves with the records.
+whose they are: where a column of the input, or a slice of it, is in the result untouched, in the same memory, and no other
+column there is a slice of other records. A function that sorts, filters or makes all columns anew has the timestamps in a
+column of their own, which moves with the records.
 """
 
 from __future__ import annotations
@@ -30,15 +31,22 @@ def with_times(data: pa.RecordBatch, times: Times | None, name: str) -> pa.Recor
 def times_kept(given: pa.RecordBatch, times: Times, made: pa.RecordBatch) -> Times | None:
     """The timestamps of the records of `made`, a batch that a function made of `given`, or None where they cannot be
     known."""
-    places = {place: column.offset for column in given.columns if (place := _place(column)) is not None}
+    places: dict[_Place, list[int]] = {}
+    for column in given.columns:
+        if (place := _place(column)) is not None:
+            places.setdefault(place, []).append(column.offset)
+    found: set[int] | None = None
     for column in made.columns:
         place = _place(column)
-        if place is None or place not in places:
-            continue
-        start = column.offset - places[place]
-        if start >= 0 and start + len(column) <= len(times):
-            return times[start : start + len(column)]
-    return None
+        # Several columns may be slices of one: all that is seen has to say the same.
+        begins = {column.offset - offset for offset in places.get(place, [])} if place is not None else set()
+        begins = {begin for begin in begins if begin >= 0 and begin + len(column) <= len(times)}
+        if begins:
+            found = begins if found is None else found & begins
+    if found is None or len(found) != 1:
+        return None
+    [begin] = found
+    return times[begin : begin + made.num_rows]
 
 
 def _place(column: Any) -> _Place | None:

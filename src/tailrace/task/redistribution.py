@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,8 +54,11 @@ class Redistribution:
         parallelism: int,
         services: Services,
         receiver: str = "",
+        brought: Callable[[Batch], Batch] = lambda batch: batch,
     ) -> None:
-        """`receiver`: what receives the records, in words; a loop where nothing is said."""
+        """`receiver`: what receives the records, in words; a loop where nothing is said. `brought`: makes of records what
+        they are today, before their keys are read."""
+        self._brought = brought
         self._receiver = receiver or f"loop {who!r}"
         kinds = set(edges)
         telling: set[Partitioning] = {kind for kind in kinds if isinstance(kind, Hash | Custom | Broadcast)}
@@ -90,7 +93,7 @@ class Redistribution:
         return Dealt(self._whole(subtask, parallelism, frame))
 
     def _by_key(self, by: ByKey, frame: LogFrame) -> Dealt:
-        batch = self._batch(frame)
+        batch = self._brought(self._batch(frame))
         groups = by.reader.groups(batch)
         mine = by.owners[groups] == self.subtask
         as_written = batch.groups is not None and np.array_equal(batch.groups, groups)

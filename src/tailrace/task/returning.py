@@ -31,6 +31,7 @@ from tailrace.state.parts import LogOf
 from tailrace.task.inputs import InputChannel, Returning, count_of
 from tailrace.task.logs import LogFrame, positions_of, restored_frame
 from tailrace.task.machine import Task
+from tailrace.task.operators.columns import Today
 from tailrace.task.parked import Parked
 from tailrace.task.redistribution import Dealt, Redistribution
 from tailrace.task.shapes import A_MARKER
@@ -139,8 +140,17 @@ class Returned:
             if isinstance(way, Forward) and by_key is not None:
                 way, in_groups = Hash(by_key), False
             ctx = self._ctx
+            receiver = self._task.chain.operators[self._position]
+            today = Today.at(self._plan.graph.node, receiver, channel.port)
+            told = f"operator {self._name!r}"
             dealing = Redistribution(
-                [way], self._name, ctx.subtask, ctx.parallelism, ctx.services, f"operator {self._name!r}"
+                [way],
+                self._name,
+                ctx.subtask,
+                ctx.parallelism,
+                ctx.services,
+                told,
+                lambda batch: today.bring(receiver, batch),
             )
             self._ways[key] = way, dealing, in_groups
         return self._ways[key]

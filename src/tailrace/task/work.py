@@ -21,6 +21,7 @@ from tailrace.task.inflight import InFlight
 from tailrace.task.inputs import InputChannel, Taken
 from tailrace.task.looping import FEEDBACK_CHANNEL, MARKERS
 from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.columns import Today
 from tailrace.task.operators.loops import FEEDBACK_PORT
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.services import Services
@@ -48,6 +49,9 @@ class Work:
 
     def __init__(self, plan: Plan, vertex: Vertex, subtask: int, attempt: int, services: Services, window: int) -> None:
         self.id = TaskId(vertex.id, subtask)
+        self.plan = plan
+        self._today: dict[tuple[int, int], Today] = {}
+        """How records come to operators that something in flight comes back to, by node and port."""
         self.services = services
         self.gate = make_gate(plan, vertex, subtask, services, window)
         self.outbox, by_edge = make_outbox(plan, vertex, subtask, attempt, services, window)
@@ -191,7 +195,7 @@ class Work:
                 self.loop.read(taken.channel.id, taken.batch)
             if self.outbox.idle_waits:
                 self.outbox.not_idle()  # the channel that this batch came on is not
-            self._process(taken.batch, taken.channel.port, self._receiver(taken.channel))
+            self._process(self._as_today(taken.batch, taken.channel), taken.channel.port, self._receiver(taken.channel))
             if self.gate.woken:
                 self._woken_by_input()  # and is not, behind what this batch gave
             if self.loop is not None and self.loop.leave is not None and self.loop.leave.idle:
@@ -243,6 +247,16 @@ class Work:
     def _receiver(self, channel: InputChannel) -> OperatorTask:
         """The operator that takes what comes on a channel: the root, or the one that received it before it was chained."""
         return self.chain.root if channel.returning is None else self.chain.operators[channel.returning.operator]
+
+    def _as_today(self, batch: Batch, channel: InputChannel) -> Batch:
+        """What was in flight at the restored cut comes in the form and the types of today."""
+        if channel.returning is None:
+            return batch
+        receiver, port = self._receiver(channel), channel.port
+        where = (receiver.node.id, port)
+        if where not in self._today:
+            self._today[where] = Today.at(self.plan.graph.node, receiver, port)
+        return self._today[where].bring(receiver, batch)
 
     def open_inputs(self) -> None:
         """Who sends may send, where nothing is left of what was in flight at the restored cut."""

@@ -11,6 +11,7 @@ from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.graph.operators import Custom
 from tailrace.task.combining import Combined
+from tailrace.task.operators.arrow import GroupedBatch
 from tailrace.task.redistribution import Redistribution
 from tailrace.task.restore import Restorer
 from tailrace.testing.faults import Fault
@@ -159,6 +160,25 @@ def _the_end_is_too_late() -> Patches:
     return [mock.patch("tailrace.task.context.LAST_TIME", MAX_TIME)]
 
 
+def _keyed_by_a_list_in_columns(run: Run) -> bool:
+    """State in columns by a list of one column, and more than one place for it behind a restore."""
+    columns = ("running in columns", "windows of columns")
+    return any(step.kind in columns and not step.number % 2 for step in run.flow.operators()) and len(run.phases) > 1
+
+
+def _bare_values_for_keys() -> Patches:
+    """In columns state is kept by the value in a list of one column, though records are sent by a tuple with it."""
+
+    def make(of: Any) -> Any:
+        def made(*args: Any) -> GroupedBatch:
+            grouped: GroupedBatch = of(*args)
+            return replace(grouped, tupled=grouped.tupled and len(grouped.key_names) > 1)
+
+        return made
+
+    return [method(GroupedBatch, "of", make)]
+
+
 FLOW_BUGS = (
     Bug(
         "a loop that had ended stays ended when a new stream enters it",
@@ -214,5 +234,12 @@ FLOW_BUGS = (
         seed=124,
         shape=lambda run: _at_another_size(run, "partition_by"),
         wants=_loops_only,
+    ),
+    Bug(
+        "keys of a list of one column are kept as bare values",
+        RANDOM,
+        _bare_values_for_keys,
+        seed=121,
+        wants=_keyed_by_a_list_in_columns,
     ),
 )

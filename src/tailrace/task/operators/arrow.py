@@ -29,6 +29,8 @@ class GroupedBatch:
     """The distinct keys (and windows) of one batch, with partial accumulators."""
 
     key_names: list[str]
+    tupled: bool
+    """Whether keys are tuples: those of several columns, or of a list of one. As such they find their key groups."""
     key_columns: list[pa.Array]
     windows: Times | None
     """By group, the start of its window."""
@@ -92,20 +94,21 @@ class GroupedBatch:
                 f"Arrow cannot aggregate these columns ({kinds}): {error}; cast them, or aggregate in rows (to_rows())"
             )
             raise task.user_error(error.with_traceback(None), what=what) from error
-        return cls._read(table.combine_chunks(), key_names, by, aggregates, (wide, inputs), batch.times is not None)
+        named = (key_names, not isinstance(key, str))
+        return cls._read(table.combine_chunks(), named, by, aggregates, (wide, inputs), batch.times is not None)
 
     @classmethod
     def _read(
         cls,
         table: pa.Table,
-        key_names: list[str],
+        named: tuple[list[str], bool],
         by: list[str],
         aggregates: list[Any],
         kinds: tuple[dict[int, pa.DataType | None], dict[int, pa.DataType]],
         timed: bool,
     ) -> GroupedBatch:
-        """`kinds` are the aggregates that were summed in a wider type, with the type of their results, and the types of
-        all columns."""
+        """`named` are the names of the keys, and whether these are tuples; `kinds` the aggregates that were summed in a
+        wider type, with the type of their results, and the types of all columns."""
         wide, inputs = kinds
 
         def column(name: str) -> pa.Array:
@@ -122,12 +125,12 @@ class GroupedBatch:
         times = column(f"{_TIME}_max").to_numpy() if timed else None
         keys = [column(name) for name in by if name != _WINDOW]
         first = None if windows is None else column(f"{_PLACE}_min").to_numpy()
-        return cls(key_names, keys, windows, times, all_answers, narrow, input_types, aggregates, types, first)
+        return cls(*named, keys, windows, times, all_answers, narrow, input_types, aggregates, types, first)
 
     def keys(self) -> list[Any]:
-        """The distinct keys as Python values, tuples for a key of several columns."""
+        """The distinct keys as Python values."""
         lists = list(map(plain_values, self.key_columns, self.key_names))
-        return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
+        return list(zip(*lists, strict=True)) if self.tupled else lists[0]
 
     def partials(self) -> list[list[Any]]:
         """For each aggregate the partial accumulators of the distinct keys."""

@@ -45,6 +45,11 @@ class OperatorTask:
         self.side_out: dict[str, Emit] = {}
         self.chains = GroupChains()
 
+    @property
+    def entry(self) -> Node:
+        """The node that takes what comes to it: of several in one the first."""
+        return self.node
+
     def planned(self, plan: Plan) -> None:
         """The chain is built: what else an operator has to know of the dataflow that it is in."""
 

@@ -4,15 +4,19 @@ operator, the column and the record.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
-from tailrace.elements.batches import Batch, Columns, Rows
+from tailrace.elements.batches import Batch, Columns, Form, Rows
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.schemas import batch_as, columns_of, plain_batch
-from tailrace.errors import UserCodeError, shortened
+from tailrace.errors import IncompatibleState, UserCodeError, shortened
+from tailrace.graph.declared import NodeOf, declared_before, form_over
+from tailrace.graph.graph import Edge
+from tailrace.graph.operators import ToColumns
 from tailrace.task.operators.base import OperatorTask
 
 
@@ -29,6 +33,35 @@ def columns_in(task: OperatorTask, batch: Batch, schema: pa.Schema, *, select: b
         except Misfit as error:
             raise _refused(task, _first(error, batch.values, schema), batch.values) from error
     return Columns(data, batch.times, batch.groups, batch.split)
+
+
+class Today:
+    """How records come to an operator over some edges. What a checkpoint had on its way there, in another dataflow perhaps,
+    is brought into that."""
+
+    @classmethod
+    def at(cls, node_of: NodeOf, task: OperatorTask, port: int) -> Today:
+        """Those into one input of an operator."""
+        return cls(node_of, [edge for edge in task.entry.inputs if edge.port == port])
+
+    def __init__(self, node_of: NodeOf, edges: Sequence[Edge]) -> None:
+        self.form: Form = form_over(node_of, edges[0])
+        self.schema = declared_before(node_of, edges) if self.form == "columns" else None
+
+    def bring(self, task: OperatorTask, batch: Batch) -> Batch:
+        """Records as they come today. Raises `UserCodeError` for one that does not fit, and `IncompatibleState` where rows
+        have become columns that nobody has declared."""
+        if self.form == "rows":
+            return rows_in(task, batch)
+        if self.schema is not None:
+            return columns_in(task, batch, self.schema, select=True)
+        node = task.node
+        if isinstance(batch, Columns) or node.form == "rows" or isinstance(node.operator, ToColumns):
+            return batch
+        raise IncompatibleState(
+            f"operator {node.name!r} (uid {node.uid!r}): the checkpoint holds records on their way to it in rows, and they "
+            f"come in columns now; declare their schema, with to_columns(schema) in front of it"
+        )
 
 
 def rows_in(task: OperatorTask, batch: Batch) -> Rows:

@@ -221,7 +221,7 @@ class Frozen:
 def new_state(table: Table, batch: GroupedBatch, nulls: bool) -> ColumnState | None:
     """State in columns for batches like this one; None where their types have none. `nulls`: whether keys are known to be
     null now and then."""
-    keys = key_slots(batch.key_columns, batch.key_names, nulls)
+    keys = key_slots(batch.key_columns, batch.key_names, nulls, batch.tupled)
     made = [accumulators_of(one, of) for one, of in zip(batch.aggregates, batch.input_types, strict=True)]
     accumulators = [one for one in made if one is not None]
     if keys is None or len(accumulators) < len(made):

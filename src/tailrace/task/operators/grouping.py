@@ -96,18 +96,20 @@ class Windows:
 
     def __init__(self, starts: Array, slide: int) -> None:
         self.starts, self.slide = starts, slide
-        self.low = int(starts.min())
-        self.several = int(starts.max()) != self.low
+        self.low, high = int(starts.min()), int(starts.max())
+        self.several = high != self.low
+        self._count = (high - self.low) // slide + 1
+        """How many there are from the first to the last, with those that have no records."""
 
     def places(self, slots: Slots, count: int) -> tuple[Slots, int]:
         """For each record a number for its slot, of so many, and its window; and how many numbers there are."""
         if not self.several:
             return slots, count
-        which = (self.starts - self.low) // self.slide
-        windows = int(which.max()) + 1
-        if windows * count > _MOST:
-            return slots, _MOST + 1
-        return slots + which * count, windows * count
+        numbers = self._count * count
+        if numbers > _MOST:
+            return slots, numbers
+        # Not by the difference of two starts, which may be above 64 bits.
+        return slots + (self.starts // self.slide - self.low // self.slide) * count, numbers
 
 
 _MOST = 1 << 21

@@ -12,18 +12,17 @@ from typing import Any
 import msgspec
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.columns.kinds import plain_schema
 from tailrace.elements.frames import ChannelName
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
-from tailrace.graph.graph import Node
-from tailrace.graph.operators import FEEDBACK, MARKERS, EnterLoop, Head, Judge, LeaveLoop, Loop, Tail
+from tailrace.graph.graph import Edge, Node
+from tailrace.graph.operators import FEEDBACK, MARKERS, EnterLoop, Forward, Head, Judge, LeaveLoop, Loop, Tail
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import ChannelLog
 from tailrace.task.context import OperatorContext
 from tailrace.task.logs import LogFrame, Recording
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.operators.columns import columns_in
+from tailrace.task.operators.columns import Today
 from tailrace.task.redistribution import Redistribution
 
 FEEDBACK_PORT = 1
@@ -58,7 +57,6 @@ class HeadTask(OperatorTask):
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
         self.loop = loop = _loop(node)
-        self.feedback_schema = None if loop.feedback_schema is None else plain_schema(loop.feedback_schema)
         self.queue = ctx.services.feedback_of(loop, ctx.subtask)
         self.redistribution = Redistribution([], node.name, ctx.subtask, ctx.parallelism, ctx.services)
         """How feedback finds its subtask, as `planned` finds out."""
@@ -79,30 +77,39 @@ class HeadTask(OperatorTask):
         self._regular_turn = False
         self._logs: list[LogFrame] = []
         """While restoring in rounds: what waits for one."""
+        self._today: Today | None = None
+        """How the body takes feedback: a checkpoint may have had it in another form, or in other types."""
 
     def planned(self, plan: Plan) -> None:
+        feedback = Edge(self.node.id, 0, Forward(), FEEDBACK)
+        node_of = plan.graph.node
+        self._today = today = Today(node_of, [feedback]) if self.loop.separate else Today.at(node_of, self, 0)
         tails = [plan.graph.node(tail) for tail in plan.tails.get(self.node.scope, ())]
         if not tails:
             self.queue.end()  # nothing is fed back
         edges = [edge.partitioning for node in tails or [self.node] for edge in node.inputs if edge.tag != MARKERS]
         ctx = self.ctx
-        self.redistribution = Redistribution(edges, self.node.name, ctx.subtask, ctx.parallelism, ctx.services)
+        self.redistribution = Redistribution(
+            edges,
+            self.node.name,
+            ctx.subtask,
+            ctx.parallelism,
+            ctx.services,
+            brought=lambda batch: today.bring(self, batch),
+        )
         self.channel = self.channel._replace(source=tails[0].uid if tails else "")
 
     def process(self, batch: Batch, port: int) -> None:
         if port == FEEDBACK_PORT:
             self.fed = True
+            assert self._today is not None
+            batch = self._today.bring(self, batch)
             if self.loop.separate:
                 feedback = self.side_out.get(FEEDBACK)
                 if feedback is not None:
-                    feedback(self._in_form(batch))
+                    feedback(batch)
                 return
         self.out(batch)
-
-    def _in_form(self, batch: Batch) -> Batch:
-        """Feedback as the body takes it: a checkpoint may have had it in another form, or in other types."""
-        schema = self.feedback_schema
-        return batch if schema is None else columns_in(self, batch, schema)
 
     def takes_feedback(self, input_waits: bool, cut_waits: bool) -> bool:
         """Whether the next step reads what came back, and not the regular input. While a cut waits behind the regular

@@ -36,6 +36,10 @@ class FusedRows(OperatorTask):
         self.keeps_count = all(isinstance(node.operator, Map) for node in nodes)
         self._plain, self._timed = compiled(nodes, [as_callable(fn) for fn in self.functions])
 
+    @property
+    def entry(self) -> Node:
+        return self.nodes[0]
+
     def open(self) -> None:
         for fn, ctx in zip(self.functions, self.ctxs, strict=True):
             if isinstance(fn, Function):

@@ -444,7 +444,7 @@ class WindowTask(StatefulTask):
     def _record_batch(self, fired: list[_Fired], results: list[tuple[Any, ...]]) -> pa.RecordBatch:
         grouped = self._grouped_nothing()
         keys = [key for key, _, _ in fired]
-        lists = [keys] if len(grouped.key_names) == 1 else list(zip(*keys, strict=True))
+        lists = list(zip(*keys, strict=True)) if grouped.tupled else [keys]
         arrays = result_arrays(self, grouped.key_names, lists, [column.type for column in grouped.key_columns])
         starts = np.array([start for _, start, _ in fired], np.int64)
         arrays += [pa.array(starts / 1e6), pa.array((starts + self.spec.size) / 1e6)]

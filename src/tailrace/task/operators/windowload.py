@@ -33,7 +33,7 @@ def into_arrays(
     windows = [(key, start, one) for key, found in table.items() for start, one in found.items()]
     columns = _key_columns(batch, [key for key, _, _ in windows])
     nulls = nulls or any(column.null_count for column in batch.key_columns)
-    keys = key_slots(columns, batch.key_names, nulls)
+    keys = key_slots(columns, batch.key_names, nulls, batch.tupled)
     if keys is None or any(one is None for one in made):
         raise Unfit
     state = WindowState(keys, batch.aggregates, batch.input_types, size, lateness, timers.order)
@@ -52,9 +52,9 @@ def into_arrays(
 def _key_columns(batch: GroupedBatch, keys: list[Any]) -> list[pa.Array]:
     """Keys of the state as columns like those of a batch."""
     many = len(batch.key_names)
-    if many > 1 and not all(type(key) is tuple and len(key) == many for key in keys):
+    if batch.tupled and not all(type(key) is tuple and len(key) == many for key in keys):
         raise Unfit
-    lists = [keys] if many == 1 else [[key[i] for key in keys] for i in range(many)]
+    lists = [[key[i] for key in keys] for i in range(many)] if batch.tupled else [keys]
     fields = [pa.field(name, one.type) for name, one in zip(batch.key_names, batch.key_columns, strict=True)]
     try:
         return [one_zero(column_of_values(one, field)) for one, field in zip(lists, fields, strict=True)]

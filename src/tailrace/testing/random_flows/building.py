@@ -132,7 +132,7 @@ class Building:
     def _running_in_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         number = do.number
         columns = stream.map(fn.as_columns, uid=f"as{number}").to_columns(fn.COLUMNS, uid=f"columns{number}")
-        running = columns.key_by("key").aggregate(
+        running = columns.key_by(_named(do)).aggregate(
             n=tr.Sum("weight"), low=tr.Min("value"), high=tr.Max("value"), **options
         )
         self.tell(running.flat_map(lambda r: _most(number, *r), uid=f"most{number}"))
@@ -217,7 +217,7 @@ class Building:
 
     def _windows_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         columns = stream.map(fn.as_columns, uid=f"as{do.number}").to_columns(fn.COLUMNS, uid=f"columns{do.number}")
-        windows = columns.key_by("key").window(tr.Tumbling(WINDOW))
+        windows = columns.key_by(_named(do)).window(tr.Tumbling(WINDOW))
         return self._windows(do, windows.aggregate(n=tr.Sum("weight"), worth=tr.Sum("worth"), **options), stream)
 
     # Loops.
@@ -285,6 +285,11 @@ def _entering(around: tuple[Loop, ...], r: Any) -> Any:
 class _Joined(fn.Join):
     def process2(self, record: Any, ctx: tr.Context) -> Any:
         return super().process2(record[2], ctx)
+
+
+def _named(do: Do) -> str | tuple[str, ...]:
+    """The key of an operator in columns. That of a list is a tuple, of one column, too."""
+    return "key" if do.number % 2 else ("key",)
 
 
 def _most(number: int, key: Any, n: int, low: int, high: int) -> list[Any]:
