@@ -8,10 +8,8 @@ that it cannot hold.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import datetime
 from decimal import Decimal, Inexact, getcontext, localcontext
 from typing import Any
 
@@ -19,7 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tailrace.api.aggregates import BuiltinAggregate, Mean, Sum, held, is_builtin
+from tailrace.api.aggregates import Mean, Sum, is_builtin
 from tailrace.api.functions import Function, as_callable
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.columns.exact import EXACT
@@ -36,13 +34,13 @@ from tailrace.task.context import OperatorContext
 from tailrace.task.copying import own_copy
 from tailrace.task.keys import FieldReader, key_reader, settled, settled_keys
 from tailrace.task.operators.accumulators import Unfit
+from tailrace.task.operators.aggregateloops import RowsLoop, compiled_merge
 from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.base import OperatorTask, close_functions
 from tailrace.task.operators.columns import fitted
 from tailrace.task.operators.columnstate import ColumnState, new_state
 from tailrace.task.operators.grouping import SlotGrouping
 from tailrace.task.operators.process import backend_of
-from tailrace.task.usercode import FUSED
 
 
 class StatefulTask(OperatorTask):
@@ -128,8 +126,8 @@ class AggregateTask(StatefulTask):
         self.inputs = [
             FieldReader(getattr(f, "of", None), node.name, ctx.subtask, node.written) for f in self.functions
         ]
-        self._loop = compiled_loop(self.functions) if self.builtin else None
-        self._read = [i for i, f in enumerate(self.functions) if self.builtin and "x" in f.step]
+        self._loop = RowsLoop(self.functions) if self.builtin else None
+        self._read = self._loop.reads if self._loop is not None else []
         self._sums = [i for i in self._read if isinstance(self.functions[i], Sum | Mean)]
         self._careful = False
         """Whether batches of rows are taken the careful way, from now on."""
@@ -163,7 +161,7 @@ class AggregateTask(StatefulTask):
             self._general(batch)
         self.backend.relieve()
 
-    def _rows(self, rows: Rows, loop: Callable[..., list[Any]]) -> None:
+    def _rows(self, rows: Rows, loop: RowsLoop) -> None:
         values = rows.values
         if not values:
             return
@@ -177,13 +175,13 @@ class AggregateTask(StatefulTask):
             raise self._named(StopIteration(), values)
         self.out(Rows(out, rows.times))
 
-    def _fast(self, values: list[Any], loop: Callable[..., list[Any]]) -> list[Any]:
+    def _fast(self, values: list[Any], loop: RowsLoop) -> list[Any]:
         """The loop over records as they come. Whether it rounded a decimal, or may have taken a key for another, is seen
         behind it."""
         context, careful = getcontext(), self._careful
         before, context.flags[Inexact] = context.flags[Inexact], False
-        columns = [map(self.inputs[i].getter(values), values) for i in self._read]
-        out = loop(map(self.keys.getter(values), values), self.table.top, self._first, *columns)
+        fields = [self.inputs[i].getter(values) for i in self._read]
+        out = loop.over(values, self.keys.getter(values), fields, self.table.top, self._first)
         rounded, context.flags[Inexact] = context.flags[Inexact], context.flags[Inexact] or before
         if rounded and any(isinstance(item, Decimal) for record in out for item in _flat(record[1:])):
             what = "a sum of decimals among other numbers may have been rounded; give the aggregate decimals only"
@@ -192,13 +190,13 @@ class AggregateTask(StatefulTask):
             self._check_keys(values)
         return out
 
-    def _carefully(self, values: list[Any], loop: Callable[..., list[Any]]) -> list[Any]:
+    def _carefully(self, values: list[Any], loop: RowsLoop) -> list[Any]:
         """The same with decimals that are not rounded, and keys that are settled before. The user's functions are called
         first: their decimals are theirs to round."""
         keys = settled_keys(list(map(self.keys.getter(values), values)))
         columns = [list(map(self.inputs[i].getter(values), values)) for i in self._read]
         with localcontext(EXACT):
-            return loop(keys, self.table.top, self._first, *columns)
+            return loop.of(keys, columns, self.table.top, self._first)
 
     def _needs_care(self, values: list[Any]) -> bool:
         """Whether there are decimals to sum, or keys that numpy would round when it compares. What begins otherwise and
@@ -332,58 +330,6 @@ class AggregateTask(StatefulTask):
         return result_arrays(self, self.names, results, grouped.result_types)
 
 
-def compiled_loop(aggregates: list[Any]) -> Callable[..., list[Any]]:
-    """The generated loop over one batch of rows for built-in aggregates.
-
-    The state of a key is one tuple (key, accumulator, …), replaced and never changed, so that a snapshot may share it;
-    where accumulators are the results, it is the output record as well.
-    """
-    names = [f"a{i}" for i in range(len(aggregates))]
-    reads = [i for i, f in enumerate(aggregates) if "x" in f.step]
-    columns = "".join(f", c{i}" for i in reads)
-    loop_vars = "".join(f", x{i}" for i in reads)
-    lines = [
-        f"def loop(keys, table, first{columns}):",
-        "  out = []; append = out.append",
-        f"  for k{loop_vars}, in zip(keys{columns}):",
-        f"    try: _, {', '.join(names)} = table[k]",
-        # Numbers of numpy cannot be compared with a Decimal: a TypeError.
-        f"    except (KeyError, TypeError): k, {', '.join(names)} = first(k)",
-    ]
-    for i, aggregate in enumerate(aggregates):
-        step = _numbered(aggregate.step, i)
-        lines.append(f"    {f'if x{i} is not None: ' if i in reads else ''}a{i} = {step}")
-    results = ", ".join(f"a{i}" if _is_result(f) else f"r{i}(a{i})" for i, f in enumerate(aggregates))
-    lines.append(f"    table[k] = s = (k, {', '.join(names)})")
-    lines += ["    append(s)" if all(map(_is_result, aggregates)) else f"    append((k, {results}))", "  return out"]
-    scope: dict[str, Any] = {f"r{i}": f.get_result for i, f in enumerate(aggregates)}
-    scope |= {"datetime": datetime, "held": held}
-    exec(compile("\n".join(lines), FUSED, "exec"), scope)
-    return scope["loop"]  # type: ignore[no-any-return]
-
-
-def compiled_merge(aggregates: list[Any]) -> Callable[..., list[list[Any]]]:
-    """The generated loop over the distinct keys of one batch in columns: (keys, table, first, partials, …) -> a list of
-    results per aggregate."""
-    count = range(len(aggregates))
-    names = ", ".join(f"a{i}" for i in count)
-    lines = [
-        f"def merge(keys, table, first{''.join(f', p{i}' for i in count)}):",
-        f"  {''.join(f'o{i} = []; ' for i in count)}",
-        f"  for k{''.join(f', x{i}' for i in count)} in zip(keys{''.join(f', p{i}' for i in count)}):",
-        f"    try: _, {names} = table[k]",
-        f"    except KeyError: k, {names} = first(k)",
-    ]
-    for i, aggregate in enumerate(aggregates):
-        lines.append(f"    a{i} = {_numbered(aggregate.joined, i)}")
-        lines.append(f"    o{i}.append({f'a{i}' if _is_result(aggregate) else f'r{i}(a{i})'})")
-    lines += [f"    table[k] = (k, {names})", f"  return [{', '.join(f'o{i}' for i in count)}]"]
-    scope: dict[str, Any] = {f"r{i}": f.get_result for i, f in enumerate(aggregates)}
-    scope |= {"datetime": datetime, "held": held}
-    exec(compile("\n".join(lines), FUSED, "exec"), scope)
-    return scope["merge"]  # type: ignore[no-any-return]
-
-
 def _mistakable(key: Any) -> bool:
     """Whether a number of numpy may be taken for this key, or this is one (see `elements.keys`)."""
     if isinstance(key, np.generic):
@@ -396,13 +342,3 @@ def _mistakable(key: Any) -> bool:
 def _flat(items: tuple[Any, ...]) -> Iterator[Any]:
     for item in items:
         yield from item if isinstance(item, tuple) else (item,)
-
-
-def _numbered(expression: str, i: int) -> str:
-    """An aggregate's expression of `a` and `x` with the names of the i-th aggregate."""
-    return re.sub(r"\ba\b", f"a{i}", re.sub(r"\bx\b", f"x{i}", expression))
-
-
-def _is_result(aggregate: Any) -> bool:
-    """Whether the accumulator is the result, so that no call is needed."""
-    return type(aggregate).get_result is BuiltinAggregate.get_result

@@ -1,0 +1,132 @@
+"""The loops of built-in aggregates, generated for those at hand: a call per record and aggregate would cost more than the
+arithmetic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from keyword import iskeyword
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from tailrace.api.aggregates import BuiltinAggregate, held
+from tailrace.task.usercode import FUSED
+
+Getter = Callable[[Any], Any]
+First = Callable[[Any], tuple[Any, ...]]
+"""The state of a key that a table does not find as it is."""
+
+
+class RowsLoop:
+    """Goes over a batch of rows.
+
+    The state of a key is one tuple (key, accumulator, …), replaced and never changed, so that a snapshot may share it;
+    where accumulators are the results, it is the output record as well.
+    """
+
+    def __init__(self, aggregates: Sequence[Any]) -> None:
+        self._aggregates = aggregates
+        self.reads = [i for i, f in enumerate(aggregates) if "x" in f.step]
+        """The aggregates that read a value from each record."""
+        self._compiled: dict[tuple[str | None, ...], Callable[..., list[Any]]] = {}
+        """By the expressions that read the key, and these values."""
+
+    def over(
+        self, records: list[Any], key: Getter, fields: Sequence[Getter], table: dict[Any, Any], first: First
+    ) -> list[Any]:
+        """The results of records, whose keys and values these functions read. They are called for one record behind the
+        other, or stand in the loop as the expressions that they are."""
+        said = expression_of(key), *map(expression_of, fields)
+        columns = [map(get, records) for get, read in zip((key, *fields), said, strict=True) if read is None]
+        return self._loop(said)(records, table, first, *columns)
+
+    def of(
+        self, keys: Iterable[Any], fields: Sequence[Iterable[Any]], table: dict[Any, Any], first: First
+    ) -> list[Any]:
+        """The results of records with these keys and values."""
+        return self._loop((None,) * (1 + len(fields)))((), table, first, keys, *fields)
+
+    def _loop(self, said: tuple[str | None, ...]) -> Callable[..., list[Any]]:
+        found = self._compiled.get(said)
+        if found is None:
+            found = self._compiled[said] = self._compile(said)
+        return found
+
+    def _compile(self, said: tuple[str | None, ...]) -> Callable[..., list[Any]]:
+        """`said`: the expression of `r` that reads the key, and so for each value; None: it comes as a column."""
+        aggregates = self._aggregates
+        states = ", ".join(f"a{i}" for i in range(len(aggregates)))
+        names = ["k", *(f"x{i}" for i in self.reads)]
+        given = [name for name, read in zip(names, said, strict=True) if read is None]
+        over = [("r", "records")] if len(given) < len(names) else []
+        over += [(name, f"c{name}") for name in given]
+        lines = [
+            f"def loop(records, table, first{''.join(f', c{name}' for name in given)}):",
+            "  out = []; append = out.append",
+            f"  for {', '.join(one for one, _ in over)}, in zip({', '.join(column for _, column in over)}):",
+        ]
+        lines += [f"    {name} = {read}" for name, read in zip(names, said, strict=True) if read is not None]
+        lines += [
+            f"    try: _, {states} = table[k]",
+            # Numbers of numpy cannot be compared with a Decimal: a TypeError.
+            f"    except (KeyError, TypeError): k, {states} = first(k)",
+        ]
+        for i, aggregate in enumerate(aggregates):
+            step = _numbered(aggregate.step, i)
+            lines.append(f"    {f'if x{i} is not None: ' if i in self.reads else ''}a{i} = {step}")
+        results = ", ".join(f"a{i}" if _is_result(f) else f"r{i}(a{i})" for i, f in enumerate(aggregates))
+        lines.append(f"    table[k] = s = (k, {states})")
+        lines += [
+            "    append(s)" if all(map(_is_result, aggregates)) else f"    append((k, {results}))",
+            "  return out",
+        ]
+        return _compiled("loop", lines, aggregates)
+
+
+def expression_of(getter: Getter) -> str | None:
+    """What reads the same from a record `r` without a call; None where only a call does."""
+    if type(getter) is itemgetter:
+        items = getter.__reduce__()[1]
+        return f"r[{items[0]!r}]" if len(items) == 1 and type(items[0]) in (int, str) else None
+    if type(getter) is attrgetter:
+        names = getter.__reduce__()[1]
+        plain = len(names) == 1 and names[0].isidentifier() and not iskeyword(names[0])
+        return f"r.{names[0]}" if plain else None
+    return None
+
+
+def compiled_merge(aggregates: list[Any]) -> Callable[..., list[list[Any]]]:
+    """The generated loop over the distinct keys of one batch in columns: (keys, table, first, partials, …) -> a list of
+    results per aggregate."""
+    count = range(len(aggregates))
+    names = ", ".join(f"a{i}" for i in count)
+    lines = [
+        f"def merge(keys, table, first{''.join(f', p{i}' for i in count)}):",
+        f"  {''.join(f'o{i} = []; ' for i in count)}",
+        f"  for k{''.join(f', x{i}' for i in count)} in zip(keys{''.join(f', p{i}' for i in count)}):",
+        f"    try: _, {names} = table[k]",
+        f"    except KeyError: k, {names} = first(k)",
+    ]
+    for i, aggregate in enumerate(aggregates):
+        lines.append(f"    a{i} = {_numbered(aggregate.joined, i)}")
+        lines.append(f"    o{i}.append({f'a{i}' if _is_result(aggregate) else f'r{i}(a{i})'})")
+    lines += [f"    table[k] = (k, {names})", f"  return [{', '.join(f'o{i}' for i in count)}]"]
+    return _compiled("merge", lines, aggregates)
+
+
+def _compiled(name: str, lines: list[str], aggregates: Sequence[Any]) -> Callable[..., Any]:
+    scope: dict[str, Any] = {f"r{i}": f.get_result for i, f in enumerate(aggregates)}
+    scope |= {"datetime": datetime, "held": held}
+    exec(compile("\n".join(lines), FUSED, "exec"), scope)
+    return scope[name]  # type: ignore[no-any-return]
+
+
+def _numbered(expression: str, i: int) -> str:
+    """An aggregate's expression of `a` and `x` with the names of the i-th aggregate."""
+    return re.sub(r"\ba\b", f"a{i}", re.sub(r"\bx\b", f"x{i}", expression))
+
+
+def _is_result(aggregate: Any) -> bool:
+    """Whether the accumulator is the result, so that no call is needed."""
+    return type(aggregate).get_result is BuiltinAggregate.get_result
