@@ -8,6 +8,7 @@ from collections import namedtuple
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
+from itertools import repeat
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -42,11 +43,12 @@ def rows_of(batch: pa.RecordBatch) -> list[Any]:
     """The records of a batch as named tuples. A batch without columns gives empty tuples. Raises `Misfit` for a value that
     Python cannot hold."""
     names = tuple(batch.schema.names)
-    make = row_type(names)._make
+    kind = row_type(names)
     if not batch.num_columns:
-        return [make(()) for _ in range(batch.num_rows)]
+        return [kind() for _ in range(batch.num_rows)]
     columns = [plain_values(column, name) for column, name in zip(batch.columns, names, strict=True)]
-    return list(map(make, zip(*columns, strict=True)))
+    # What `_make` does, without a call of Python's for each record.
+    return list(map(tuple.__new__, repeat(kind), zip(*columns, strict=True)))
 
 
 def plain_values(column: pa.Array, name: str = "") -> list[Any]:
