@@ -177,7 +177,10 @@ class ListState(State):
     __slots__ = ()
 
     def _list(self) -> list[Any]:
-        found: list[Any] | None = self._found(None)
+        key = self._holder.current_key
+        found: list[Any] | None = self._top.get(key)
+        if found is None:
+            found = self._table.find(key)
         return [] if found is None else found
 
     def get(self) -> list[Any]:
@@ -196,12 +199,11 @@ class ListState(State):
 
     def append(self, item: Any) -> None:
         """Appends one item."""
-        found = self._found(None)
-        if found is None:
-            self._top[self._holder.current_key] = [item]
-        else:
+        found = self._list()  # on top: one from below is moved up
+        if found:
             found.append(item)
-            self._top[self._holder.current_key] = found
+        else:
+            self._top[self._holder.current_key] = [item]
 
     add = append
 

@@ -207,10 +207,11 @@ class TimedTask(FunctionTask):
         """These keys have records in the round at hand."""
         touched = self.touched
         if touched is not None and keys is not None:
+            top = touched.top
             for key in keys:
-                if key not in touched:
+                if key not in top and key not in touched:
                     self._touches += 1
-                    touched[key] = self._touches
+                    top[key] = self._touches
 
     def end_round(self, number: int, limit: int) -> bool:
         touched, ctx = self.touched, self.ctx
