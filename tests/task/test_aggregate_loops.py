@@ -53,7 +53,7 @@ RECORDS = {
 
 
 @pytest.mark.parametrize("kind", RECORDS)
-@pytest.mark.parametrize("called", itertools.product([False, True], repeat=2), ids=str)
+@pytest.mark.parametrize("called", list(itertools.product([False, True], repeat=2)), ids=str)
 def test_a_loop_gives_the_same_whether_it_calls_or_reads(kind: str, called: tuple[bool, bool]) -> None:
     records, *selectors = RECORDS[kind]
     getters = [field_getter(one, records[0]) if isinstance(one, str) else one for one in selectors]
