@@ -31,7 +31,7 @@ class Stepper:
         """Nanoseconds in steps, by vertex."""
         self._encode_budget = Budget()
         self._worked = self._encoded = 0
-        """Nanoseconds of stepping and of encoding since encoding began."""
+        """Nanoseconds of stepping and of encoding while something was to be encoded, since that began."""
 
     def anew(self) -> None:
         """The attempt is over: the costs of its steps tell nothing of the next one."""
@@ -51,7 +51,8 @@ class Stepper:
             idle = self._step(task)
             if idle is None:
                 took = time.perf_counter_ns() - start
-                self._worked += took
+                if self.machine.encoding:  # what was worked before is no credit: it would be spent all at once
+                    self._worked += took
                 if task.cuts.made != made:
                     self.machine.handle(FreezeTook(task.id.vertex, took // 1000))
                 ident = task.id.vertex

@@ -120,8 +120,8 @@ def _functions_not_asked() -> Patches:
     """At another parallelism what was fed back by the user's function is dealt out by number."""
 
     def make(init: Any) -> Any:
-        def plain(self: Redistribution, edges: Any, *rest: Any) -> None:
-            init(self, [kind for kind in edges if not isinstance(kind, Custom)], *rest)
+        def plain(self: Redistribution, edges: Any, *rest: Any, **more: Any) -> None:
+            init(self, [kind for kind in edges if not isinstance(kind, Custom)], *rest, **more)
 
         return plain
 

@@ -62,7 +62,7 @@ def _clock_read_live() -> Patches:
     """What is done again sees the clock of now."""
 
     def make(again: Any) -> Any:
-        return lambda self, line, now, budget: again(self, line, now + 2 * MAX_AGE, budget)
+        return lambda self, line, now, budget, *rest: again(self, line, now + 2 * MAX_AGE, budget, *rest)
 
     return [method(Task, "do_again", make)]
 
