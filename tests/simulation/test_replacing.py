@@ -126,6 +126,14 @@ def test_random_dataflows_are_right_though_workers_are_lost_with_records_in_flig
     assert covered[REPLACED] > 3 and covered[IN_FLIGHT] > 0
 
 
+def test_a_head_whose_loop_has_ended_may_cut_behind_its_tail() -> None:
+    """It was said to be a bug, and the job failed: tasks behind the head that had not ended yet brought the barrier to the
+    tail, before the head had got to its cut."""
+    for seed in (30042, 30215):
+        outcome = carry_out(past_what_waits_run(drawn(seed)))
+        assert outcome.wrong == [], outcome.told
+
+
 def test_random_dataflows_are_right_though_several_are_lost_at_once_with_records_in_flight() -> None:
     covered: Counter[str] = Counter()
     for seed in (25, 26, 27, 30, 43):

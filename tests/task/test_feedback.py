@@ -335,6 +335,24 @@ def test_a_marker_before_its_cut_is_a_bug() -> None:
         loop.queue.logs.encode(5, 1)
 
 
+def test_once_the_loop_has_ended_the_tail_may_cut_before_its_head() -> None:
+    """A head that has ended says no barrier. Of a cut from before the log is complete when its own barrier has come back."""
+    loop = Loop()
+    loop.queue.append(rows(1))
+    loop.queue.cut(1)
+    loop.queue.over = True
+    loop.queue.barrier(2)
+    assert not loop.queue.logs.complete(1)
+    loop.queue.cut(2)
+    assert loop.queue.logs.complete(2)
+    loop.queue.barrier(1)
+    loop.queue.cut(3)
+    loop.queue.barrier(3)
+    assert [logged(loop.log(number)) for number in (1, 2, 3)] == [[1], [1], [1]]
+    assert loop.take_all() == [1]
+    loop.assert_empty()
+
+
 @pytest.mark.parametrize("combine", [False, True])
 def test_once_the_tail_has_ended_every_log_is_complete(combine: bool) -> None:
     loop = Loop(combine=by_key() if combine else None)

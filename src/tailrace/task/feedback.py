@@ -73,6 +73,9 @@ class FeedbackQueue:
         self.facts: Facts | None = None
         """Where what is taken when is kept (`task.history`)."""
         self._ended = False
+        self.over = False
+        """Whether the loop of the head has ended: nothing comes back, though the tail may still be on its way to its end. A
+        head that has ended says no barrier, so its tail may cut before it does."""
         self._stopped_after: int | None = None
         """The newest cut by the time rounds were stopped: what is dropped belongs only to checkpoints from before."""
 
@@ -110,9 +113,11 @@ class FeedbackQueue:
         """The marker of a checkpoint has come back: its log is complete. Markers of older ones cannot come any more."""
         if self._ended:
             return
-        if self.facts is not None or self.logs.awaits(checkpoint):
+        early = self.over and checkpoint > self.logs.newest_cut
+        if self.facts is not None or early or self.logs.awaits(checkpoint):
             self.keep_apart()
-        self.logs.completed(checkpoint)
+        if not early:  # else the head's cut is still to come, with a log that nothing is added to
+            self.logs.completed(checkpoint)
 
     def keep_apart(self) -> None:
         """The tail has cut: what is to be merged from now on depends on nothing that was before."""
@@ -212,7 +217,7 @@ class FeedbackQueue:
         is read or sealed, which is at the barrier at the latest."""
         if self.facts is not None:
             self.seal()  # who goes on from this cut finds what waits as it was, and merges no more with it
-        log = self.logs.begin(checkpoint)
+        log = self.logs.begin(checkpoint, complete=self.over)
         start = self._start
         for entry in self._ready:
             if isinstance(entry, Item):

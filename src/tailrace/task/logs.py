@@ -156,9 +156,9 @@ class Recording:
 
     # Recording.
 
-    def begin(self, checkpoint: int, whole: bool = False) -> Log:
+    def begin(self, checkpoint: int, whole: bool = False, complete: bool = False) -> Log:
         """The cut of a checkpoint. The caller writes the unread records into the log; those that arrive later follow.
-        `whole`: the checkpoint refers to no earlier files."""
+        `whole`: the checkpoint refers to no earlier files. `complete`: nothing follows."""
         if checkpoint <= max(self.newest_cut, self._newest_complete):
             raise InternalError(
                 f"Q3: a cut of checkpoint {checkpoint} after the cut of {self.newest_cut} and the marker of "
@@ -166,7 +166,7 @@ class Recording:
             )
         self.newest_cut = checkpoint
         self._newest_known = max(self._newest_known, checkpoint)
-        log = self._logs[checkpoint] = Log(checkpoint, self._ended, whole)
+        log = self._logs[checkpoint] = Log(checkpoint, self._ended or complete, whole)
         if not log.complete:
             self.open.append(log)
         return log

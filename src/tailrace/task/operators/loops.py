@@ -62,8 +62,6 @@ class HeadTask(OperatorTask):
         """How feedback finds its subtask, as `planned` finds out."""
         self.channel = ChannelName("", None, node.uid, FEEDBACK_PORT, 0, ctx.subtask, ctx.subtask)
         """What checkpoints call the way from the tail, which `planned` finds."""
-        self.over = False
-        """Whether the loop has ended: nothing comes back any more."""
         self.fed = False
         """Whether anything came back since the loop was last at rest."""
         self.round = 0
@@ -127,6 +125,15 @@ class HeadTask(OperatorTask):
         queue, name = self.queue, self.node.name
         figures = {"feedback_records": queue.records + queue.waiting, "feedback_spilled_bytes": queue.spilled}
         return {f"{name}.{what}": float(value) for what, value in (figures | {"feedback_total": queue.taken}).items()}
+
+    @property
+    def over(self) -> bool:
+        """Whether the loop has ended: nothing comes back any more."""
+        return self.queue.over
+
+    @over.setter
+    def over(self, over: bool) -> None:
+        self.queue.over = over
 
     def end_loop(self) -> None:
         """The loop has come to its end."""
