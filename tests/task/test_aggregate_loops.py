@@ -33,6 +33,7 @@ class Thing:
         (itemgetter(True), None),
         (attrgetter("shop.name"), None),
         (attrgetter("class"), None),
+        (attrgetter("\ufb01"), None),
         (lambda record: record[1], None),
     ],
 )
@@ -64,6 +65,16 @@ def test_a_loop_gives_the_same_whether_it_calls_or_reads(kind: str, called: tupl
     found = RowsLoop([tr.Count(), tr.Sum("amount")]).over(list(records), key, [amount], table, first)
     assert found == [("a", 1, 1), ("b", 1, 2), ("a", 2, 1), ("a", 3, 5)]
     assert table == {"a": ("a", 3, 5), "b": ("b", 1, 2)}
+
+
+def test_a_field_whose_name_python_would_write_otherwise_is_that_field() -> None:
+    """In an expression the ligature of "fi" is "fi", which is another attribute."""
+    thing: Any = Thing("a", 1)
+    vars(thing).update({"fi": 5, "\ufb01": 7})
+    loop = RowsLoop([tr.Sum("\ufb01")])
+    assert loop.over([thing], attrgetter("shop"), [field_getter("\ufb01", thing)], {}, lambda key: (key, 0)) == [
+        ("a", 7)
+    ]
 
 
 def of_records(records: list[Any]) -> None:

@@ -91,7 +91,8 @@ def expression_of(getter: Getter) -> str | None:
         return f"r[{items[0]!r}]" if len(items) == 1 and type(items[0]) in (int, str) else None
     if type(getter) is attrgetter:
         names = getter.__reduce__()[1]
-        plain = len(names) == 1 and names[0].isidentifier() and not iskeyword(names[0])
+        # The compiler takes letters that are no ASCII for their like, a ligature of f and i for both: `getattr` does not.
+        plain = len(names) == 1 and names[0].isascii() and names[0].isidentifier() and not iskeyword(names[0])
         return f"r.{names[0]}" if plain else None
     return None
 
