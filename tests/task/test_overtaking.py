@@ -215,6 +215,26 @@ def test_a_broadcast_channel_is_never_overtaken() -> None:
     assert task.task.snapshot is not None
 
 
+def before_a_broadcast(env: tr.Environment, sink: tr.Sink) -> None:
+    numbers = env.from_source(tr.sources.Sequence(0, 10))
+    numbers.shuffle().map(lambda x: x).broadcast().map(lambda x: x).sink_to(sink)
+
+
+def test_a_task_whose_records_come_to_one_that_waits_cuts_behind_its_senders() -> None:
+    """A5: the word of the coordinator is not enough, nor the barrier of one of two senders; they need not be read. An end
+    counts as a barrier."""
+    for last in (Barrier(AT_ONCE), EndOfInput()):
+        task = Overtaken(before_a_broadcast)
+        task.task.trigger(AT_ONCE)
+        task.arrive(0, 1, 2).cut(0).arrive(1, *range(100))
+        task.step(budget=1)
+        assert task.task.snapshot is None
+        task.mark(1, last)
+        task.step(budget=1)
+        task.encode()
+        assert records(task.in_flight())["RECEIVED", 1, 0], "they are overtaken all the same"
+
+
 # One task: its outputs.
 
 

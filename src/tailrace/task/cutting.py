@@ -131,19 +131,27 @@ class TaskCuts:
         return None if known is None else known + self._requests[number].overtakes_after
 
     def struck(self, now: int) -> bool:
-        """Whether the next cut is to be made now, without waiting for barriers that are not read."""
+        """Whether the next cut is to be made now, without waiting for barriers that are not read.
+
+        Invariant A5: from a task with an unaligned cut, whose records come to one that waits for barriers that overtake
+        nothing, everything that it can be reached from has made that cut as well. What the other one blocks meanwhile is
+        then behind their cuts, so none of them needs that to be read on its way to the barrier that is waited for."""
         if not self._known_at:
             return False
         number = self.aligner.next_known
         at = None if number is None else self._overtakes_at(number)
         if number is None or at is None or now < at or not self.aligner.may_overtake(number):
             return False
+        assert self._inflight is not None
         most = self._requests[number].most_inflight
         if most < 0:
-            return True
-        assert self._inflight is not None
+            return not self._inflight.follows or self._senders_have_cut(number)
         unread = self._inflight.unread(number)
         return unread is not None and unread <= most
+
+    def _senders_have_cut(self, number: int) -> bool:
+        announced, channels = self.aligner.announced.get(number, {}), self._gate.channels
+        return all(ident in announced or channels[ident].ending for ident in self.aligner.live)
 
     def strikes_at(self, now: int) -> int | None:
         """When the clock alone makes a cut that is known of an unaligned one, after `now`; None: never."""

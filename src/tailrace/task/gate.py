@@ -87,7 +87,7 @@ class Gate:
         channel = self.channels.get(ident)
         if channel is None:
             raise ProtocolViolation(f"channel {ident} does not lead to this subtask")
-        if channel.ended or (channel.queue and isinstance(channel.queue[-1][0], EndOfInput)):
+        if channel.ended or channel.ending:
             raise ProtocolViolation(f"channel {ident}: something came after its end")
         if seq != channel.expected:
             raise ProtocolViolation(f"channel {ident}: record {seq} came where {channel.expected} was due")

@@ -47,6 +47,18 @@ def may_be_overtaken(plan: Plan, edge: PlanEdge) -> bool:
     return not in_rounds and edge.tag != MARKERS and not isinstance(edge.partitioning, Broadcast)
 
 
+def leads_to_one_that_waits(plan: Plan, vertex: int) -> bool:
+    """Whether records of this vertex come, at once or by way of others, to one that waits for barriers that overtake
+    nothing. The way back to the head of a loop is none: what comes back is in no channel."""
+    waits = {edge.target for edge in plan.edges if not may_be_overtaken(plan, edge)}
+    reached, behind = set[int](), [vertex]
+    while behind:
+        found = {edge.target for edge in plan.edges_out_of(behind.pop())} - reached
+        reached |= found
+        behind += found
+    return not reached.isdisjoint(waits)
+
+
 class InFlight:
     """The recordings of one task's channels.
 
@@ -73,6 +85,8 @@ class InFlight:
         edges = {edge.id: edge for edge in plan.edges if may_be_overtaken(plan, edge)}
         self.overtakable = [ident for ident in gate.channels if ident.edge in edges]
         """The channels into the task that may be overtaken."""
+        self.follows = leads_to_one_that_waits(plan, vertex.id)
+        """Whether the task makes no unaligned cut before all that send to it have made theirs: see `TaskCuts.struck`."""
         self._out = [channel for channel in outbox.channels.values() if channel.id.edge in edges]
         who = plan.graph.node(vertex.nodes[0]).name
         self._shelf = Shelf(who, subtask, MemorySpill, 1 << 62)

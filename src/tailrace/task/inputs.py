@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tailrace.elements.batches import Batch
 from tailrace.elements.digests import Digest
 from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame
-from tailrace.elements.markers import Barrier, Marker
+from tailrace.elements.markers import Barrier, EndOfInput, Marker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.flow import Consumer
 from tailrace.task.parked import Parked
@@ -72,6 +72,11 @@ class InputChannel:
             return self.reading is not None
         element = self.queue[0][0]
         return not isinstance(element, Parked) or element.element is not None
+
+    @property
+    def ending(self) -> bool:
+        """Whether its end has arrived, and is still to be read."""
+        return bool(self.queue) and isinstance(self.queue[-1][0], EndOfInput)
 
     def count(self, element: Element) -> None:
         """Something has come."""

@@ -21,6 +21,7 @@ from tailrace.task.snapshot import TaskSnapshot
 from tailrace.testing.faults import Fault
 from tailrace.testing.overtaking import rescaled_run
 from tailrace.testing.planting import RANDOM, STOPS, Bug, Patches, company, method
+from tailrace.testing.replacing import past_what_waits_run
 from tailrace.testing.scenarios import MS, Scenario
 
 CAP = 300
@@ -218,6 +219,11 @@ def _cap_that_drops() -> Patches:
     return [method(TaskCuts, "struck", make_struck), method(InFlight, "_write", make_write)]
 
 
+def _ahead_of_its_senders() -> Patches:
+    """A task makes its unaligned cut upon the coordinator's word, wherever what it gives is waited for."""
+    return [method(TaskCuts, "_senders_have_cut", lambda have_cut: lambda self, number: True)]
+
+
 OVERTAKING_BUGS = (
     Bug("what is overtaken on one channel is lost", "by_classes", _nothing_on_one_channel, _crowded),
     Bug("a batch that is half read is not in flight", "counted", _half_read_forgotten, _behind, 52),
@@ -245,4 +251,11 @@ OVERTAKING_BUGS = (
     ),
     Bug("what was in flight inside a loop goes by number", STOPS, company(_inside_by_number), _left_in_a_loop, 44),
     Bug("more in flight than the cap allows is dropped", "by_classes", _cap_that_drops, _capped, 3),
+    Bug(
+        "a task cuts before others whose barriers are waited for behind it",
+        RANDOM,
+        _ahead_of_its_senders,
+        seed=31189,
+        shape=past_what_waits_run,
+    ),
 )

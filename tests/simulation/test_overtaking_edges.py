@@ -1,0 +1,119 @@
+"""Unaligned checkpoints of jobs in which records come together on edges of all kinds: some are overtaken, some are not, and
+nobody waits for what waits for him."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.task.tuning import Tuning
+from tailrace.testing.scenarios import NETWORKS
+from tailrace.testing.stories import EVERY_MS, Story
+
+pytestmark = pytest.mark.search
+PARALLELISM = 2
+CLOSE = replace(EVERY_MS, interval=300, max_concurrent=3, overtakes_after=0, timeout=600_000_000)
+"""Unaligned checkpoints, several at once."""
+WAYS: dict[str, Any] = {
+    "forward": lambda stream: stream,
+    "shuffle": lambda stream: stream.shuffle(),
+    "rebalance": lambda stream: stream.rebalance(),
+    "broadcast": lambda stream: stream.broadcast(),
+}
+
+
+def same(value: int) -> int:
+    return value
+
+
+class Both(tr.CoProcessFunction):
+    def process1(self, record: int, ctx: tr.Context) -> Iterator[int]:
+        yield record
+
+    def process2(self, record: int, ctx: tr.Context) -> Iterator[int]:
+        yield record
+
+
+@dataclass(frozen=True)
+class Web:
+    """Functions that pass on what they get, each from one or two others, or sources, by ways of their own; what nobody
+    takes goes to the sink."""
+
+    records: int
+    sources: int
+    functions: tuple[tuple[tuple[int, str], ...], ...]
+
+    @classmethod
+    def drawn(cls, seed: int) -> Web:
+        rng = random.Random(f"tailrace web {seed}")
+        sources, functions = rng.choice([1, 1, 2]), list[tuple[tuple[int, str], ...]]()
+        for there in range(sources, sources + rng.randint(3, 4)):
+            others = range(there - 1) if rng.random() < 0.7 else ()
+            inputs = [there - 1, *rng.sample(others, min(1, len(others)))]
+            functions.append(tuple((one, rng.choice(["broadcast", "broadcast", *WAYS])) for one in inputs))
+        return cls(rng.randint(20, 40), sources, tuple(functions))
+
+    @property
+    def last(self) -> list[int]:
+        """What nobody takes."""
+        taken = {one for inputs in self.functions for one, _ in inputs}
+        return [one for one in range(self.sources + len(self.functions)) if one not in taken]
+
+    def program(self, env: tr.Environment) -> tr.DataStream:
+        streams = [env.from_source(tr.sources.Sequence(0, self.records)) for _ in range(self.sources)]
+        for inputs in self.functions:
+            first, *second = (WAYS[way](streams[one]) for one, way in inputs)
+            streams.append(first.connect(*second).process(Both()) if second else first.map(same))
+        first, *others = (streams[one] for one in self.last)
+        return first.union(*others) if others else first
+
+    def expected(self) -> Counter[int]:
+        """Each number comes once along each way from a source to the sink, and once more for each further subtask behind a
+        broadcast."""
+        times = [1] * self.sources
+        for inputs in self.functions:
+            times.append(sum(times[one] * (PARALLELISM if way == "broadcast" else 1) for one, way in inputs))
+        return Counter(dict.fromkeys(range(self.records), sum(times[one] for one in self.last)))
+
+
+def run(story: Story, web: Web, seed: int, **settings: Any) -> int:
+    """Runs it in channels of one frame, and looks at what was published. How many checkpoints had records in flight."""
+    world = story.simulation(
+        web.program,
+        parallelism=PARALLELISM,
+        seed=seed,
+        conditions=NETWORKS["uneven"],
+        checkpoints=replace(CLOSE, **settings),
+        tuning=Tuning(window=1),
+        patience=40_000,
+        keep_trace=False,
+    )
+    story.finished(world)
+    story.is_right(web.expected())
+    return story.files.overtaken
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_barrier_that_must_wait_its_turn_waits_for_nothing_that_is_blocked_behind_it(story: Story, seed: int) -> None:
+    """One task takes a broadcast of what a second one gives, and of what a third one gives to both of them. The third one
+    waits for a barrier that overtakes nothing. The second one had cut before that, upon the coordinator's word; then its
+    channels were blocked where it led, until a barrier of the third one, which had no credit left, since the second one had
+    none: the job stood still."""
+    third, second, one = ((0, "broadcast"),), ((1, "shuffle"),), ((2, "broadcast"), (1, "broadcast"))
+    web = Web(40, 1, (third, second, one))
+    assert run(story, web, seed) > 0
+
+
+@pytest.mark.parametrize("first", range(0, 80, 20))
+def test_whatever_edges_meet_a_job_with_unaligned_checkpoints_comes_to_its_end(first: int) -> None:
+    overtaken = 0
+    for seed in range(first, first + 20):
+        settings = {"overtakes_after": [0, 0, 200][seed % 3], "most_inflight": [-1, -1, -1, 60][seed % 4]}
+        overtaken += run(Story.begin(f"web {seed}"), Web.drawn(seed), seed, **settings)
+    assert overtaken > 10
