@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import sys
 from dataclasses import asdict, replace
@@ -72,6 +73,7 @@ def main() -> None:
         from .stress.command import main as stress
 
         raise SystemExit(stress(sys.argv[2:]))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what measures ends with it
     cli = parser()
     args = cli.parse_args()
     options = dict(s.split("=", 1) for s in args.set)
