@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pandas as pd
+import polars
 import pyarrow as pa
 import pytest
 
@@ -44,7 +45,6 @@ def ran(f: Any, format: Any = "pandas", schema: str = "id long, x double, s stri
 @pytest.mark.parametrize("format", ["pandas", "polars"])
 def test_every_value_comes_back_as_it_was(format: Any) -> None:
     """Through the types of NumPy 2**53 + 1 beside a null became 2**53, and the year 9999 was out of range."""
-    pytest.importorskip(format)
     frames = frames_of(format)
     (back,) = frames.batches(frames.given(BATCH)) or []
     assert back.schema.types == BATCH.schema.types and repr(back.to_pylist()) == repr(BATCH.to_pylist())
@@ -165,7 +165,6 @@ def test_frames_keep_timestamps_as_batches_do() -> None:
 
 
 def test_polars_refuses_what_it_has_no_type_for() -> None:
-    polars = pytest.importorskip("polars")
     times = pa.RecordBatch.from_arrays([pa.array([1], pa.time32("ms"))], names=["s"])
     with pytest.raises(TypeError, match=r"column 's' is time32\[ms\], which is another type in Polars; cast it"):
         frames_of("polars").given(times)
