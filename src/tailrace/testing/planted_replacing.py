@@ -20,8 +20,8 @@ from tailrace.task.replacing import Resumed
 from tailrace.task.shapes import in_shape
 from tailrace.task.slice import Slice
 from tailrace.task.spilling import Item, Shelf
-from tailrace.testing.planting import RANDOM, Bug, Patches, method
-from tailrace.testing.replacing import past_what_waits, past_what_waits_run, replacing, standing_by
+from tailrace.testing.planting import Bug, Patches, method
+from tailrace.testing.replacing import past_what_waits, replacing, standing_by
 
 
 def _steps_forgotten() -> Patches:
@@ -209,11 +209,5 @@ REPLACING_BUGS = (
     Bug("what was overtaken is lost with a worker", "counted", _overtaken_goes_nowhere, past_what_waits),
     Bug("event time in flight comes before its records", "windowed", _time_first, past_what_waits),
     Bug("what a lost worker left is removed too soon", "in_processing_time", _swept_too_soon, standing_by, seed=12),
-    Bug(
-        "the marker of a wave is lost with a worker",
-        RANDOM,
-        _waves_forgotten,
-        seed=7,
-        shape=past_what_waits_run,
-    ),
+    Bug("the marker of a wave is lost with a worker", "wandered", _waves_forgotten, past_what_waits, seed=1),
 )
