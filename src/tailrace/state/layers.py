@@ -269,6 +269,7 @@ class LayeredBackend:
             return
         entries, deleted, groups, by = frozen.entries, frozen.deleted, self._groups, table.group_by
         everything, whole, known = self._everything, self._whole, self._known
+        take, put, note, encoded = entries.popitem, base.put, changed.add, not base.mutable
         # A group without a confirmed chain is written as a whole next time, too. It needs no note of what changed in it,
         # unless a checkpoint that was pending when `known` was looked at may give it a chain without that.
         noted = emit is None or self._overlapping
@@ -281,17 +282,17 @@ class LayeredBackend:
                 continue
             count = min(len(entries), _PORTION)
             for _ in range(count):
-                key, value = entries.popitem()
+                key, value = take()
                 try:
                     group = groups[key if by is None else by(key)]
                 except Exception:  # a key that the cache cannot look up
                     group = self._group_of(table, key)
                 data = early.get(key) if early else None
-                if data is None and not base.mutable:
+                if data is None and encoded:
                     data = self._encoder.value(table, key, value)
-                data = base.put(key, value, group, data) or data
+                data = put(key, value, group, data) or data
                 if noted or group in known:
-                    changed.add(key)
+                    note(key)
                 if emit is not None and not (everything or group in whole or group not in known):
                     emit(table, group, key, value, data)
             base.commit()
@@ -345,12 +346,14 @@ class LayeredBackend:
             nothing = True
             for table in tables:
                 early = self._early[table.index]
-                walk = table.base.group(group)
-                while portion := list(islice(walk, _PORTION)):
-                    for key, value, data in portion:
-                        self._blocks.put(table, group, key, value, early.get(key, data) if early else data)
+                for keys, values, encoded in table.base.group(group, _PORTION):
+                    if values is None:  # what is in `early` is there already: it was encoded before it went below
+                        self._blocks.put_all(table, group, keys, encoded)
+                    else:
+                        for key, value in zip(keys, values, strict=True):
+                            self._blocks.put(table, group, key, value, early.get(key) if early else None)
                     nothing = False
-                    yield len(portion)
+                    yield len(keys)
             self._whole.discard(group)
             made.full.append(group)
             if nothing:
@@ -415,7 +418,7 @@ class LayeredBackend:
         for table in self.tables.values():
             base = table.base
             base.cut()
-            keys = [key for key, _, _ in base.group(group)]
+            keys = [key for portion in base.group(group, _PORTION) for key in portion[0]]
             base.uncut()
             for key in keys:
                 base.remove(key, group)
