@@ -142,6 +142,25 @@ def test_entries_are_counted_whatever_was_read_before_they_were_written(backend:
     assert dict(base.items()) == model
 
 
+def test_many_new_keys_at_once_find_room_made_before(tmp_path: Path) -> None:
+    backend = DiskBackend(tmp_path / "room", uid="u", top_entries=10_000)
+    table, base = backend.table("t"), backend.table("t").base
+    for key in range(20_000):
+        table[key] = key
+        backend.relieve()
+        assert len(table.top) <= 10_000
+    assert len(table.top) <= 9_000, "an eighth is free, but for a handful"
+    before = base.count
+    for key in range(20_000, 21_000):
+        table[key] = key
+    backend.relieve()
+    assert base.count - before == 256, "all of the new ones found room, so that no more went than makes it again"
+    for _ in range(10):
+        backend.relieve()
+    assert len(table.top) < 9_006 and len(table) == 21_000
+    backend.close()
+
+
 def test_what_cannot_be_read_from_disk_is_an_error_and_not_the_end_of_a_group(tmp_path: Path) -> None:
     """An iterator of RocksDB is at its end, too, where it could not read on."""
     backend, chance, files = DiskBackend(tmp_path / "db", uid="u", small=0), random.Random(5), Files()

@@ -42,6 +42,11 @@ BLOCK_CACHE = 4 << 20
 """Bytes of blocks that are kept unpacked, for each backend. A larger one made reads of single keys slower: what was used
 last is in the layers above, as Python objects."""
 ABSENT, THERE = object(), object()
+_ROOM = 8
+"""One part in so many of a top layer is to be free for new keys,"""
+_GENTLY = 256
+"""and so many entries at once make room for that: fewer would cost more, because a dictionary looks for its oldest entry
+where others were before."""
 _PREFIX = struct.Struct(">HH")
 _LENGTH = struct.Struct("<I")
 _SAID = _LENGTH.pack(0)
@@ -250,7 +255,8 @@ class DiskBackend(LayeredBackend):
         return DiskBase(self._db, self._passing, index, codec, group_of, self.cache_entries)
 
     def relieve(self) -> None:
-        """Moves the surplus of the top layers to disk: at most as much as was written since the last call."""
+        """Moves the surplus of the top layers to disk. Of many new keys at once only those go at once for which there is no
+        room; the rest makes room for the next ones bit by bit."""
         if self._draining:
             return
         for table in self.tables.values():
@@ -258,7 +264,10 @@ class DiskBackend(LayeredBackend):
                 self._relieve(table, table.base)
 
     def _relieve(self, table: Table, base: DiskBase) -> None:
-        over = len(table.top) - self._limit(table)
+        limit = self._limit(table)
+        over = len(table.top) - limit
+        if over < _GENTLY <= over + limit // _ROOM:
+            over = _GENTLY
         deleted = len(table.deleted) - self.top_entries
         if over <= 0 and deleted <= 0:
             return
