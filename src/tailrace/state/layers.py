@@ -85,6 +85,8 @@ class LayeredBackend:
         self._whole: set[int] = set()
         """Of these, the ones that are written as a whole all the same."""
         self._everything = False
+        self._ahead = 0
+        """How many entries more than had changed the last checkpoint rewrote: a group is written as a whole or not at all."""
         self._touched: set[int] = set()
         """Groups in which something changed, or was deleted, of those that are written as a whole."""
         self._failed: UserCodeError | None = None
@@ -248,14 +250,17 @@ class LayeredBackend:
         changed += sum(len(keys) for sets in self._older for keys in sets)
         entries = sum(table.base.count for table in tables) + sum(len(one) - one.deletions for one in frozen)
         self._everything = whole_cut or entries <= self._few
+        ahead, self._ahead = self._ahead, 0
         if self._everything:
             return
         rewritten = sum(table.base.alive.get(group, 0) for group in self._must for table in tables)
         for group in sorted(self.written, key=lambda group: (self.written[group], group)):
+            if rewritten + ahead >= changed and rewritten + ahead:
+                break
             self._whole.add(group)
             rewritten += sum(table.base.alive.get(group, 0) for table in tables)
-            if rewritten >= changed and rewritten:
-                return
+        if rewritten:  # never twice in a row nothing, so that chains stay short also where little changes
+            self._ahead = max(0, rewritten + ahead - changed)
 
     def _is_whole(self, group: int) -> bool:
         return self._everything or group in self._whole or group not in self._known
@@ -401,6 +406,7 @@ class LayeredBackend:
         for one in self.generations:
             if one.checkpoint == checkpoint:
                 one.aborted = True
+                self._ahead = 0
 
     # Restoring.
 
