@@ -2,7 +2,7 @@
 then writes the changes since the last *confirmed* one: the keys of this freeze, and those of every freeze since whose
 checkpoint was aborted or is still pending. Per key group it is either such a delta, or everything (a *full* write), so
 that the chain of files of a group stays short: all groups while the state is small; else those whose full write is the
-oldest, until about as much was rewritten as has changed.
+oldest, until about as much was rewritten as has changed, counting what the last checkpoint rewrote too much.
 
 Invariant B3: a key whose value differs from what the confirmed chain of its group says is in `top`, `deleted`, `spilled`
 or the frozen layer of its table, or in a generation that is newer than the last confirmed one; or its group is not in
@@ -86,7 +86,7 @@ class LayeredBackend:
         """Of these, the ones that are written as a whole all the same."""
         self._everything = False
         self._ahead = 0
-        """How many entries more than had changed the last checkpoint rewrote: a group is written as a whole or not at all."""
+        """How many entries the last checkpoint rewrote beyond what had changed, because a group is rewritten as a whole."""
         self._touched: set[int] = set()
         """Groups in which something changed, or was deleted, of those that are written as a whole."""
         self._failed: UserCodeError | None = None

@@ -51,6 +51,7 @@ _PREFIX = struct.Struct(">HH")
 _LENGTH = struct.Struct("<I")
 _SAID = _LENGTH.pack(0)
 _SAMPLED = 8
+_PORTION = 32
 
 
 def rocksdict() -> Any:
@@ -80,8 +81,8 @@ class DiskBase:
         self._group_of = group_of
         self._cache_entries = cache_entries
         self.cache: dict[Any, Any] = {}
-        """Values that cannot be changed in place, as they are in the database; of other keys that were read, whether they
-        are `THERE` or `ABSENT`, which saves a read when they are written."""
+        """Values that cannot be changed in place, as they are in the database. Of others that were read, whether they are
+        `THERE` or `ABSENT`, which saves a read when they are written: where no key but an equal one has the same place."""
         self.alive: dict[int, int] = {}
         self.count = 0
         self._batch: Any = None
@@ -105,6 +106,8 @@ class DiskBase:
         return found
 
     def _learn(self, key: Any, what: Any) -> None:
+        if (what is ABSENT or what is THERE) and type(key) not in SAID_BY_BYTES:
+            return
         if len(self.cache) >= self._cache_entries:
             self.cache.clear()  # cheap per key, and those in use come back at once
         self.cache[key] = what
@@ -195,7 +198,7 @@ class DiskBase:
 
     def _portions(self) -> Iterator[tuple[list[Any], list[bytes]]]:
         at = self._walker()
-        return ((keys, encoded) for group in sorted(self.alive) for keys, _, encoded in self._walk(at, group, _SAMPLED))
+        return ((keys, encoded) for group in sorted(self.alive) for keys, _, encoded in self._walk(at, group, _PORTION))
 
 
 def _entry(place: bytes, stored: bytes) -> tuple[Any, bytes]:
