@@ -115,10 +115,38 @@ def test_one_per_cent_changed_is_about_two_per_cent_written(make: Make, small: N
     backend.close()
 
 
+def test_what_was_rewritten_too_much_counts_for_the_next_checkpoint(make: Make, small: None) -> None:
+    """Two in three of these change two thirds of a group, and rewrite a whole one."""
+    files = Files()
+    backend = filled(make, files, 20_000)
+    full = []
+    for number in range(2, 20):
+        for key in range(number * 100, number * 100 + 104):
+            backend.tables["t"][key] = [number]
+        full.append(len(files.take(backend, number).full))
+        files.confirm(backend, number)
+    assert sum(full) <= 18 * 104 * 128 / 20_000 + 2
+    assert all(one or other for one, other in itertools.pairwise(full)), "chains stay short"
+    backend.close()
+
+
+def test_an_aborted_checkpoint_has_rewritten_nothing(make: Make, small: None) -> None:
+    files = Files()
+    backend = filled(make, files, 20_000)
+    for number in range(2, 10):
+        backend.tables["t"][number] = [number]
+        backend.freeze(CutRequest(number))
+        while not backend.encode(1_000)[1]:
+            pass
+        assert backend.groups(number)[0], "what the one before has rewritten does not count"
+        backend.abort(number)
+    backend.close()
+
+
 def test_chains_stay_short(make: Make, small: None) -> None:
     files = Files()
     backend = filled(make, files, 3_000)
-    for number in range(2, 300):
+    for number in range(2, 400):
         backend.tables["t"][number % 3_000] = [number]
         files.take(backend, number)
         files.confirm(backend, number)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import random
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -90,6 +92,94 @@ def test_equal_keys_are_one_key(backend: DiskBackend, keys: list[Any]) -> None:
     assert len(table) == 1
     for key in keys:
         assert table[plain_key(key)] == len(keys) - 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        0,
+        -1,
+        127,
+        128,
+        -(2**70),
+        "",
+        "é",
+        "\ud800",
+        "\ud83d\ude00",
+        "\U0001f600",
+        b"",
+        b"i\xff",
+        True,
+        1.5,
+        None,
+        (1, "a", b"b"),
+    ],
+)
+def test_a_key_comes_back_as_it_was(backend: DiskBackend, key: Any) -> None:
+    table = backend.table("t")
+    table[key] = [1]
+    Files().take(backend, 1)
+    assert [(type(found), found) for found, _ in table.base.items()] == [(type(key), key)]
+
+
+def test_entries_are_counted_whatever_was_read_before_they_were_written(backend: DiskBackend) -> None:
+    base, chance, model = backend.table("t").base, random.Random(3), dict[Any, Any]()
+    for step in range(4_000):
+        number = chance.randrange(80)
+        key: Any = number if number % 2 else (number, "pair")
+        group = backend._groups.group_of(key)
+        match chance.randrange(4):
+            case 0:
+                base.remove(key, group)
+                model.pop(key, None)
+            case 1:
+                model[key] = chance.choice([step, [step]])
+                base.put(key, model[key], group)
+            case _:
+                assert base.get(key, "nothing") == model.get(key, "nothing")
+        base.commit()
+        assert base.count == len(model)
+    assert base.alive == Counter(map(backend._groups.group_of, model))
+    assert dict(base.items()) == model
+
+
+def test_many_new_keys_at_once_find_room_made_before(tmp_path: Path) -> None:
+    backend = DiskBackend(tmp_path / "room", uid="u", top_entries=10_000)
+    table, base = backend.table("t"), backend.table("t").base
+    for key in range(20_000):
+        table[key] = key
+        backend.relieve()
+        assert len(table.top) <= 10_000
+    assert len(table.top) <= 9_000, "an eighth is free, but for a handful"
+    before = base.count
+    for key in range(20_000, 21_000):
+        table[key] = key
+    backend.relieve()
+    assert base.count - before == 256, "all of the new ones found room, so that no more went than makes it again"
+    for _ in range(10):
+        backend.relieve()
+    assert len(table.top) < 9_006 and len(table) == 21_000
+    backend.close()
+
+
+def test_what_cannot_be_read_from_disk_is_an_error_and_not_the_end_of_a_group(tmp_path: Path) -> None:
+    """An iterator of RocksDB is at its end, too, where it could not read on."""
+    backend, chance, files = DiskBackend(tmp_path / "db", uid="u", small=0), random.Random(5), Files()
+    table = backend.table("t")
+    for key in range(3_000):
+        table[key] = [chance.randbytes(100)]
+    files.take(backend, 1)
+    backend._db.flush()
+    (file,) = (tmp_path / "db").glob("*.sst")
+    data = bytearray(file.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 100] = bytes(100)
+    file.write_bytes(data)
+    with pytest.raises(Exception, match="Corruption"):
+        files.take(backend, 2)
+    with pytest.raises(Exception, match="Corruption"):
+        list(table.items())
+    backend.close()
 
 
 def test_the_folder_goes_when_the_backend_is_closed(tmp_path: Path) -> None:

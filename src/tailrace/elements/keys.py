@@ -72,6 +72,19 @@ def canonical_bytes(key: object) -> bytes:
     return encode(key)
 
 
+SAID_BY_BYTES: frozenset[type] = frozenset((int, str, bytes))
+"""Types whose very keys `said_by` reads from their canonical bytes. Subclasses of them are not."""
+_INTEGER, _TEXT = b"is"
+
+
+def said_by(data: bytes, start: int = 0) -> int | str | bytes:
+    """The key of one of the types in `SAID_BY_BYTES` whose canonical bytes are these, from `start` on."""
+    tag, payload = data[start], data[start + 1 :]
+    if tag == _INTEGER:
+        return int.from_bytes(payload, "big", signed=True)
+    return payload.decode("utf-8", "surrogatepass") if tag == _TEXT else payload
+
+
 def key_hash(key: object) -> int:
     """The 64-bit hash of a key: XXH64 with seed 0 of its canonical bytes."""
     # XXH64 and not XXH3: no slower at this size, and every language that may ever read our files has it.

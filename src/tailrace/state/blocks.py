@@ -23,7 +23,7 @@ BLOCK_BYTES = 256 * 1024
 class _Bucket:
     """Entries of one table and group that wait for their block."""
 
-    __slots__ = ("deleted", "keys", "single_keys", "singles", "size", "values")
+    __slots__ = ("count", "deleted", "keys", "single_keys", "singles", "size", "values")
 
     def __init__(self) -> None:
         self.keys: list[Any] = []
@@ -31,10 +31,9 @@ class _Bucket:
         self.single_keys: list[Any] = []
         self.singles: list[bytes] = []
         self.deleted: list[Any] = []
+        self.count = 0
+        """Of all its keys."""
         self.size = 0
-
-    def count(self) -> int:
-        return len(self.keys) + len(self.single_keys) + len(self.deleted)
 
 
 class Encoder:
@@ -106,7 +105,9 @@ class Blocks:
         """The key is gone."""
         bucket = self._bucket(table, group)
         bucket.deleted.append(key)
-        self._close_if_large(table, group, bucket)
+        bucket.count += 1
+        if bucket.count >= BLOCK_ENTRIES or bucket.size >= BLOCK_BYTES:
+            self._close(table, group, bucket)
 
     def put(self, table: Table, group: int, key: Any, value: Any, data: bytes | None) -> None:
         """An entry, with the bytes of its value where they are known."""
@@ -127,19 +128,32 @@ class Blocks:
             bucket.single_keys.append(key)
             bucket.singles.append(data)
             bucket.size += len(data)
-        self._close_if_large(table, group, bucket)
+        bucket.count += 1
+        if bucket.count >= BLOCK_ENTRIES or bucket.size >= BLOCK_BYTES:
+            self._close(table, group, bucket)
 
-    def _close_if_large(self, table: Table, group: int, bucket: _Bucket) -> None:
-        if bucket.size >= BLOCK_BYTES or bucket.count() >= BLOCK_ENTRIES:
-            del self._buckets[table.index, group]
-            self._ready.append(self._block(table, group, bucket))
+    def put_all(self, table: Table, group: int, keys: list[Any], encoded: list[bytes]) -> None:
+        """Entries of one group, with the bytes of their values."""
+        bucket = self._bucket(table, group)
+        count, size = bucket.count + len(keys), bucket.size + sum(map(len, encoded))
+        if count >= BLOCK_ENTRIES or size >= BLOCK_BYTES:  # the block ends among them
+            for key, data in zip(keys, encoded, strict=True):
+                self.put(table, group, key, None, data)
+            return
+        bucket.single_keys += keys
+        bucket.singles += encoded
+        bucket.count, bucket.size = count, size
+
+    def _close(self, table: Table, group: int, bucket: _Bucket) -> None:
+        del self._buckets[table.index, group]
+        self._ready.append(self._block(table, group, bucket))
 
     def close(self) -> Iterator[int]:
         """Makes blocks of all gathered entries; yields about how much work each was, in entries."""
         for place in sorted(self._buckets):
             table, bucket = self._buckets.pop(place)
             self._ready.append(self._block(table, place[1], bucket))
-            yield 8 + bucket.count() // 8
+            yield 8 + bucket.count // 8
 
     def _block(self, table: Table, group: int, bucket: _Bucket) -> Block:
         entries = Entries(bucket.keys, bucket.values, bucket.single_keys, bucket.singles, bucket.deleted)
@@ -151,4 +165,4 @@ class Blocks:
             for key in chain(bucket.keys, bucket.single_keys, bucket.deleted):
                 self._encoder.check_key(table, key)
             raise
-        return Block(table.index, group, bucket.count(), data)
+        return Block(table.index, group, bucket.count, data)

@@ -2,7 +2,7 @@
 then writes the changes since the last *confirmed* one: the keys of this freeze, and those of every freeze since whose
 checkpoint was aborted or is still pending. Per key group it is either such a delta, or everything (a *full* write), so
 that the chain of files of a group stays short: all groups while the state is small; else those whose full write is the
-oldest, until about as much was rewritten as has changed.
+oldest, until about as much was rewritten as has changed, counting what the last checkpoint rewrote too much.
 
 Invariant B3: a key whose value differs from what the confirmed chain of its group says is in `top`, `deleted`, `spilled`
 or the frozen layer of its table, or in a generation that is newer than the last confirmed one; or its group is not in
@@ -85,6 +85,8 @@ class LayeredBackend:
         self._whole: set[int] = set()
         """Of these, the ones that are written as a whole all the same."""
         self._everything = False
+        self._ahead = 0
+        """How many entries the last checkpoint rewrote beyond what had changed, because a group is rewritten as a whole."""
         self._touched: set[int] = set()
         """Groups in which something changed, or was deleted, of those that are written as a whole."""
         self._failed: UserCodeError | None = None
@@ -248,14 +250,17 @@ class LayeredBackend:
         changed += sum(len(keys) for sets in self._older for keys in sets)
         entries = sum(table.base.count for table in tables) + sum(len(one) - one.deletions for one in frozen)
         self._everything = whole_cut or entries <= self._few
+        ahead, self._ahead = self._ahead, 0
         if self._everything:
             return
         rewritten = sum(table.base.alive.get(group, 0) for group in self._must for table in tables)
         for group in sorted(self.written, key=lambda group: (self.written[group], group)):
+            if rewritten + ahead >= changed and rewritten + ahead:
+                break
             self._whole.add(group)
             rewritten += sum(table.base.alive.get(group, 0) for table in tables)
-            if rewritten >= changed and rewritten:
-                return
+        if rewritten:  # never twice in a row nothing, so that chains stay short also where little changes
+            self._ahead = max(0, rewritten + ahead - changed)
 
     def _is_whole(self, group: int) -> bool:
         return self._everything or group in self._whole or group not in self._known
@@ -269,6 +274,7 @@ class LayeredBackend:
             return
         entries, deleted, groups, by = frozen.entries, frozen.deleted, self._groups, table.group_by
         everything, whole, known = self._everything, self._whole, self._known
+        take, put, note, encoded = entries.popitem, base.put, changed.add, not base.mutable
         # A group without a confirmed chain is written as a whole next time, too. It needs no note of what changed in it,
         # unless a checkpoint that was pending when `known` was looked at may give it a chain without that.
         noted = emit is None or self._overlapping
@@ -281,17 +287,17 @@ class LayeredBackend:
                 continue
             count = min(len(entries), _PORTION)
             for _ in range(count):
-                key, value = entries.popitem()
+                key, value = take()
                 try:
                     group = groups[key if by is None else by(key)]
                 except Exception:  # a key that the cache cannot look up
                     group = self._group_of(table, key)
                 data = early.get(key) if early else None
-                if data is None and not base.mutable:
+                if data is None and encoded:
                     data = self._encoder.value(table, key, value)
-                data = base.put(key, value, group, data) or data
+                data = put(key, value, group, data) or data
                 if noted or group in known:
-                    changed.add(key)
+                    note(key)
                 if emit is not None and not (everything or group in whole or group not in known):
                     emit(table, group, key, value, data)
             base.commit()
@@ -345,12 +351,14 @@ class LayeredBackend:
             nothing = True
             for table in tables:
                 early = self._early[table.index]
-                walk = table.base.group(group)
-                while portion := list(islice(walk, _PORTION)):
-                    for key, value, data in portion:
-                        self._blocks.put(table, group, key, value, early.get(key, data) if early else data)
+                for keys, values, encoded in table.base.group(group, _PORTION):
+                    if values is None:  # what is in `early` is there already: it was encoded before it went below
+                        self._blocks.put_all(table, group, keys, encoded)
+                    else:
+                        for key, value in zip(keys, values, strict=True):
+                            self._blocks.put(table, group, key, value, early.get(key) if early else None)
                     nothing = False
-                    yield len(portion)
+                    yield len(keys)
             self._whole.discard(group)
             made.full.append(group)
             if nothing:
@@ -398,6 +406,7 @@ class LayeredBackend:
         for one in self.generations:
             if one.checkpoint == checkpoint:
                 one.aborted = True
+                self._ahead = 0
 
     # Restoring.
 
@@ -415,7 +424,7 @@ class LayeredBackend:
         for table in self.tables.values():
             base = table.base
             base.cut()
-            keys = [key for key, _, _ in base.group(group)]
+            keys = [key for portion in base.group(group, _PORTION) for key in portion[0]]
             base.uncut()
             for key in keys:
                 base.remove(key, group)

@@ -32,6 +32,8 @@ REPLACED = ATOMS | {tuple}
 """The same for tables whose tuples hold nothing that anybody changes in place."""
 Entry = tuple[Any, Any, bytes | None]
 """A key with its value as an object, or as bytes where those are not None."""
+Portion = tuple[list[Any], list[Any] | None, list[bytes]]
+"""Some keys with their values as objects, or as bytes where there are no objects."""
 
 
 class Layer:
@@ -121,8 +123,8 @@ class Base(Protocol):
         """One entry, as at the cut."""
         ...
 
-    def group(self, group: int) -> Iterator[Entry]:
-        """The entries of a key group, as at the cut."""
+    def group(self, group: int, portion: int) -> Iterator[Portion]:
+        """The entries of a key group, as at the cut, so many at once."""
         ...
 
     def keys(self) -> Iterator[Any]:
@@ -202,9 +204,11 @@ class MemoryBase:
         value = self.values.get(key, MISSING)
         return None if value is MISSING else (key, value, None)
 
-    def group(self, group: int) -> Iterator[Entry]:
-        values = self.values
-        return ((key, values[key], None) for key in self._keys(group))
+    def group(self, group: int, portion: int) -> Iterator[Portion]:
+        values, keys = self.values, self._keys(group)
+        for i in range(0, len(keys), portion):
+            some = keys[i : i + portion]
+            yield some, [values[key] for key in some], []
 
     def keys(self) -> Iterator[Any]:
         return iter(self.values)

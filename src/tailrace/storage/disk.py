@@ -5,8 +5,9 @@ backend: checkpoints make state durable, and have one format for both backends. 
 there is no write-ahead log.
 
 An entry: the key group (u16), the table (u16), the canonical bytes of the key -> the length of the pickled key (u32), the
-pickled key, the encoded value. Equal keys have equal canonical bytes. (So have, unlike in memory, two unequal wall-clock
-times of which one does not exist because the clocks were put forward past it.)
+pickled key, the encoded value. A key that its canonical bytes tell is not pickled, and its length is 0. Equal keys have
+equal canonical bytes. (So have, unlike in memory, two unequal wall-clock times of which one does not exist because the
+clocks were put forward past it.)
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tailrace.elements.keys import canonical_bytes
+from tailrace.elements.keys import SAID_BY_BYTES, canonical_bytes, said_by
 from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import ConfigError
 from tailrace.state.codecs import Codec, immutable, pickled_key
 from tailrace.state.generations import Generation
 from tailrace.state.layers import LayeredBackend
-from tailrace.state.tables import MISSING, Base, Entry, Table
+from tailrace.state.tables import MISSING, Base, Entry, Portion, Table
 
 TOP_ENTRIES = 100_000
 """Entries of a table that are kept as Python objects between two checkpoints, at most."""
@@ -34,9 +35,23 @@ TOP_BYTES = 64 << 20
 """The same in bytes, as they would be encoded (about, from samples)."""
 CACHE_ENTRIES = 50_000
 """Values of a table that were read and not written, kept as Python objects."""
+BLOCK_SIZE = 8 << 10
+"""Bytes of a block of the database before it is compressed. With twice as many a checkpoint reads cheaper, and a single
+key costs more."""
+BLOCK_CACHE = 4 << 20
+"""Bytes of blocks that are kept unpacked, for each backend. A larger one made reads of single keys slower: what was used
+last is in the layers above, as Python objects."""
+ABSENT, THERE = object(), object()
+_ROOM = 8
+"""One part in so many of a top layer is to be free for new keys,"""
+_GENTLY = 256
+"""and so many entries at once make room for that: fewer would cost more, because a dictionary looks for its oldest entry
+where others were before."""
 _PREFIX = struct.Struct(">HH")
 _LENGTH = struct.Struct("<I")
+_SAID = _LENGTH.pack(0)
 _SAMPLED = 8
+_PORTION = 32
 
 
 def rocksdict() -> Any:
@@ -55,14 +70,19 @@ class DiskBase:
 
     mutable = False
 
-    def __init__(self, db: Any, index: int, codec: Codec, group_of: Callable[[Any], int], cache_entries: int) -> None:
+    def __init__(
+        self, db: Any, passing: Any, index: int, codec: Codec, group_of: Callable[[Any], int], cache_entries: int
+    ) -> None:
         self._db = db
+        self._passing = passing
+        """How to read what will not be read again soon."""
         self._index = index
         self._codec = codec
         self._group_of = group_of
         self._cache_entries = cache_entries
         self.cache: dict[Any, Any] = {}
-        """Values that cannot be changed in place, as they are in the database."""
+        """Values that cannot be changed in place, as they are in the database. Of others that were read, whether they are
+        `THERE` or `ABSENT`, which saves a read when they are written: where no key but an equal one has the same place."""
         self.alive: dict[int, int] = {}
         self.count = 0
         self._batch: Any = None
@@ -71,50 +91,56 @@ class DiskBase:
     def _place(self, key: Any, group: int) -> bytes:
         return _PREFIX.pack(group, self._index) + canonical_bytes(key)
 
-    def _entry(self, stored: bytes) -> tuple[Any, bytes]:
-        """The key and the encoded value."""
-        end = 4 + _LENGTH.unpack_from(stored)[0]
-        return plain_key(pickle.loads(stored[4:end])), stored[end:]
-
     def get(self, key: Any, default: Any, /) -> Any:
         found = self.cache.get(key, MISSING)
-        if found is not MISSING:
+        if found is ABSENT:
+            return default
+        if found is not MISSING and found is not THERE:
             return found
         stored = self._db.get(self._place(key, self._group_of(key)))
         if stored is None:
+            self._learn(key, ABSENT)
             return default
-        end = 4 + _LENGTH.unpack_from(stored)[0]
-        found = self._codec.decode(stored[end:])
-        if immutable(found):
-            if len(self.cache) >= self._cache_entries:
-                self.cache.clear()  # cheap per key, and those in use come back at once
-            self.cache[key] = found
+        found = self._codec.decode(stored[4 + _LENGTH.unpack_from(stored)[0] :])
+        self._learn(key, found if immutable(found) else THERE)
         return found
 
+    def _learn(self, key: Any, what: Any) -> None:
+        if (what is ABSENT or what is THERE) and type(key) not in SAID_BY_BYTES:
+            return
+        if len(self.cache) >= self._cache_entries:
+            self.cache.clear()  # cheap per key, and those in use come back at once
+        self.cache[key] = what
+
     def put(self, key: Any, value: Any, group: int, data: bytes | None = None) -> bytes | None:
-        data = self._codec.encode(value) if data is None else data
-        place = self._place(key, group)
-        if self.cache.pop(key, MISSING) is MISSING and self._db.get(place) is None:
+        if data is None:
+            data = self._codec.encode(value)
+        place = _PREFIX.pack(group, self._index) + canonical_bytes(key)
+        known = self.cache.pop(key, MISSING)
+        if known is ABSENT or (known is MISSING and self._db.get(place) is None):
             self.count += 1
             self.alive[group] = self.alive.get(group, 0) + 1
-        named = pickled_key(key)
-        self._writing().put(place, b"".join((_LENGTH.pack(len(named)), named, data)))
+        if self._batch is None:
+            self._batch = rocksdict().WriteBatch(raw_mode=True)
+        if type(key) in SAID_BY_BYTES:
+            self._batch.put(place, _SAID + data)
+        else:
+            named = pickled_key(key)
+            self._batch.put(place, b"".join((_LENGTH.pack(len(named)), named, data)))
         return data
 
     def remove(self, key: Any, group: int) -> None:
         place = self._place(key, group)
-        if self.cache.pop(key, MISSING) is MISSING and self._db.get(place) is None:
+        known = self.cache.pop(key, MISSING)
+        if known is ABSENT or (known is MISSING and self._db.get(place) is None):
             return
         self.count -= 1
         self.alive[group] -= 1
         if not self.alive[group]:
             del self.alive[group]
-        self._writing().delete(place)
-
-    def _writing(self) -> Any:
         if self._batch is None:
             self._batch = rocksdict().WriteBatch(raw_mode=True)
-        return self._batch
+        self._batch.delete(place)
 
     def commit(self) -> None:
         if self._batch is not None:
@@ -122,7 +148,10 @@ class DiskBase:
             self._batch = None
 
     def cut(self) -> None:
-        self._cut = self._db.iter()  # it shows the database as it is now (the iterators of a Snapshot do not)
+        self._cut = self._walker()  # it shows the database as it is now (the iterators of a Snapshot do not)
+
+    def _walker(self) -> Any:
+        return self._db.iter(self._passing)
 
     def uncut(self) -> None:
         self._cut = None
@@ -130,31 +159,54 @@ class DiskBase:
     def stored(self, key: Any, group: int) -> Entry | None:
         place = self._place(key, group)
         self._cut.seek(place)
-        if not self._cut.valid() or self._cut.key() != place:
+        if self._cut.key() != place:
+            self._cut.status()
             return None
-        found, data = self._entry(self._cut.value())
+        found, data = _entry(place, self._cut.value())
         return found, None, data
 
-    def group(self, group: int) -> Iterator[Entry]:
-        return self._walk(self._cut, group)
+    def group(self, group: int, portion: int) -> Iterator[Portion]:
+        return self._walk(self._cut, group, portion)
 
-    def _walk(self, at: Any, group: int) -> Iterator[Entry]:
+    def _walk(self, at: Any, group: int, portion: int) -> Iterator[Portion]:
         prefix = _PREFIX.pack(group, self._index)
         at.seek(prefix)
-        while at.valid() and at.key().startswith(prefix):
-            key, data = self._entry(at.value())
-            yield key, None, data
-            at.next()
+        place_at, value_at, move = at.key, at.value, at.next
+        place = place_at()
+        while place is not None and place.startswith(prefix):
+            keys: list[Any] = []
+            encoded: list[bytes] = []
+            for _ in range(portion):
+                key, data = _entry(place, value_at())
+                keys.append(key)
+                encoded.append(data)
+                move()
+                place = place_at()
+                if place is None or not place.startswith(prefix):
+                    break
+            yield keys, None, encoded
+        at.status()  # raises where it ended because it could not read on
 
     def keys(self) -> Iterator[Any]:
-        at = self._db.iter()
-        return (key for group in sorted(self.alive) for key, _, _ in self._walk(at, group))
+        return (key for keys, _ in self._portions() for key in keys)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        at, decode = self._db.iter(), self._codec.decode
-        for group in sorted(self.alive):
-            for key, _, data in self._walk(at, group):
-                yield key, decode(data or b"")
+        decode = self._codec.decode
+        return (
+            (key, decode(data)) for keys, encoded in self._portions() for key, data in zip(keys, encoded, strict=True)
+        )
+
+    def _portions(self) -> Iterator[tuple[list[Any], list[bytes]]]:
+        at = self._walker()
+        return ((keys, encoded) for group in sorted(self.alive) for keys, _, encoded in self._walk(at, group, _PORTION))
+
+
+def _entry(place: bytes, stored: bytes) -> tuple[Any, bytes]:
+    """The key and the encoded value."""
+    if stored.startswith(_SAID):
+        return said_by(place, _PREFIX.size), stored[4:]
+    end = 4 + _LENGTH.unpack_from(stored)[0]
+    return plain_key(pickle.loads(stored[4:end])), stored[end:]
 
 
 class DiskBackend(LayeredBackend):
@@ -191,18 +243,23 @@ class DiskBackend(LayeredBackend):
         options.set_max_background_jobs(2)
         blocks = module.BlockBasedOptions()
         blocks.set_bloom_filter(10, False)
+        blocks.set_block_size(BLOCK_SIZE)
+        blocks.set_block_cache(module.Cache(BLOCK_CACHE))
         options.set_block_based_table_factory(blocks)
         self._db = module.Rdict(str(self.folder), options)
         writing = module.WriteOptions()
         writing.disable_wal = True
         self._db.set_write_options(writing)
+        self._passing = module.ReadOptions()
+        self._passing.fill_cache(False)
 
     def make_base(self, index: int, codec: Codec, group_of: Callable[[Any], int]) -> Base:
         """A table of the database."""
-        return DiskBase(self._db, index, codec, group_of, self.cache_entries)
+        return DiskBase(self._db, self._passing, index, codec, group_of, self.cache_entries)
 
     def relieve(self) -> None:
-        """Moves the surplus of the top layers to disk: at most as much as was written since the last call."""
+        """Moves the surplus of the top layers to disk. Of many new keys at once only those go at once for which there is no
+        room; the rest makes room for the next ones bit by bit."""
         if self._draining:
             return
         for table in self.tables.values():
@@ -210,7 +267,10 @@ class DiskBackend(LayeredBackend):
                 self._relieve(table, table.base)
 
     def _relieve(self, table: Table, base: DiskBase) -> None:
-        over = len(table.top) - self._limit(table)
+        limit = self._limit(table)
+        over = len(table.top) - limit
+        if over < _GENTLY <= over + limit // _ROOM:
+            over = _GENTLY
         deleted = len(table.deleted) - self.top_entries
         if over <= 0 and deleted <= 0:
             return
