@@ -49,6 +49,27 @@ def test_a_partition_holds_each_record_once_and_in_order(form: str, targets: lis
         assert content(part) == [(n, n * 10, n % 7) for n in numbers if where[n] == target]
 
 
+@pytest.mark.parametrize("count", [2, 5])
+def test_a_partition_of_rows_holds_the_records_themselves(count: int) -> None:
+    """Whatever they are: an array would take some of them apart, or make others of them."""
+    records = [
+        (1, 2),
+        [3, 4],
+        np.arange(2),
+        np.array(5),
+        np.int64(6),
+        np.datetime64("2026-01-01"),
+        None,
+        "ab",
+        {},
+        1 << 70,
+    ]
+    targets = np.arange(len(records)) % count
+    found = {target: part.values for target, part in Rows(records).partition(targets, count)}
+    for target in range(count):
+        assert list(map(id, found[target])) == list(map(id, records[target::count]))
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_concat_is_the_records_of_all_in_order(form: str) -> None:
     whole = concat([batch(form, [1], [5], [1]), batch(form, [2, 3], [6, 7], [2, 3])])

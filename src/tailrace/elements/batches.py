@@ -8,7 +8,7 @@ A record handed over is immutable by contract: batches are shared, sliced and lo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress, pairwise
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -57,19 +57,12 @@ class Rows:
 
     def partition(self, targets: np.ndarray[Any, Any], count: int) -> list[tuple[int, Rows]]:
         """The records by target (one int per record, below `count`), in order; targets without records left out."""
-        parts: list[tuple[int, Rows]] = []
-        if count <= _FEW_TARGETS:
-            for target in range(count):
-                mask = targets == target
-                values = list(compress(self.values, mask.tobytes()))
-                if values:
-                    parts.append((target, Rows(values, _pick(self.times, mask), _pick(self.groups, mask))))
-            return parts
-        values = self.values
-        for target, index in _runs(targets):
-            picked = [values[i] for i in index.tolist()]
-            parts.append((target, Rows(picked, _pick(self.times, index), _pick(self.groups, index))))
-        return parts
+        # An array picks by position without a guess at each record, as a comprehension or `compress` would make.
+        values = np.fromiter(self.values, object, len(self))
+        return [
+            (target, Rows(values[index].tolist(), _pick(self.times, index), _pick(self.groups, index)))
+            for target, index in _chosen(targets, count)
+        ]
 
     def to_rows(self) -> Rows:
         return self
@@ -104,10 +97,9 @@ class Columns:
         """The records by target (one int per record, below `count`), in order; targets without records left out."""
         if len(self) and count > 0 and (targets == targets[0]).all():
             return [(int(targets[0]), Columns(self.data, self.times, self.groups))]
-        chosen = _by_target(targets, count) if count <= _FEW_TARGETS else _runs(targets)
         return [
             (target, Columns(self.data.take(pa.array(index)), _pick(self.times, index), _pick(self.groups, index)))
-            for target, index in chosen
+            for target, index in _chosen(targets, count)
         ]
 
     def to_rows(self) -> Rows:
@@ -127,14 +119,16 @@ def _pick(array: Any, where: np.ndarray[Any, Any] | slice) -> Any:
     return None if array is None else array[where]
 
 
-def _by_target(targets: np.ndarray[Any, Any], count: int) -> list[tuple[int, np.ndarray[Any, Any]]]:
-    """The same as `_runs`, for few targets."""
-    found = [(target, np.flatnonzero(targets == target)) for target in range(count)]
+def _chosen(targets: np.ndarray[Any, Any], count: int) -> list[tuple[int, np.ndarray[Any, Any]]]:
+    """Each target that occurs, with the positions of its records in order."""
+    if count > _FEW_TARGETS:
+        return _runs(targets)
+    found = [(target, (targets == target).nonzero()[0]) for target in range(count)]
     return [(target, index) for target, index in found if len(index)]
 
 
 def _runs(targets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray[Any, Any]]]:
-    """Each target that occurs, with the positions of its records in order (a stable sort keeps per-key order)."""
+    """The same for many targets (a stable sort keeps per-key order)."""
     order = np.argsort(targets, kind="stable")
     ordered = targets[order]
     if not len(ordered):

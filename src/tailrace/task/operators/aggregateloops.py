@@ -61,10 +61,11 @@ class RowsLoop:
         given = [name for name, read in zip(names, said, strict=True) if read is None]
         over = [("r", "records")] if len(given) < len(names) else []
         over += [(name, f"c{name}") for name in given]
+        items, columns = (", ".join(one) for one in zip(*over, strict=True))
         lines = [
             f"def loop(records, table, first{''.join(f', c{name}' for name in given)}):",
-            "  out = []; append = out.append",
-            f"  for {', '.join(one for one, _ in over)}, in zip({', '.join(column for _, column in over)}):",
+            "  out = []",
+            f"  for {items} in {columns if len(over) == 1 else f'zip({columns})'}:",
         ]
         lines += [f"    {name} = {read}" for name, read in zip(names, said, strict=True) if read is not None]
         lines += [
@@ -78,7 +79,7 @@ class RowsLoop:
         results = ", ".join(f"a{i}" if _is_result(f) else f"r{i}(a{i})" for i, f in enumerate(aggregates))
         lines.append(f"    table[k] = s = (k, {states})")
         lines += [
-            "    append(s)" if all(map(_is_result, aggregates)) else f"    append((k, {results}))",
+            f"    out.append({'s' if all(map(_is_result, aggregates)) else f'(k, {results})'})",
             "  return out",
         ]
         return _compiled("loop", lines, aggregates)
