@@ -451,7 +451,7 @@ def test_nobody_is_late_because_the_driver_was_stopped(
     while not (missed and ticks and ticks[-1] > slots[0].heard_at - 1_000_000 > 3_500_000_000):
         assert job.is_active and real() < deadline, job.exception()
         time.sleep(0.005)
-    assert str(job.status) == "RUNNING" and job.restarts == 0
+    assert str(job.status) == "RUNNING" and job.restarts == 0, runner.machine.cause
 
 
 def test_a_machine_on_which_each_turn_is_late_still_keeps_its_deadlines(
