@@ -110,6 +110,29 @@ def test_a_barrier_that_must_wait_its_turn_waits_for_nothing_that_is_blocked_beh
     assert run(story, web, seed) > 0
 
 
+def test_checkpoints_that_are_given_up_before_all_have_cut_keep_no_task_from_its_work(story: Story) -> None:
+    """Each checkpoint took longer than it may, and the next ones were there. All tasks knew of them at once, and those that
+    were to cut came before all work, the most downstream one first: there always was one. Those upstream, and the sources,
+    never had a step again, neither to work nor to cut, so no checkpoint was ever complete."""
+
+    def program(env: tr.Environment) -> tr.DataStream:
+        stream = env.from_source(tr.sources.Sequence(0, 20))
+        for _ in range(12):
+            stream = stream.shuffle().map(same)
+        return stream
+
+    world = story.simulation(
+        program,
+        checkpoints=replace(CLOSE, interval=150, timeout=1_000),
+        tuning=Tuning(window=1),
+        patience=20_000,
+        keep_trace=False,
+    )
+    story.finished(world)
+    story.is_right(Counter(range(20)))
+    assert world.covered["aborted a checkpoint"] > 50
+
+
 @pytest.mark.parametrize("first", range(0, 80, 20))
 def test_whatever_edges_meet_a_job_with_unaligned_checkpoints_comes_to_its_end(first: int) -> None:
     overtaken = 0

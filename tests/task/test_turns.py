@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import tailrace as tr
-from tailrace.task.turns import PATIENCE, Turns
+from tailrace.task.turns import PATIENCE, ROUNDS, Turns
 from tailrace.task.work import Work
 
 
@@ -35,9 +36,10 @@ def test_parts_of_batches_meet_again_behind_many_exchanges(monkeypatch: pytest.M
     assert steps < 60 * 60
 
 
-def task(name: str, *, source: bool = False) -> Any:
+def task(name: str, *, source: bool = False, cuts: bool = False) -> Any:
     return SimpleNamespace(
         id=name,
+        has_cut_to_make=cuts,
         chain=SimpleNamespace(source=object() if source else None),
         work=SimpleNamespace(brought_in=source),
     )
@@ -84,3 +86,31 @@ def test_sources_come_first_from_time_to_time_where_others_always_have_something
     assert names(turns) == "sa"
     turns.stepped(a)
     assert names(turns) == "as"
+
+
+def test_who_is_to_cut_comes_first_but_not_for_ever() -> None:
+    """Checkpoints may come, and be given up, faster than all tasks can cut. Then turns make up for what was done first."""
+    tasks = [task("c", cuts=True), task("b", cuts=True), task("a")]
+    turns = Turns(tasks)
+    done = Counter[str]()
+    for _ in range(3):
+        for _ in range(ROUNDS * len(tasks)):
+            assert turns.to_cut() == tasks[:2]
+            turns.stepped(tasks[0])
+        for _ in range(ROUNDS * len(tasks)):
+            assert turns.to_cut() == []
+            one = turns.order()[0]
+            done[one.id] += 1
+            turns.stepped(one)
+    assert done == dict.fromkeys("abc", 3 * ROUNDS)
+
+
+def test_where_nobody_comes_first_for_long_who_is_to_cut_always_does() -> None:
+    c, a = tasks = [task("c", cuts=True), task("a")]
+    turns = Turns(tasks)
+    for _ in range(100):
+        assert turns.to_cut() == [c]
+        turns.stepped(c)
+        for _ in range(2):
+            turns.to_cut()
+            turns.stepped(a)

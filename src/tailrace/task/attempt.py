@@ -210,13 +210,12 @@ class Attempt:
         return self.slice.tasks
 
     def awake(self, now: int) -> Iterator[Task]:
-        """The tasks that are to be asked at time `now`, in this order: all that do not sleep, by turns. One that is to make
-        a cut comes before all work: checkpoints would wait until busy tasks rest. None while the worker does again what
-        another one did."""
+        """The tasks that are to be asked at time `now`, in this order: all that do not sleep, by turns, and before them
+        those that are to make a cut. None while the worker does again what another one did."""
         if self.resumed is not None:
             return
         if self._to_cut:
-            yield from [task for task in self.slice.tasks if task.has_cut_to_make]
+            yield from self._turns.to_cut()
         for task in self._turns.order():
             if not task.asleep(now):
                 yield task

@@ -8,6 +8,9 @@ from tailrace.task.machine import Task
 
 PATIENCE = 16
 """After so many steps in which no source was read, though there are some, the next one is asked first."""
+ROUNDS = 4
+"""Tasks that are to cut come before all others for so many steps of each, more than are made up for; then all take turns
+until these are."""
 
 
 class Turns:
@@ -21,10 +24,15 @@ class Turns:
 
     Two things keep sources from waiting for ever. They come first where the head of a loop has read feedback: a busy loop
     always has something to do. And they do from time to time in any case: records from other workers may never cease.
+
+    A task that is to make a cut comes before all others: checkpoints would wait until busy tasks rest. Where checkpoints
+    come, and are given up, faster than all tasks can cut, some always are to; so in the long run no more steps are theirs
+    than there are turns.
     """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         """`tasks`: the most downstream one first."""
+        self._tasks = tasks
         self._others = [task for task in reversed(tasks) if task.chain.source is None]
         self._sources = [task for task in reversed(tasks) if task.chain.source is not None]
         self._behind = {task.id: at + 1 for row in (self._others, self._sources) for at, task in enumerate(row)}
@@ -33,6 +41,17 @@ class Turns:
         """Who has the next turn in each row."""
         self._waited = 0
         """How many steps were done since a source was read, or came first; `PATIENCE` where sources are to come first."""
+        self._first: list[Task] = []
+        """Those that came before all others when this was asked last."""
+        self._owed = 0
+        """How many steps of such tasks no turns have made up for."""
+        self._makes_up = False
+        """Whether nobody comes before others until they have."""
+
+    def to_cut(self) -> list[Task]:
+        """Those that are to make a cut, and come before the others."""
+        self._first = [] if self._makes_up else [task for task in self._tasks if task.has_cut_to_make]
+        return self._first
 
     def order(self) -> list[Task]:
         """All tasks in the order in which they are asked."""
@@ -43,11 +62,15 @@ class Turns:
 
     def stepped(self, task: Task) -> None:
         """This task has done something."""
+        before = any(task is one for one in self._first)
+        self._owed = self._owed + 1 if before else max(0, self._owed - 1)
+        self._makes_up = self._owed > 0 if self._makes_up else self._owed >= ROUNDS * len(self._tasks)
+        self._first = []
         behind = self._behind[task.id]
         if task.chain.source is not None:
             self._source = behind % len(self._sources)
             self._waited = 0
         else:
             self._other = behind % len(self._others)
-            came_first = self._waited >= PATIENCE  # and had nothing
-            self._waited = PATIENCE if task.work.brought_in else 1 if came_first else self._waited + 1
+            had_nothing = self._waited >= PATIENCE  # the source that came first
+            self._waited = PATIENCE if task.work.brought_in else 1 if had_nothing else self._waited + 1
