@@ -13,6 +13,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.task.tuning import Tuning
+from tailrace.testing.faults import Fault
 from tailrace.testing.scenarios import NETWORKS
 from tailrace.testing.stories import EVERY_MS, Story
 
@@ -82,8 +83,9 @@ class Web:
         return Counter(dict.fromkeys(range(self.records), sum(times[one] for one in self.last)))
 
 
-def run(story: Story, web: Web, seed: int, **settings: Any) -> int:
-    """Runs it in channels of one frame, and looks at what was published. How many checkpoints had records in flight."""
+def run(story: Story, web: Web, seed: int, losses: dict[str, Any] | None = None, **settings: Any) -> int:
+    """Runs it in channels of one frame, and looks at what was published. How many checkpoints had records in flight.
+    `losses`: options of a world that loses workers."""
     world = story.simulation(
         web.program,
         parallelism=PARALLELISM,
@@ -93,6 +95,7 @@ def run(story: Story, web: Web, seed: int, **settings: Any) -> int:
         tuning=Tuning(window=1),
         patience=40_000,
         keep_trace=False,
+        **(losses or {}),
     )
     story.finished(world)
     story.is_right(web.expected())
@@ -137,6 +140,33 @@ def test_checkpoints_that_are_given_up_before_all_have_cut_keep_no_task_from_its
 def test_whatever_edges_meet_a_job_with_unaligned_checkpoints_comes_to_its_end(first: int) -> None:
     overtaken = 0
     for seed in range(first, first + 20):
-        settings = {"overtakes_after": [0, 0, 200][seed % 3], "most_inflight": [-1, -1, -1, 60][seed % 4]}
+        settings: dict[str, Any] = {
+            "overtakes_after": [0, 0, 200][seed % 3],
+            "most_inflight": [-1, -1, -1, 60][seed % 4],
+        }
         overtaken += run(Story.begin(f"web {seed}"), Web.drawn(seed), seed, **settings)
     assert overtaken > 10
+
+
+@pytest.mark.parametrize("first", range(100, 120, 10))
+def test_workers_that_are_lost_meanwhile_are_replaced_and_nothing_is_lost_with_them(first: int) -> None:
+    """Who takes the place of one makes its cuts again, and gets again what barriers had gone past, on some edges only."""
+    overtaken = replaced = 0
+    for seed in range(first, first + 10):
+        rng = random.Random(f"tailrace losses in web {seed}")
+        story, found = Story.begin(f"web with losses {seed}"), list[Fault]()
+        for number in range(rng.choice([1, 2, 2])):
+            soon = f"commit {rng.randint(1, 6)} done" if number else ""
+            found.append(
+                Fault(rng.randint(0, 60) if soon else rng.randint(50, 800), "kill", rng.randint(0, 3), after=soon)
+            )
+        losses: dict[str, Any] = {
+            "replaces": True,
+            "spares": rng.choice([0, 1, 2]),
+            "depth": rng.choice([1, 1, 2]),
+            "faults": tuple(found),
+        }
+        overtaken += run(story, Web.drawn(seed), seed, losses, overtakes_after=rng.choice([0, 0, 200]))
+        replaced += story.watch.world.covered["replaced a worker"]
+    assert overtaken > 5
+    assert replaced > 5
