@@ -45,9 +45,9 @@ LEAST, EACH = 20_000, 30
 """A run whose faults are over is taken for one that never ends after so many turns, and so many for each time that an
 operator gets a record: more than the slowest of some hundred seeds took."""
 EACH_CLOSELY = 150
-"""The same where checkpoints follow each other without a pause, or channels are narrow: most turns are those of barriers then.
-In nested loops barrier after barrier goes around, and a flow takes six times as many turns as without checkpoints (24 with
-`all_together` and no faults: 49,558 and 7,890)."""
+"""The same where checkpoints follow each other without a pause, or channels are narrow: most turns are those of barriers
+then. In nested loops barrier after barrier goes around, and a flow takes six times as many turns as without checkpoints (24
+with `all_together` and no faults: 49,558 and 7,890)."""
 
 PATIENCE = 6_000
 """A job that is left alone at some moment is left alone after so many turns if that does not come."""
