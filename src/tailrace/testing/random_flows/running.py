@@ -44,10 +44,11 @@ from tailrace.testing.world import Observer
 LEAST, EACH = 20_000, 30
 """A run whose faults are over is taken for one that never ends after so many turns, and so many for each time that an
 operator gets a record: more than the slowest of some hundred seeds took."""
-EACH_CLOSELY = 150
-"""The same where checkpoints follow each other without a pause, or channels are narrow: most turns are those of barriers
-then. In nested loops barrier after barrier goes around, and a flow takes six times as many turns as without checkpoints (24
-with `all_together` and no faults: 49,558 and 7,890)."""
+EACH_CLOSELY, EACH_NARROW = 150, 60
+"""The same where checkpoints follow each other without a pause: most turns are theirs then. In nested loops barrier after
+barrier goes around, and a flow takes six times as many turns as without checkpoints (24 with `all_together` and no faults:
+49,558 and 7,890). And where channels are narrow, so that each frame waits for credit (33164 with `all_together`: 44,182 at
+a size of 555)."""
 
 PATIENCE = 6_000
 """A job that is left alone at some moment is left alone after so many turns if that does not come."""
@@ -89,8 +90,8 @@ def patience(run: Run) -> int:
     """After how many turns behind its last fault it is taken for one that never ends."""
     settings = run.world.checkpoints
     closely = settings is not None and settings.interval is not None and settings.interval < MS
-    closely = closely or (settings is not None and run.world.window is not None)
-    return LEAST + (EACH_CLOSELY if closely else EACH) * run.flow.size
+    narrow = settings is not None and run.world.window is not None
+    return LEAST + (EACH_CLOSELY if closely else EACH_NARROW if narrow else EACH) * run.flow.size
 
 
 def story(run: Run) -> str:
