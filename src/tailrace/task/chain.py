@@ -269,10 +269,10 @@ class Chain:
         return isinstance(operator, TimestampsTask) and (operator.idle or starved)
 
     def silent(self) -> set[int]:
-        """The operators whose event time counts as idle: it is of one that assigns timestamps and has fallen silent."""
+        """The operators whose event time counts as idle: what assigns it above them is silent, or has no split."""
         if not self.generators:
             return set()
-        silent = [i for i, op in enumerate(self.operators) if isinstance(op, TimestampsTask) and op.idle]
+        silent = [i for i, op in enumerate(self.operators) if self._is_silent(op)]
         return {j for i in silent for j in self._sharing(i)}
 
     def _sharing(self, i: int) -> list[int]:

@@ -250,7 +250,7 @@ class Task:
                     self.did = number
                     return act(self, now, budget)
                 self.did = NOTHING
-                return Idle(reason, self.chain.next_processing() if reason in UNTIL_A_TIMER else None)
+                return Idle(reason, self.work.next_by_the_clock(reason, now) if reason in UNTIL_A_TIMER else None)
         raise InternalError(f"{self.id}: nothing in the order applies", self._story)
 
     def do_again(self, line: int, now: int, budget: int, seeded: bool = True) -> None:
@@ -481,12 +481,8 @@ ORDER: tuple[Turn[Any], ...] = (
     Turn(_feeds_back, _works(Work.take_feedback), whose=lambda t: t.head),
     Turn(lambda t, now: t.gate.has_input, _works(Work.take), reads=True),
     Turn(lambda t, now: t.loop.round_due, _works(Work.say_round_end), whose=lambda t: t.loop),
-    Turn(
-        lambda t, now: t.gate.ended and t.head is not None and not t.head.over,
-        None,
-        Reason.LOOPING,
-        whose=lambda t: t.head,
-    ),
+    Turn(lambda t, now: t.work.input_is_silent(now), _works(Work.fall_silent), whose=lambda t: t.work.silence.of_input),
+    Turn(lambda t, now: t.gate.ended and not t.head.over, None, Reason.LOOPING, whose=lambda t: t.head),
     Turn(lambda t, now: t.gate.ended, _works(Work.end), Reason.QUIET),
     Turn(lambda t, now: t.cuts.aligner.blocked, None, Reason.ALIGNING),
     Turn(lambda t, now: True, None, Reason.NO_INPUT),

@@ -39,7 +39,7 @@ _LOOP = (
 )  # fmt: skip
 _OPERATOR = ("rested", "rests", "finished")
 _OF_CLASS: dict[type[OperatorTask], tuple[str, ...]] = {
-    TimestampsTask: ("largest", "heard", "silent", "idle", "held", "_watermark", "_restored"),
+    TimestampsTask: ("largest", "empty", "looked", "silent", "idle", "held", "_watermark", "_restored"),
     HeadTask: ("over", "fed", "round", "round_over", "stopped", "said_round", "_regular_turn"),
     LeaveTask: ("released", "idle", "_allowed"),
     SinkTask: ("records",),

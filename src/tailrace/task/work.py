@@ -25,6 +25,7 @@ from tailrace.task.operators.columns import Today
 from tailrace.task.operators.loops import FEEDBACK_PORT
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.services import Services
+from tailrace.task.silence import Silence
 from tailrace.task.together import Pieces
 from tailrace.task.wiring import make_gate, make_loop, make_outbox
 
@@ -63,6 +64,7 @@ class Work:
         )
         """What unaligned cuts overtake, where the job takes such."""
         self.loop = make_loop(plan, vertex, self.gate, self.chain, self.outbox)
+        self.silence = Silence(self.chain, self.gate, self.loop)
         self.head = None if self.loop is None else self.loop.head
         """What decides whose turn it is, where the task is the head of a loop."""
         self.cuts = TaskCuts(self.gate, self.inflight)
@@ -166,23 +168,48 @@ class Work:
         assert source is not None
         if self.chain.fallen_silent:
             self.chain.take_back_idleness(self.outbox)  # it may have been given a split
+        if self.silence.splits_fall_silent(now):
+            self._go_on_without(budget)
+            return None
         if not source.ready(now):
             if source.starved and self.chain.generators:
                 self.chain.pass_on_idleness(self.outbox)
-            wake, due = source.wake_at(), self.chain.next_processing()
-            return Idle(Reason.NO_INPUT, min((t for t in (wake, due) if t is not None), default=None))
+            times = source.wake_at(), self.chain.next_processing(), self.silence.next_due()
+            return Idle(Reason.NO_INPUT, min((t for t in times if t is not None), default=None))
         self.brought_in = True
         self.chain.splits_opened()
         self.last_count = source.read(budget, now)
         self.records_in += self.last_count
         if self.chain.fallen_silent:
             self.chain.take_back_idleness(self.outbox)
-        ended = self.chain.splits_ended()
+        less = self.chain.splits_ended() | self.silence.splits_fall_silent(now)
         self.advance(budget)
-        if ended:
+        if less:
             self.chain.pass_on_idleness(self.outbox)
         self.outbox.flush_if_old()
         return None
+
+    def _go_on_without(self, budget: int) -> None:
+        """Less is listened to than before: event time may go on, or nobody need wait for it."""
+        self.advance(budget)
+        self.chain.pass_on_idleness(self.outbox)
+        self.outbox.flush_if_old()
+
+    def input_is_silent(self, now: int) -> bool:
+        """Whether the input has been empty for long enough, and is not held up by a cut."""
+        return not self.cuts.aligner.blocked and self.silence.input_is_due(now)
+
+    def fall_silent(self, now: int, budget: int) -> None:
+        """The input has been empty for long enough: event time goes on without it."""
+        self.silence.input_falls_silent(now)
+        self._go_on_without(budget)
+        self._still_idle()
+
+    def next_by_the_clock(self, reason: Reason, now: int) -> int | None:
+        """When the clock may give something to do to a task that waits for this reason."""
+        waits = reason is Reason.NO_INPUT or reason is Reason.LOOPING
+        times = self.chain.next_processing(), self.silence.look(now) if waits else None
+        return min((time for time in times if time is not None), default=None)
 
     def take(self, now: int, budget: int) -> None:
         taken = self._past_barriers(budget)

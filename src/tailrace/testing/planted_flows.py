@@ -12,6 +12,8 @@ from tailrace.elements.timestamps import MAX_TIME
 from tailrace.graph.operators import Custom
 from tailrace.task.combining import Combined
 from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.source import SourceTask
+from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.redistribution import Redistribution
 from tailrace.task.restore import Restorer
 from tailrace.testing.faults import Fault
@@ -179,7 +181,41 @@ def _bare_values_for_keys() -> Patches:
     return [method(GroupedBatch, "of", make)]
 
 
+def _with_windows(run: Run) -> bool:
+    return any(step.kind in WINDOWS for step in run.flow.operators()) and run.flow.source.splits > 1
+
+
+def _falls_silent(run: Run) -> Run:
+    """The splits of its source always have something."""
+    source = replace(run.flow.source, falls_silent=True, timed=True, pace=0, silence=0)
+    return replace(run, flow=replace(run.flow, source=source))
+
+
+def _busy_is_silent() -> Patches:
+    """The silence of a split begins with its last record, whatever its task did since then."""
+
+    def make(heard: Any) -> Any:
+        def since_then(self: TimestampsTask, split: int) -> None:
+            heard(self, split)
+            if split in self.largest:
+                self.found_empty(split, self.ctx.services.now)
+
+        return since_then
+
+    def known(self: SourceTask, now: int) -> set[int]:
+        return {split.index for split in self.splits}
+
+    return [method(TimestampsTask, "_heard", make), method(SourceTask, "known_empty", lambda _: known)]
+
+
 FLOW_BUGS = (
+    Bug(
+        "a split is silent while its task is busy",
+        RANDOM,
+        _busy_is_silent,
+        shape=_falls_silent,
+        wants=_with_windows,
+    ),
     Bug(
         "a loop that had ended stays ended when a new stream enters it",
         RANDOM,

@@ -86,6 +86,8 @@ class SourceTask(OperatorTask):
         """Splits that came since the task last looked."""
         self.ended_splits: list[int] = []
         """Splits that ended since the task last looked."""
+        self.empty_splits: list[int] = []
+        """Splits that were read since the task last looked, and had nothing."""
         self.events: list[tuple[int, bytes]] = []
         """For other subtasks of this operator: (subtask, payload). Carried off after each step, event and opening."""
         self.said = 0
@@ -262,6 +264,10 @@ class SourceTask(OperatorTask):
         due = self._ends_here or (self._discover_at is not None and self._discover_at <= now)
         return due or (not self._incomplete and any(split.ready_at <= now for split in self.splits))
 
+    def known_empty(self, now: int) -> set[int]:
+        """The splits that have nothing now, as their readers have said."""
+        return {split.index for split in self.splits if split.reader is not None and split.ready_at > now}
+
     def wake_at(self) -> int | None:
         """When there may be something to do, where there is nothing now; None: when another subtask says so."""
         times = [] if self._incomplete else [split.ready_at for split in self.splits]
@@ -295,6 +301,7 @@ class SourceTask(OperatorTask):
             assert reader is not None
             asked = lambda: micros(reader.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
             split.ready_at = self.call_user(lambda: self.outside.ask(asked), what="asking a split for its next time")
+            self.empty_splits.append(split.index)
             self._tell(self._may_ask() and not self.ready(now), [])
             return 0
         if isinstance(batch, Columns):

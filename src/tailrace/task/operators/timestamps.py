@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -21,6 +22,10 @@ from tailrace.task.operators.base import OperatorTask
 
 _Standing = tuple[dict[int, int], int]
 """The largest timestamp per split, and the watermark."""
+INPUT = -1
+"""The one split of a task without a source in its chain: all of its input."""
+LOOKS = 4
+"""How often an input is looked at, at least, until its silence has lasted long enough."""
 
 
 class TimestampsTask(OperatorTask):
@@ -29,6 +34,8 @@ class TimestampsTask(OperatorTask):
 
     Invariant W1: the watermark never decreases. A split that ended, or that was silent for `idle_after`, does not count;
     with all of them silent the output is idle and the watermark stays where it is.
+    Invariant W4: silence is what was looked at and found empty: it begins with an empty read of that very split, and a split
+    falls silent while it is known to have nothing. Records that the task had no time to read are no silence.
     """
 
     generates_watermarks = True
@@ -38,9 +45,11 @@ class TimestampsTask(OperatorTask):
         assert isinstance(node.operator, AssignTimestamps)
         self.spec = node.operator
         self.reader = FieldReader(self.spec.fn, node.name, ctx.subtask, node.written)
-        self.largest: dict[int, int] = {-1: MIN_TIME}
-        self.heard: dict[int, int] = {}
-        """When each split gave its last record, or was first looked at (int64 microseconds)."""
+        self.largest: dict[int, int] = {INPUT: MIN_TIME}
+        self.empty: dict[int, int] = {}
+        """Since when splits that are not silent have given nothing, as far as it was looked (int64 microseconds)."""
+        self.looked = 0
+        """When the input was last found empty, where no source is in the chain (int64 microseconds)."""
         self.silent: set[int] = set()
         """Splits that have given nothing for `idle_after`."""
         self.idle = False
@@ -69,18 +78,18 @@ class TimestampsTask(OperatorTask):
             for split, time in largest.items():
                 if split >= 0:
                     self._restored[split] = max(time, self._restored.get(split, MIN_TIME))
-        self.largest = {-1: min((largest.get(-1, MIN_TIME) for largest, _ in own), default=MIN_TIME)}
+        self.largest = {INPUT: min((largest.get(INPUT, MIN_TIME) for largest, _ in own), default=MIN_TIME)}
 
     def splits_opened(self, splits: list[int]) -> None:
         """The chain starts at a source that reads these splits, from now on."""
-        self.largest.pop(-1, None)
+        self.largest.pop(INPUT, None)
         for split in splits:
             self.largest.setdefault(split, self._restored.pop(split, MIN_TIME))
 
     def split_ended(self, split: int) -> None:
         """A split of the chain's source gives nothing any more."""
         self.largest.pop(split, None)
-        self.silent.discard(split)
+        self._heard(split)
         self._update()
 
     def hold(self, held: bool) -> None:
@@ -100,11 +109,14 @@ class TimestampsTask(OperatorTask):
             made = Rows(batch.values, times, batch.groups, batch.split)
         self.out(made)
         if len(times):
-            split = batch.split if batch.split in self.largest else next(iter(self.largest), -1)
+            split = batch.split if batch.split in self.largest else next(iter(self.largest), INPUT)
             self.largest[split] = max(self.largest.get(split, MIN_TIME), int(times.max()))
-            self.heard[split] = self.ctx.services.now
-            self.silent.discard(split)
+            self._heard(split)
             self._update()
+
+    def _heard(self, split: int) -> None:
+        self.empty.pop(split, None)
+        self.silent.discard(split)
 
     def _update(self) -> None:
         counted = [time for split, time in self.largest.items() if split not in self.silent]
@@ -114,26 +126,69 @@ class TimestampsTask(OperatorTask):
             self._watermark = max(self._watermark, reached)
             self.ctx.watermark_time = self._watermark
 
-    def _silent_at(self, split: int) -> int:
-        """When a split's silence will have lasted long enough."""
-        assert self.spec.idle_after is not None
-        return self.heard.setdefault(split, self.ctx.services.now) + self.spec.idle_after
+    # Silence (W4).
 
-    def next_processing(self) -> int | None:
-        if self.spec.idle_after is None:
+    @property
+    def listens(self) -> bool:
+        """Whether splits fall silent at all."""
+        return self.spec.idle_after is not None
+
+    def found_empty(self, split: int, now: int) -> None:
+        """A split of the chain's source was read, and has nothing at the moment."""
+        if self.listens and split in self.largest and split not in self.silent:
+            self.empty.setdefault(split, now)
+
+    def next_silence(self) -> int | None:
+        """When the silence of a split will have lasted long enough (int64 microseconds)."""
+        after = self.spec.idle_after
+        return min(self.empty.values()) + after if self.empty and after is not None else None
+
+    def fall_silent(self, known_empty: Collection[int], now: int) -> bool:
+        """Of these splits of the chain's source it is known that they have nothing now. Whether one of them has had nothing
+        for long enough, and the others go on without it from here on."""
+        after = self.spec.idle_after
+        if after is None:
+            return False
+        found = [split for split, since in self.empty.items() if split in known_empty and since + after <= now]
+        self._silence(found)
+        return bool(found)
+
+    def look(self, now: int) -> int | None:
+        """The task has found its input empty, where no source is in the chain; when it is to look again (int64
+        microseconds). Of the time between two looks no more counts than it was to be: what the task or its worker was busy
+        for longer says nothing of the input."""
+        if self.spec.idle_after is None or self.silent:
             return None
-        return min((self._silent_at(split) for split in self.largest if split not in self.silent), default=None)
+        self.empty[INPUT], self.looked = self._since(now), now
+        return min(self.empty[INPUT] + self.spec.idle_after, now + self._pause)
 
-    def fire_processing(self, now: int, limit: int) -> int:
-        """The silence of some splits has lasted long enough: the others may go on without them."""
-        facts = self.ctx.services.facts
-        for split in self.largest:
-            silent = self._silent_at(split) <= now
-            # Since when a split is silent is found out by looking at it, and not in steps only.
-            if silent if facts is None else facts.of(silent):
-                self.silent.add(split)
-        self._update()
-        return 1
+    @property
+    def _pause(self) -> int:
+        """From one look at the input to the next (int64 microseconds)."""
+        return max(1, (self.spec.idle_after or 0) // LOOKS)
+
+    def _since(self, now: int) -> int:
+        """Since when the input has been empty, busy times taken off (int64 microseconds)."""
+        since = self.empty.get(INPUT)
+        return now if since is None else since + max(0, now - self.looked - self._pause)
+
+    def input_is_silent(self, now: int) -> bool:
+        """Whether the input, which is empty now, has been so for long enough."""
+        after = self.spec.idle_after
+        return after is not None and INPUT in self.empty and self._since(now) + after <= now
+
+    def input_falls_silent(self, now: int) -> None:
+        """The input has been empty for long enough. When it was looked at follows from no event that a history has."""
+        facts, silent = self.ctx.services.facts, self.input_is_silent(now)
+        if silent if facts is None else facts.of(silent):
+            self._silence([INPUT])
+
+    def _silence(self, splits: list[int]) -> None:
+        for split in splits:
+            self.empty.pop(split, None)
+            self.silent.add(split)
+        if splits:
+            self._update()
 
     def _times(self, batch: Batch) -> Times:
         if isinstance(batch, Columns) and isinstance(self.spec.fn, str):

@@ -58,6 +58,8 @@ class Events:
     endless: bool = False
     """Whether it never ends. Then each split gives, behind all others, a record that brings event time on."""
     parallelism: int | None = None
+    falls_silent: bool = False
+    """Whether its splits count as silent once they have had nothing for longer than they ever have between two records."""
     stamped_inside: bool = False
     """Whether what comes in by it gets its timestamps only there, perhaps in a loop."""
 

@@ -256,6 +256,7 @@ def drawn(seed: int, faults: bool = True) -> Run:
     flow = drawn_flow(seed, len(phases), None if checkpointing else False)
     flow = _later(random.Random(f"tailrace random later {seed}"), flow, len(phases))
     flow = _varied(random.Random(f"tailrace random varied {seed}"), flow, len({one.parallelism for one in phases}) > 1)
+    flow = _falling_silent(random.Random(f"tailrace random silence {seed}"), flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
     if (
         settings is not None
@@ -339,6 +340,21 @@ def _varied(rng: random.Random, flow: Flow, resized: bool) -> Flow:
     return flow
 
 
+def _falling_silent(rng: random.Random, flow: Flow) -> Flow:
+    """In some flows sources fall silent where they have nothing. Drawn by itself: all other draws are what they were."""
+    if rng.random() >= 0.2:
+        return flow
+
+    def silent(events: Events) -> Events:
+        return replace(events, falls_silent=events.timed and not events.stamped_inside and rng.random() < 0.8)
+
+    def change(step: Step) -> tuple[Step, ...]:
+        more = isinstance(step, Do) and step.events is not None
+        return (replace(step, events=silent(step.events)),) if more else (step,)  # type: ignore[union-attr, arg-type]
+
+    return Flow(silent(flow.source), silent(flow.table), changed(flow.steps, change), flow.sink)
+
+
 def _interval(rng: random.Random, flow: Flow, network: str) -> int:
     """From one checkpoint to the next, in microseconds: a few times what it takes each task to have its turn. In an endless
     flow time must pass quickly until the last of it is published."""
@@ -383,6 +399,7 @@ def options(run: Run) -> dict[str, set[Any]]:
         "splits": {events.splits for events in flow.sources()},
         "disorder": {events.disorder for events in flow.sources()},
         "silence": {events.silence > 0 for events in flow.sources()},
+        "falls silent": {events.falls_silent for events in flow.sources()},
         "pace": {events.pace for events in flow.sources()},
         "phases": {len(run.phases)},
         "left at": {phase.after for phase in run.phases},

@@ -38,6 +38,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
     "splits": frozenset({1, 2, 3, 5}),
     "disorder": frozenset({0, 2, 6}),
     "silence": frozenset({True, False}),
+    "falls silent": frozenset({True, False}),
     "pace": frozenset({0, 300, 2_000}),
     "phases": frozenset({1, 2, 3}),
     "left at": frozenset({"", *MOMENTS}),

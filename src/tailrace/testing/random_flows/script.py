@@ -40,6 +40,11 @@ def given(events: Events, i: int) -> int:
     return START + i * events.pace + silent
 
 
+def longest_pause(events: Events) -> int:
+    """The longest time in which a split has nothing new and is still to give something, in microseconds of the clock."""
+    return events.splits * events.pace + events.silence
+
+
 def numbers(events: Events, split: int) -> list[int]:
     """The records of a split, in order; the last one of an endless source is no record, but the end of what it says."""
     found = list(range(split, events.n, events.splits))
