@@ -173,8 +173,8 @@ class DataStream(Stream):
         self, f: Selector, out_of_orderness: Span = 0.0, *, idle_after: Span | None = None, **options: Any
     ) -> DataStream:
         """Gives each record a timestamp: `f(record)` or a column, as seconds, `datetime`, `date` or None. The watermark
-        stays `out_of_orderness` behind the largest timestamp. A split or input found empty for `idle_after` no longer holds the
-        watermark back, until its next record; while the subtask is busy, no silence is counted."""
+        stays `out_of_orderness` behind the largest timestamp. A split or input found empty for `idle_after` does not hold
+        the watermark back until its next record; while the subtask is busy, no silence is counted."""
         verb = called("assign_timestamps", options)
         selector = check_selector(f, self.columns, verb)
         lateness, idle = (
