@@ -1,7 +1,6 @@
 """Rows and columns are the same records. What a record of a stream looks like does not depend on its neighbours."""
 
 import math
-import pickle
 from collections import namedtuple
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.schemas import columns_of
-from tailrace.elements.convert import field_getter, row_type, rows_of
+from tailrace.elements.convert import field_getter, rows_of
 
 
 def table(values: list[Any], **types: pa.DataType) -> list[dict[str, Any]]:
@@ -54,25 +53,6 @@ def test_a_column_is_seen_as_arrow_shows_it(kind: pa.DataType, values: Any, data
     rows = rows_of(pa.record_batch([pa.array(shown, kind)], names=["x"]))
     expected = pa.array(shown, kind).to_pylist()
     assert all(same(row.x, value) and type(row.x) is type(value) for row, value in zip(rows, expected, strict=True))
-
-
-def test_rows_are_named_tuples_with_the_names_of_the_columns() -> None:
-    row = rows_of(pa.record_batch({"name": ["a"], "two words": [1], "class": [2]}))[0]
-    assert row == ("a", 1, 2)
-    assert row.name == "a"
-    assert row._fields == ("name", "_1", "_2")
-    assert row._columns == ("name", "two words", "class")
-
-
-def test_a_batch_without_columns_has_its_records_still() -> None:
-    empty = pa.record_batch({"x": [1, 2, 3]}).select([])
-    assert rows_of(empty) == [(), (), ()]
-
-
-def test_a_pickled_row_comes_back_as_a_row() -> None:
-    row = row_type(("name", "two words"))._make(("a", 1))
-    back = pickle.loads(pickle.dumps(row))
-    assert back == row and type(back) is type(row)
 
 
 # Rows to columns.
@@ -211,8 +191,3 @@ def test_a_null_is_refused_where_the_schema_forbids_it() -> None:
 @pytest.mark.parametrize("record", [{"a": 1, "b": 2}, Pair(1, 2), Swapped(2, 1), Thing(1, "2")], ids=repr)
 def test_a_field_is_read_from_a_record_of_any_kind(record: Any) -> None:
     assert field_getter("a", record)(record) == 1
-
-
-def test_a_column_whose_name_python_cannot_use_is_read_all_the_same() -> None:
-    row = row_type(("two words", "x"))._make((1, 2))
-    assert field_getter("two words", row)(row) == 1

@@ -380,3 +380,30 @@ def test_in_columns_a_sliding_window_fires_again_once_for_a_batch() -> None:
     sink = windows.count().map(tuple).sink_to(tr.sinks.Collect())
     tr.testing.run(env)
     assert [row for row in sink.result() if row[1] == 0.0] == [("a", 0.0, 10.0, 1), ("a", 0.0, 10.0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("key", "names"), [("user", ("user",)), (("user", "at"), ("user", "at")), (lambda row: row.user, ("key",))]
+)
+def test_results_have_the_same_names_in_rows_and_in_columns(key: Any, names: tuple[str, ...]) -> None:
+    found = []
+    for form in ("rows", "columns"):
+        env = tr.Environment(parallelism=2)
+        table = env.from_collection([("ann", 1.0), ("bob", 2.0), ("ann", 70.0)]).to_columns("user string, at double")
+        stream: Any = table.to_rows() if form == "rows" else table
+        windows = (
+            stream.assign_timestamps("at").key_by(*key if isinstance(key, tuple) else (key,)).window(tr.Tumbling(60))
+        )
+        counts = windows.count()
+        assert counts.columns == (*names, "start", "end", "count")
+        out = (counts.to_rows() if counts.form == "columns" else counts).sink_to(tr.sinks.Collect())
+        tr.testing.run(env)
+        assert {row.__fields__ for row in out.result()} == {counts.columns}
+        found.append(sorted(map(tuple, out.result())))
+    assert found[0] == found[1] and len(found[0]) == 3
+
+
+def test_a_key_of_columns_may_not_have_a_name_of_the_result_in_rows_either() -> None:
+    rows = tr.Environment().from_collection([(1, 2)]).to_columns("start long, x long").to_rows()
+    with pytest.raises(tr.GraphError, match="two columns 'start'"):
+        rows.assign_timestamps("x").key_by("start").window(tr.Tumbling(60)).count()

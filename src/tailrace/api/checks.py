@@ -18,6 +18,7 @@ from tailrace.api.functions import (
     MapBatchesFunction,
     ProcessFunction,
 )
+from tailrace.elements.convert import alike_names
 from tailrace.elements.timestamps import micros
 from tailrace.errors import ConfigError, GraphError, shortened
 from tailrace.graph.operators import AtEnd, BatchFormat, Selector
@@ -122,6 +123,16 @@ def check_names(names: tuple[str, ...], verb: str, example: str = "aggregate(oth
             raise GraphError(f"{verb}: the result would have two columns {name!r}; give one another name: {example}")
 
 
+def check_attributes(names: tuple[str, ...], verb: str) -> None:
+    """Raises `GraphError` where columns of rows have different names that Python reads as one."""
+    alike = alike_names(names)
+    if alike is not None:
+        raise GraphError(
+            f"{verb}: the columns {alike[0]!r} ({alike[0]!a}) and {alike[1]!r} ({alike[1]!a}) are one name to "
+            f"Python, so row.{alike[1]} may be either; rename one of them, or stay in columns (form='columns')"
+        )
+
+
 def check_process(fn: Any, verb: str, keyed: bool) -> None:
     """Raises `GraphError` for a process function that does not fit the stream."""
     if isinstance(fn, CoProcessFunction):
@@ -185,11 +196,6 @@ def named_aggregates(
     for name, aggregate in pairs:
         check_aggregate(aggregate, f"{verb}: {name}" if one is None else verb)
     return pairs
-
-
-def key_columns(key: Selector) -> tuple[str, ...]:
-    """The column names of a key by name."""
-    return (key,) if isinstance(key, str) else tuple(key) if isinstance(key, tuple) else ("key",)
 
 
 def called(verb: str, options: dict[str, Any]) -> str:

@@ -122,7 +122,7 @@ class Environment:
         return self._source(launcher().collection(items), "from_collection", options)
 
     def from_dataframe(self, df: Any, form: Form = "rows", **options: Any) -> DataStream:
-        """A bounded stream of a Spark DataFrame's rows: named tuples, or record batches with `form="columns"`. The
+        """A bounded stream of a Spark DataFrame's rows with names, or record batches with `form="columns"`. The
         DataFrame is materialised once, before the workers start."""
         if form not in ("rows", "columns"):
             raise GraphError(f"from_dataframe: form must be 'rows' or 'columns', not {form!r}")

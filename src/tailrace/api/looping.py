@@ -39,8 +39,8 @@ class Rounds:
     fed back.
 
     `until(result)` is called at the end of each round with what it produced: a list of all records that were fed back in it,
-    with its number in `result.round` and a list of all records that the loop put out in `result.output` (named tuples, where
-    they are in columns). Where it returns true, no other round begins. The feedback of the last round is dropped.
+    with its number in `result.round` and a list of all records that the loop put out in `result.output` (as rows,
+    where they are in columns). Where it returns true, no other round begins. The feedback of the last round is dropped.
     """
 
     max: int | None = None

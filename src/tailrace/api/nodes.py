@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from tailrace.api.checks import check_name
+from tailrace.api.checks import check_attributes, check_name
 from tailrace.api.connectors import Sink
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, ScopeError, TypeMismatch
@@ -125,6 +125,8 @@ def add_node(
             f"{verb}: unknown option {', '.join(sorted(unknown))}; the options are uid, name and parallelism"
         )
     name, uid, parallelism = options.get("name"), options.get("uid"), options.get("parallelism")
+    if form == "rows" and columns is not None:
+        check_attributes(columns, verb)
     return stream.env._graph.add(
         operator,
         edges,

@@ -19,7 +19,6 @@ from tailrace.api.checks import (
     check_selector,
     check_span,
     check_time_column,
-    key_columns,
     named_aggregates,
 )
 from tailrace.api.columnwise import check_alike, condition, selection
@@ -77,7 +76,7 @@ class DataStream(Stream):
     # Stateless verbs.
 
     def map(self, f: Callable[[Any], Any] | MapFunction, **options: Any) -> DataStream:
-        """One record in, one out. A stream of columns is seen as named tuples."""
+        """One record in, one out. A stream of columns is seen as rows with names."""
         check_callable(f, 1, called("map", options), MapFunction)
         return self._as_rows()._add(ops.Map(f), "map", options)
 
@@ -153,7 +152,7 @@ class DataStream(Stream):
         return columns._add(operator, "map_batches", options, form="columns")
 
     def to_rows(self, **options: Any) -> DataStream:
-        """The same records as named tuples."""
+        """The same records as rows with names."""
         return self if self.form == "rows" else self._add(ops.ToRows(), "to_rows", options, columns=self.columns)
 
     def to_columns(self, schema: Any, **options: Any) -> DataStream:
@@ -467,7 +466,7 @@ class KeyedStream(DataStream):
             if of is not None:
                 check_selector(of, self.columns, called(verb, options))
         stream, form = self._vectorised(aggregates)
-        columns = (*key_columns(stream.key), *(n for n, _ in aggregates)) if form == "columns" else None
+        columns = (*ops.key_columns(stream.key), *(n for n, _ in aggregates)) if form == "columns" else None
         check_names(columns or (), called(verb, options))
         return stream._add(ops.Aggregate(self.key, aggregates), verb, options, form=form, columns=columns)
 

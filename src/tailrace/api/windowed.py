@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tailrace.api.aggregates import Count, Sum
-from tailrace.api.checks import called, check_callable, check_names, check_selector, key_columns, named_aggregates
+from tailrace.api.checks import called, check_callable, check_names, check_selector, named_aggregates
 from tailrace.api.functions import AggregateFunction, ReduceFunction
 from tailrace.api.windows import WindowSpec
 from tailrace.graph import operators as ops
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class WindowedStream:
-    """The records of each key by window. Results are named tuples (key, start, end, …) with float seconds, timestamped
-    with the window's last microsecond."""
+    """The records of each key by window. Results are rows (key, start, end, …) with float seconds, timestamped with the
+    window's last microsecond. A key of columns has their names there, any other one is called `key`."""
 
     def __init__(self, keyed: KeyedStream, windows: WindowSpec, allowed_lateness: int) -> None:
         self._keyed = keyed
@@ -70,9 +70,8 @@ class WindowedStream:
         if reduce is not None:
             form = "rows"
         names = [name for name, _ in aggregates] or ["value"]
-        columns = (*key_columns(stream.key), "start", "end", *names) if form == "columns" else None
+        columns = (*ops.key_columns(stream.key), "start", "end", *names)
         w = self._windows
         operator = ops.Window(stream.key, w.size, w.slide, w.offset, self._lateness, aggregates, reduce)
-        row_columns = ("key", "start", "end", *names)
-        check_names(columns or row_columns, called(verb, options))
-        return stream._add(operator, verb, options, form=form, columns=columns if columns else row_columns)
+        check_names(columns, called(verb, options))
+        return stream._add(operator, verb, options, form=form, columns=columns)

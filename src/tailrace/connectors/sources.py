@@ -244,7 +244,7 @@ class TextFiles(Source):
 
 
 class Parquet(Source):
-    """The rows of Parquet files: named tuples, or record batches with `form="columns"`. `path` is a file, a folder or a
+    """The rows of Parquet files, or record batches with `form="columns"`. `path` is a file, a folder or a
     glob pattern."""
 
     description = "parquet"

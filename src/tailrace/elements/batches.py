@@ -103,7 +103,7 @@ class Columns:
         ]
 
     def to_rows(self) -> Rows:
-        """The same records as named tuples (see `elements.convert`)."""
+        """The same records as rows with names (see `elements.convert`)."""
         return Rows(rows_of(self.data), self.times, self.groups, self.split)
 
 

@@ -1,16 +1,17 @@
-"""From columns to rows: the rows of a record batch are named tuples with the names of its columns (as `DataFrame` rows
-are). The way back is in `elements.columns`.
+"""From columns to rows: the records of a batch as `Row`s, which have the names of its columns (as the rows of a
+`DataFrame` have). The way back is in `elements.columns`.
 """
 
 from __future__ import annotations
 
-from collections import namedtuple
-from collections.abc import Callable, Mapping
+import unicodedata
+from collections import Counter, defaultdict, namedtuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import repeat
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -18,37 +19,159 @@ from tailrace.elements.columns.kinds import has_map
 from tailrace.elements.columns.misfit import Misfit
 
 _named: Any = namedtuple  # its arguments are only known at run time, which type checkers do not accept
+_item = tuple.__getitem__
+
+
+class Row(tuple[Any, ...]):
+    """A record of columns. It is a tuple, equal to a plain one and with its hash, and its values have the names of their
+    columns as rows of PySpark do: `row.x`, `row["x"]`, `"x" in row`, `row.asDict()`. Names that begin and end with two
+    underscores are no attributes. Those of other columns come before methods of the same name (`row.count`).
+
+    The methods of named tuples are there for libraries that know a record with names by them.
+    """
+
+    __slots__ = ()
+    __fields__: ClassVar[tuple[str, ...]] = ()
+    __places__: ClassVar[dict[str, int]] = {}
+    """Where the column of a name is; a name that several columns have is left out."""
+    __shown__: ClassVar[str] = "Row()"
+    _fields: ClassVar[Any] = ()
+    _field_defaults: ClassVar[Any] = {}
+
+    def __new__(cls, *values: Any) -> Any:
+        return _row(cls, values)
+
+    @classmethod
+    def _make(cls, values: Iterable[Any]) -> Any:
+        return _row(cls, values)
+
+    def __getitem__(self, item: Any) -> Any:
+        if isinstance(item, str):
+            try:
+                item = self.__places__[item]
+            except KeyError:
+                raise ValueError(missing_column(self, item)) from None  # as PySpark does
+        return _item(self, item)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.__fields__
+
+    def __repr__(self) -> str:
+        return self.__shown__ % tuple(self)
+
+    def __reduce__(self) -> Any:
+        # The class is made at run time, so a pickled row names its columns and the reader makes the same class again.
+        return _make_row, (self.__fields__, tuple(self))
+
+    def asDict(self, recursive: bool = False) -> dict[str, Any]:
+        """The values by name; with `recursive` also of rows in values, in lists and in dictionaries."""
+        if len(self.__places__) != len(self.__fields__):
+            twice = next(name for name in self.__fields__ if name not in self.__places__)
+            raise ValueError(missing_column(self, twice))
+        return dict(zip(self.__fields__, map(_as_dicts, self) if recursive else self, strict=True))
+
+    def _asdict(self) -> dict[str, Any]:
+        return Row.asDict(self)
+
+    def _replace(self, **changes: Any) -> Any:
+        return _row(type(self), (Row.asDict(self) | changes).values())
+
+
+def _row(kind: type[Row], values: Iterable[Any]) -> Any:
+    row = tuple.__new__(kind, values)
+    if len(row) != len(kind.__fields__):
+        raise TypeError(f"a row of {len(kind.__fields__)} columns got {len(row)} values")
+    return row
+
+
+def _as_dicts(value: Any) -> Any:
+    if isinstance(value, Row):
+        return Row.asDict(value, True)
+    if isinstance(value, list):
+        return list(map(_as_dicts, value))
+    if isinstance(value, dict):
+        return {key: _as_dicts(one) for key, one in value.items()}
+    return value
+
+
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _identifier(name: str) -> str:
+    """The name as Python reads it in a program: `row.ﬁ` is `row.fi`."""
+    return name if name.isascii() else unicodedata.normalize("NFKC", name)
+
+
+def alike_names(names: Sequence[str]) -> tuple[str, str] | None:
+    """Two different names that are one in a program; None where there are none."""
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(_identifier(name), name)
+        if other != name:
+            return other, name
+    return None
+
+
+def missing_column(row: Row, name: str) -> str:
+    """Why a row has no value of this name."""
+    names = row.__fields__
+    alike = [one for one in names if name in (one, _identifier(one))]
+    if len(alike) > 1:
+        which = ", ".join(map(repr, alike))
+        return f"the row has {len(alike)} columns that {name!r} may be: {which}; rename them before"
+    return f"the row has no column {name!r}; it has {', '.join(map(repr, names)) or 'none'}"
 
 
 @lru_cache(maxsize=1024)
 def row_type(names: tuple[str, ...]) -> Any:
-    """The named tuple class for these column names; names Python cannot use become `_0`, `_1`, … by position."""
-    made: Any = _named("Row", names, rename=True)
-    made.__module__ = __name__
-    made.__reduce__ = _reduce_row
-    made._columns = names
-    return made
+    """The class of the rows of these columns."""
+    attributes: defaultdict[str, list[int]] = defaultdict(list)
+    for at, name in enumerate(names):
+        for one in {name, _identifier(name)}:
+            attributes[one].append(at)
+    # The fields of a named tuple are read in C; here they have names that may be anything.
+    fields = _named("Row", [f"at{at}" for at in range(len(names))])
+    members: dict[str, Any] = {
+        name: getattr(fields, f"at{found[0]}") if len(found) == 1 else property(partial(_several, name))
+        for name, found in attributes.items()
+        if not _is_dunder(name)
+    }
+    count = Counter(names)
+    places = {name: at for at, name in enumerate(names) if count[name] == 1}
+    shown = ", ".join(f"{name}=%r" for name in (one.replace("%", "%%") for one in names))
+    own = {"__slots__": (), "__module__": __name__, "__fields__": names}
+    more = {"__places__": places, "__shown__": f"Row({shown})", "_fields": names}
+    return type("Row", (Row,), more | members | own)
 
 
-def _reduce_row(row: Any) -> tuple[Any, ...]:
-    # The class is made at run time, so a pickled row names its columns and the reader makes the same class again.
-    return (_make_row, (type(row)._columns, tuple(row)))
+def _several(name: str, row: Row) -> Any:
+    raise AttributeError(missing_column(row, name))
 
 
 def _make_row(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-    return row_type(names)._make(values)
+    """A pickled row. The names of this function and its module are in checkpoints."""
+    return _row(row_type(names), values)
+
+
+def made_rows(names: tuple[str, ...], values: list[tuple[Any, ...]]) -> list[Any]:
+    """Rows of plain tuples. Raises `TypeError` where one has not a value for each column."""
+    kind = row_type(names)
+    if set(map(len, values)) <= {len(names)}:
+        # What `_make` does, without a call of Python's for each record.
+        return list(map(tuple.__new__, repeat(kind), values))
+    return [_row(kind, one) for one in values]
 
 
 def rows_of(batch: pa.RecordBatch) -> list[Any]:
-    """The records of a batch as named tuples. A batch without columns gives empty tuples. Raises `Misfit` for a value that
+    """The records of a batch as rows. A batch without columns gives empty tuples. Raises `Misfit` for a value that
     Python cannot hold."""
     names = tuple(batch.schema.names)
-    kind = row_type(names)
     if not batch.num_columns:
-        return [kind() for _ in range(batch.num_rows)]
+        return made_rows(names, [()] * batch.num_rows)
     columns = [plain_values(column, name) for column, name in zip(batch.columns, names, strict=True)]
-    # What `_make` does, without a call of Python's for each record.
-    return list(map(tuple.__new__, repeat(kind), zip(*columns, strict=True)))
+    # The columns are of one length: nothing is to be compared.
+    return list(map(tuple.__new__, repeat(row_type(names)), zip(*columns, strict=True)))
 
 
 def plain_values(column: pa.Array, name: str = "") -> list[Any]:
@@ -99,10 +222,19 @@ def _zoned(times: list[datetime], zone: tzinfo) -> list[datetime]:
 
 
 def field_getter(name: str, example: Any) -> Callable[[Any], Any]:
-    """The fastest way to read field `name` from records like `example`: a mapping, a named tuple, or an object."""
+    """The fastest way to read field `name` from records like `example`: a mapping, a row, a named tuple, or an object."""
     if isinstance(example, Mapping):
         return itemgetter(name)
-    fields = getattr(type(example), "_columns", None) or getattr(type(example), "_fields", None)
+    if isinstance(example, Row):
+        at = example.__places__.get(name)
+        if at is None:
+            return itemgetter(name)  # which says why
+        if "." in name or _is_dunder(name) or isinstance(type(example).__dict__[name], property):
+            return lambda row: _item(row, at)
+        return attrgetter(name)  # which reads it in C
+    if isinstance(example, tuple) and hasattr(example, "__fields__"):
+        return itemgetter(name)  # of PySpark: an attribute may be a method of tuples
+    fields = getattr(type(example), "_fields", None)
     if fields is not None and name in fields:
         return itemgetter(fields.index(name))
     return attrgetter(name)

@@ -71,7 +71,7 @@ class FilterColumns(Operator):
 
 @dataclass(frozen=True)
 class ToRows(Operator):
-    """Columns to named tuples."""
+    """Columns to rows with names."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,11 @@ class Window(Operator):
     allowed_lateness: int
     aggregates: tuple[tuple[str, Any], ...]
     reduce: Any = None
+
+
+def key_columns(key: Selector) -> tuple[str, ...]:
+    """The names of the columns that a key has in a result."""
+    return (key,) if isinstance(key, str) else key if isinstance(key, tuple) else ("key",)
 
 
 def key_at(operator: Operator, port: int) -> Selector | None:

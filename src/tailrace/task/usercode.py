@@ -6,6 +6,7 @@ import traceback
 from types import TracebackType
 from typing import Any
 
+from tailrace.elements.convert import Row, missing_column
 from tailrace.errors import OWN_FOLDER, CheckpointError, TailraceError, UserCodeError, shortened
 
 _NOTHING: Any = object()
@@ -27,7 +28,7 @@ def user_error(
     the verb is that it is about, if it is not that of the operator. It is permanent where the caller
     says so, and where we have refused something ourselves, say state that was used outside of a keyed call: we would refuse
     it after every restart."""
-    message = what if what is not None else f"{type(error).__name__}: {error}"
+    message = what if what is not None else f"{type(error).__name__}: {_text(error)}"
     shown = None if record is _NOTHING else shortened(record)
     refused = isinstance(error, TailraceError) and not isinstance(error, CheckpointError)
     return UserCodeError(
@@ -39,6 +40,12 @@ def user_error(
         permanent=permanent or refused,
         written=written,
     )
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, AttributeError) and isinstance(error.obj, Row) and error.name is not None:
+        return missing_column(error.obj, error.name)
+    return str(error)
 
 
 def user_traceback(error: BaseException) -> str:

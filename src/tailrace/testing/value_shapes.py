@@ -17,6 +17,11 @@ import pyarrow as pa
 import pyarrow.types as t
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "+05:30"]
+NAMES = [
+    "x", "_1", "_2", "_id", "_fields", "_make", "_asdict", "_replace", "count", "index", "asDict", "class", "None", "self",
+    "a b", "a.b", "0x", "", " ", "%s", "{x}", "n\nl", "ünï", "日本", "ﬁ", "__class__", "__len__", "__fields__", "__x",
+]  # fmt: skip
+"""Names of columns, none of which is another one to Python."""
 _MOMENTS = [0, 1_711_846_800, 1_729_990_800, 1_730_613_600, -1_693_706_400, 1_700_000_000]
 """Seconds since 1970, at and around changes of the clock."""
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}

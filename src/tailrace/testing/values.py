@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections import namedtuple
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -29,13 +28,11 @@ from tailrace.elements.columns.encoding import plain_array
 from tailrace.elements.columns.kinds import plain_type
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.schemas import columns_of
-from tailrace.elements.convert import plain_values, rows_of
+from tailrace.elements.convert import Row, field_getter, made_rows, plain_values, rows_of
 from tailrace.elements.keycolumns import groups_of_arrow
 from tailrace.elements.keygroups import KeyGroups
 from tailrace.testing.value_model import grouped, key_of, results, windows
-from tailrace.testing.value_shapes import ZONES, alike, any_type, same, scalar_type, spelt, value_of
-
-_named: Any = namedtuple
+from tailrace.testing.value_shapes import NAMES, ZONES, alike, any_type, same, scalar_type, spelt, value_of
 
 
 class Wrong(AssertionError):
@@ -169,7 +166,8 @@ class Kept(tr.KeyedProcessFunction):
 
 def travel(random: Random) -> None:
     """Records of any schema through random verbs, in both forms, come out as they went in."""
-    fields = [pa.field("id", pa.int64()), *[pa.field(f"c{i}", any_type(random)) for i in range(random.randint(1, 4))]]
+    names = ("id", *random.sample(NAMES, random.randint(1, 4)))
+    fields = [pa.field("id", pa.int64()), *[pa.field(name, any_type(random)) for name in names[1:]]]
     schema = pa.schema(fields)
     count = random.randint(1, 40)
     records = [{"id": i, **{field.name: value_of(random, field.type) for field in fields[1:]}} for i in range(count)]
@@ -188,14 +186,17 @@ def travel(random: Random) -> None:
     check(len(out) == len(sink.result()) == count, "records lost or doubled", len(sink.result()), count)
     for record in records:
         row = out[record["id"]]
-        for name, value in record.items():
-            check(same(value, getattr(row, name)), "value changed", name, schema.field(name).type, value, row)
+        check(row.__fields__ == names, "names changed", names, row)
+        for at, (name, value) in enumerate(record.items()):
+            attribute = row[at] if name.startswith("__") else getattr(row, name)
+            ways = (row[at], row[name], attribute, Row.asDict(row)[name], field_getter(name, row)(row))
+            check(all(same(value, one) for one in ways), "value changed", name, schema.field(name).type, value, row)
 
 
 def _record(random: Random, record: dict[str, Any], schema: pa.Schema) -> Any:
     made = {name: spelt(random, value, schema.field(name).type) for name, value in record.items()}
     turned = dict(random.sample(list(made.items()), len(made)))
-    return random.choice([made, turned, tuple(made.values()), _named("Record", turned)(**turned)])
+    return random.choice([made, turned, tuple(made.values()), made_rows(tuple(turned), [tuple(turned.values())])[0]])
 
 
 def _columns(stream: Any, schema: pa.Schema) -> Any:
@@ -301,10 +302,12 @@ def _compare(
 ) -> None:
     found: dict[Any, tuple[Any, ...]] = {}
     for row in rows:
-        flat = form == "columns" and composite
+        flat = composite and (windowed or form == "columns")
         key, rest = ((row[0], row[1]), row[2:]) if flat else (row[0], row[1:])
         key = key_of(key)
         if windowed:
+            keys = ("k", "j") if composite else ("k",)
+            check(row.__fields__ == (*keys, "start", "end", *names), "other names", form, row)
             check((key, rest[0]) not in found, "a window fired twice", form, row)
             found[key, rest[0]] = rest[2:]
         else:

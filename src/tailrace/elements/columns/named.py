@@ -26,8 +26,8 @@ _PLAIN = (
 def declared_names(kind: Any) -> tuple[str, ...] | None:
     """The names that a class of records says it has: a named tuple, a row, a dataclass, a struct of msgspec, a class of
     attrs or pydantic. None for others."""
-    found: Any = getattr(kind, "_columns", None)
-    if isinstance(found, tuple):
+    found: Any = getattr(kind, "__fields__", None)
+    if isinstance(found, tuple):  # a row; those of PySpark have names each
         return found
     if issubclass(kind, tuple):
         # The second is for what C code calls a struct sequence.

@@ -138,7 +138,7 @@ def compiled(nodes: list[Node], functions: list[Callable[..., Any]]) -> tuple[Ca
 
 
 class ToRowsTask(OperatorTask):
-    """Columns to named tuples."""
+    """Columns to rows with names."""
 
     def process(self, batch: Batch, port: int) -> None:
         self.out(rows_in(self, batch))

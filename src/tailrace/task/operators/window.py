@@ -24,12 +24,12 @@ from tailrace.api.aggregates import is_builtin
 from tailrace.api.functions import as_callable
 from tailrace.elements.batches import Batch, Columns, Rows, Times
 from tailrace.elements.columns.schemas import OneSchema
-from tailrace.elements.convert import row_type
+from tailrace.elements.convert import made_rows
 from tailrace.elements.slottables import Slots
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME
 from tailrace.errors import IncompatibleState, shortened
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import Window
+from tailrace.graph.operators import Window, key_columns
 from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
 from tailrace.task.keys import FieldReader, KeyReader, column_of, settled_keys
@@ -73,7 +73,7 @@ class WindowTask(StatefulTask):
         """While the restored operator catches up: key groups [first, last) that had been further in event time, and how
         far."""
         self.timers = timers_of(self.backend, "event", _key_of)
-        self._row = row_type(("key", "start", "end", *names))
+        self._columns_of_rows = (*key_columns(spec.key), "start", "end", *names)
         self.one_schema = OneSchema()
         self._windows: WindowState | None = None
         """The windows, while they are in arrays."""
@@ -424,12 +424,12 @@ class WindowTask(StatefulTask):
         if self.node.form == "columns":
             self.out(Columns(self._record_batch(fired, results), times))
             return
-        make, size = self._row._make, self.spec.size
-        rows = [
-            make((key, start / 1e6, (start + size) / 1e6, *result))
+        size, several = self.spec.size, isinstance(self.spec.key, tuple)
+        values = [
+            (*(key if several else (key,)), start / 1e6, (start + size) / 1e6, *result)
             for (key, start, _), result in zip(fired, results, strict=True)
         ]
-        self.out(Rows(rows, times))
+        self.out(Rows(made_rows(self._columns_of_rows, values), times))
 
     def _results(self, fired: _Fired) -> tuple[Any, ...]:
         key, start, state = fired
