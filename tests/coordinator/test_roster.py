@@ -4,10 +4,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.coordinator.actions import Stalled
 from tailrace.coordinator.progress import overall_watermark
 from tailrace.coordinator.roster import Roster
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
-from tailrace.protocol.deployment import Hello, Peer, SubtaskReport
+from tailrace.protocol.deployment import Hello, Peer, Progress, SubtaskReport, UnderWay
 
 
 def hello(slot: int, pid: int = 1) -> Hello:
@@ -92,3 +93,43 @@ def test_the_watermark_of_a_job_is_the_lowest_that_there_is() -> None:
     assert overall_watermark(reports(MAX_TIME, MAX_TIME)) == MAX_TIME
     assert overall_watermark(reports(7, timed=False)) is None
     assert overall_watermark([]) is None
+
+
+def test_a_step_that_is_under_way_counts_as_work_until_a_later_report() -> None:
+    """Beats and reports come on links of their own: a beat that was sent before the report, and comes behind it, says
+    nothing."""
+    roster = Roster(1)
+    roster.admit(hello(0), 0)
+    slot = roster.slots[0]
+    reports = [SubtaskReport(0, 0, busy_micros=5, waits_for="no input"), SubtaskReport(1, 0, busy_micros=7)]
+    slot.reported(Progress(reports, 100), 1_000)
+
+    def beat(under_way: UnderWay | None) -> list[tuple[int, int, str]]:
+        roster.heard(0, 1, 2_000, under_way)
+        return [(one.worked_micros, one.under_way_micros, one.waits_for) for one in slot.figures(2_500)]
+
+    assert beat(UnderWay(101, 50, 0)) == [(55, 50, ""), (7, 0, "")]
+    assert beat(UnderWay(101, 90, 0)) == [(95, 90, ""), (7, 0, "")]
+    assert [one.age_micros for one in slot.figures(2_500)] == [1_500, 1_500]
+    slot.reported(Progress([SubtaskReport(0, 0, busy_micros=100), SubtaskReport(1, 0, busy_micros=7)], 200), 3_000)
+    assert beat(UnderWay(101, 95, 0)) == [(100, 0, ""), (7, 0, "")]
+    assert beat(UnderWay(201, 10, 1)) == [(100, 0, ""), (17, 10, "")]
+    assert beat(None) == [(100, 0, ""), (7, 0, "")]
+
+
+def test_watchers_are_told_of_a_step_where_the_beat_has_its_stack() -> None:
+    roster = Roster(1)
+    roster.admit(hello(0), 0)
+    stuck = UnderWay(5, 10_000_000, 0, "map", "File ...")
+    assert roster.heard(0, 1, 9, msgspec.structs.replace(stuck, stack="")) == []
+    assert roster.heard(0, 1, 9, stuck) == [Stalled(0, stuck)]
+    assert roster.heard(0, 2, 9, stuck) == []  # another process, which holds the slot no more
+
+
+def test_a_worker_that_is_new_has_a_clock_of_its_own() -> None:
+    roster = Roster(1)
+    roster.admit(hello(0), 0)
+    roster.slots[0].reported(Progress([SubtaskReport(0, 0)], 1_000_000), 5)
+    roster.admit(hello(0, pid=2), 6)
+    roster.heard(0, 2, 9, UnderWay(10, 500, 0))
+    assert [one.under_way_micros for one in roster.slots[0].reports] == [500]

@@ -243,7 +243,7 @@ routes          abcd1234  RUNNING           1
 
 
 OPERATOR = {"parallelism": 2, "records_in": 12_000, "records_out": 11, "busy_seconds": 1.25}
-SHOWN = {
+SHOWN: dict[str, Any] = {
     **WHO,
     "restarts": 1,
     "operators": [
@@ -281,6 +281,45 @@ slice      host  executor  process  attempt
     assert called("show", "routes") == (0, text)
     assert json.loads(called("show", "routes", "--json")[1]) == SHOWN
     assert one.asked == 2 * [{"verb": "show"}]
+
+
+def test_subtasks_are_shown_on_request_with_who_holds_event_time_back(served: Callable[..., Served]) -> None:
+    stalled = {"vertex": "map, filter", "subtask": 1, "seconds": 34.2}
+    figures = {**SHOWN["progress"]["tailrace"], "watermark": "2026-01-01T00:00:00.000Z", "stalled": [stalled]}
+
+    def subtask(number: int, records: int, under_way: float, watermark: str) -> dict[str, Any]:
+        source = {"from": "source", "watermark": watermark, "held_by": 1 - number}
+        row = {"vertex": "map, filter", "subtask": number, "records_in": records, "records_out": 5, "busy_seconds": 1.0}
+        row |= {"queued_bytes": 7, "unsent_bytes": 0, "state_entries": 0, "under_way_seconds": under_way}
+        return row | {"age_seconds": 0.2, "waits_for": "no input", "watermark": watermark, "inputs": [source]}
+
+    one = served(
+        {
+            **SHOWN,
+            "operators": [{**SHOWN["operators"][0], "heaviest": {"subtask": 1, "share": 0.75}}],
+            "progress": {**SHOWN["progress"], "tailrace": figures},
+            "refused_connections": {"no worker of this job": 1200, "wrong token": 3},
+            "subtasks": [subtask(0, 3_000, 0.0, "2026-01-01T00:00:00.000Z"), subtask(1, 9_000, 34.2, "-inf")],
+        }
+    )
+    text = """\
+map, filter, subtask 1: a step has not come back for 34 s (the log of the job's program has its stack)
+refused connections: 1,200 (no worker of this job), 3 (wrong token)
+
+operator     tasks      in  out  busy s  waiting bytes  state entries  heaviest
+map, filter      2  12,000   11     1.2          4,000              0   1 (75%)
+
+operator     subtask     in  out  busy s  unread  unsent  state entries  step s  age s  watermark                 waits for
+map, filter        0  3,000    5     1.0       7       0              0     0.0    0.2  2026-01-01T00:00:00.000Z  no input
+map, filter        1  9,000    5     1.0       7       0              0    34.2    0.2  -inf
+
+operator     input   watermark  in subtask  held back by
+map, filter  source  -inf                1  subtask 0
+
+slice"""
+    told = called("show", "routes", "--subtasks")[1]
+    assert text in told
+    assert one.asked == [{"verb": "show", "subtasks": True}]
 
 
 def test_where_lost_workers_are_replaced_each_slice_is_shown_with_its_standbys_and_its_losses(

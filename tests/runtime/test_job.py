@@ -19,12 +19,14 @@ import pytest
 from tests.ports import free_ports
 
 import tailrace as tr
+from tailrace.coordinator import progress
 from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.progress import stalled_figures
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Heartbeat, Hello, PeerHello
 from tailrace.runtime import coordinator as coordinator_module
-from tailrace.runtime import heart, link, tls
+from tailrace.runtime import heart, link, tls, watchdog
 from tailrace.runtime import worker as worker_module
 from tailrace.runtime.binding import Binding
 from tailrace.runtime.config import WorkerConfig
@@ -330,11 +332,11 @@ def test_a_display_or_a_clean_up_that_breaks_breaks_nothing(started: Any, tmp_pa
 def test_a_job_goes_on_while_a_sink_is_told_that_it_published(started: Any, tmp_path: Path) -> None:
     """`published` of a sink of tables refreshes the table, which takes seconds with a cold catalogue: no checkpoint was
     taken and no progress told meanwhile. A job that has finished does wait for it: whoever reads the table finds all."""
-    begun, go_on = threading.Event(), threading.Event()
+    begun, GO_ON = threading.Event(), threading.Event()
 
     def published() -> None:
         begun.set()
-        assert go_on.wait(20)
+        assert GO_ON.wait(20)
 
     env = tr.Environment(parallelism=1)
     env.from_source(tr.sources.Sequence(0, 10)).sink_to(tr.sinks.TextFiles(str(tmp_path)))
@@ -346,7 +348,7 @@ def test_a_job_goes_on_while_a_sink_is_told_that_it_published(started: Any, tmp_
     while str(running.runner.machine.status) != "FINISHED":
         assert not job._runner.ended.wait(0.01)
     assert job.is_active  # all its work is done, while `published` has not come back
-    go_on.set()
+    GO_ON.set()
     assert job.await_termination(20)
 
 
@@ -678,3 +680,83 @@ def test_a_message_that_is_too_large_fails_the_job_by_name(
     job = started(endless(tmp_path / "out", 1)).start(running=False)
     with pytest.raises(tr.JobFailed, match=r"Deploy for worker 0 is too large: .* at most 1500 bytes"):
         job.await_termination(20)
+
+
+# User code that does not come back.
+
+GO_ON = threading.Event()
+
+
+def hang(n: int) -> int:
+    from tests.runtime.test_job import GO_ON  # it cannot be pickled
+
+    if n == 5:
+        GO_ON.wait(30)
+    return n
+
+
+class Connects(tr.ProcessFunction):
+    def open(self, ctx: Any) -> None:
+        from tests.runtime.test_job import GO_ON
+
+        GO_ON.wait(30)
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+
+def test_a_step_that_does_not_come_back_is_told_with_its_operator_and_stack(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A deadlock in a `map` looked like a subtask without input: busy 0 %, and figures from when it last came back."""
+    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(watchdog, "SHOWN_AFTER", 50_000_000)
+    monkeypatch.setattr(watchdog, "TOLD_AFTER", 200_000_000)
+    monkeypatch.setattr(progress, "STALLED_MICROS", 200_000)
+    GO_ON.clear()
+    env = tr.Environment(parallelism=1)
+    numbers = env.from_source(tr.sources.Sequence(0, None, rate=1000)).rebalance().filter(lambda n: n > 2)
+    numbers.map(hang, name="hangs").map(lambda n: n).sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    job = started(env).start()
+    deadline = time.monotonic() + 30
+
+    def told() -> list[str]:
+        return [one.getMessage() for one in caplog.records if "has not come back" in one.getMessage()]
+
+    while len(told()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    subtask = next(one for one in job.metrics()["subtasks"] if "hangs" in one["vertex"])
+    assert subtask["under_way_seconds"] >= 0.8 and subtask["busy_seconds"] >= 0.8 and subtask["waits_for"] == ""
+    assert subtask["age_seconds"] >= 0.5
+    [stalled] = stalled_figures(job._plan, job._runner.reports)
+    assert stalled["vertex"] == subtask["vertex"] and stalled["seconds"] >= 0.8
+    for message in told():
+        assert "operator 'hangs', subtask 0: a step has not come back for" in message
+        assert "GO_ON.wait(30)" in message and "in hang" in message
+        assert "/tailrace/task/" not in message  # the user's own frames only
+    GO_ON.set()
+    while (one := job.metrics()["subtasks"])[0]["under_way_seconds"] or one[1]["under_way_seconds"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    assert len(told()) <= 4  # after 0.2, 0.4, 0.8, 1.6 s
+
+
+def test_opening_that_does_not_come_back_is_told(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No step is under way then, and the job is STARTING for as long as it takes."""
+    monkeypatch.setattr(heart, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(watchdog, "SHOWN_AFTER", 50_000_000)
+    monkeypatch.setattr(watchdog, "TOLD_AFTER", 200_000_000)
+    GO_ON.clear()
+    env = tr.Environment(parallelism=1)
+    numbers = env.from_source(tr.sources.Sequence(0, None, rate=1000)).process(Connects(), name="connects")
+    numbers.sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    started(env).start(running=False)
+    deadline = time.monotonic() + 30
+    while not caplog.records and time.monotonic() < deadline:
+        time.sleep(0.005)
+    GO_ON.set()
+    message = caplog.records[0].getMessage()
+    assert "operator 'connects', subtask 0: opening, publishing or closing has not come back for" in message
+    assert "GO_ON.wait(30)" in message

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from tailrace.elements.timestamps import isoformat
+from tailrace.cli.showing import job_text, table
 from tailrace.errors import ConfigError
 from tailrace.runtime.control import ask, jobs
-from tailrace.runtime.progressline import size_of, told_of
 from tailrace.storage.opening import absolute
 
 SHOWN_WITHIN = 5.0
@@ -37,7 +36,7 @@ def list_command(as_json: JsonOption = False) -> None:
         if as_json:
             typer.echo(json.dumps(found))
         elif found:
-            typer.echo(_table([["name", "id", "status", "process"], *map(_row, found)]))
+            typer.echo(table([["name", "id", "status", "process"], *map(_row, found)]))
         else:
             typer.echo("no job of yours is running on this machine")
 
@@ -45,12 +44,14 @@ def list_command(as_json: JsonOption = False) -> None:
 def show_command(
     job: JobArgument,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = SHOWN_WITHIN,
+    subtasks: Annotated[bool, typer.Option("--subtasks", help="A line for each subtask as well.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show how a running job goes: its progress, its last checkpoint, its operators, and where its slices run."""
     with _Told("show"):
-        shown = _asked(job, {"verb": "show"}, timeout, "has not answered")
-        typer.echo(json.dumps(shown) if as_json else _shown(shown))
+        request = {"verb": "show", "subtasks": True} if subtasks else {"verb": "show"}
+        shown = _asked(job, request, timeout, "has not answered")
+        typer.echo(json.dumps(shown) if as_json else job_text(shown))
 
 
 def checkpoint_command(
@@ -186,82 +187,3 @@ def _made(what: str, made: dict[str, Any]) -> str:
 
 def _row(who: dict[str, Any]) -> list[str]:
     return [who["name"], who["id"][:8], who["status"], str(who["pid"])]
-
-
-def _shown(shown: dict[str, Any]) -> str:
-    lines = [f"{shown['name']} ({shown['id'][:8]}), process {shown['pid']}"]
-    progress = shown["progress"]
-    if progress is None:
-        lines.append(f"{shown['status']}; no worker has reported yet")
-    else:
-        figures = progress["tailrace"]
-        lines += told_of(shown["status"], figures, progress["inputRowsPerSecond"], figures["busyShare"])
-        last = (figures["checkpoints"] or {}).get("last")
-        lines += [] if last is None else [last["path"]]
-    rows = [["operator", "tasks", "in", "out", "busy s", "waiting bytes", "state entries"]]
-    for one in shown["operators"]:
-        figures = [one["parallelism"], one["records_in"], one["records_out"], one["busy_seconds"]]
-        figures += [one["waiting_bytes"], one["state_entries"]]
-        rows.append(
-            [one["name"], *(f"{figure:,.1f}" if isinstance(figure, float) else f"{figure:,}" for figure in figures)]
-        )
-    return "\n".join([*lines, "", _table(rows), *_slices(shown["slices"], replaced=shown["standby"] is not None)])
-
-
-def _slices(slices: list[dict[str, Any]], *, replaced: bool) -> list[str]:
-    """Where each part of the job runs; and where lost workers are replaced alone, what there is for that."""
-    if not slices:
-        return []
-    rows = [["slice", "host", "executor", "process", "attempt"]]
-    if replaced:
-        rows[0] += ["standbys", "behind", "log", "entries", "kept", "replaced"]
-    for one in slices:
-        where = [one["host"] or "nowhere", one["executor"] or "", str(one["pid"] or "")]
-        rows.append([str(one["slot"]), *where, str(one["attempt"])])
-        if replaced:
-            sizes = [size_of(one["log_bytes"]), f"{one['log_entries']:,}", size_of(one["kept_bytes"])]
-            rows[-1] += [*_standbys(one["standbys"]), *sizes, str(one["replaced"])]
-    told = [line for one in slices for line in _failovers(one)]
-    return ["", _table(rows), *(["", *told] if told else [])]
-
-
-def _standbys(standbys: list[dict[str, Any]]) -> tuple[str, str]:
-    """Where they are that hold a slice, and how many checkpoints each is behind."""
-    where = [f"{one['place']} on {_place(one)}" for one in standbys]
-    return "; ".join(where) or "none", "; ".join(map(_behind, standbys))
-
-
-def _behind(one: dict[str, Any]) -> str:
-    if not one["ready"]:
-        return "not ready"
-    return f"{one['behind']} ({one['behind_seconds']:.1f} s)" if one["behind"] else "0"
-
-
-def _place(one: dict[str, Any]) -> str:
-    return one["host"] if one["executor"] is None else f"{one['host']}, executor {one['executor']}"
-
-
-def _failovers(one: dict[str, Any]) -> list[str]:
-    """How the worker of a slice was lost."""
-    told, last = [], one["last_failover"]
-    if last is not None:
-        parts = f"process {last['process_ms']:,.0f}, survivors {last['survivors_ms']:,.0f}, "
-        parts += f"restore {last['restore_ms']:,.0f}, replay {last['replay_ms']:,.0f}"
-        when = isoformat(round(last["timestamp"] * 1e6))
-        told.append(f"slice {one['slot']}: lost at {when} and replaced in {last['total_ms']:,.0f} ms ({parts})")
-    if one["being_replaced"]:
-        told.append(f"slice {one['slot']}: its worker was lost, and is being replaced")
-    if one["not_replaced"]:
-        told.append(f"slice {one['slot']}: all had to start again when it was lost: {one['not_replaced']}")
-    return told
-
-
-def _table(rows: list[list[str]]) -> str:
-    """Columns below their names; numbers to the right."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    number = [all(row[at][:1].isdigit() for row in rows[1:]) for at in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, number, strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)

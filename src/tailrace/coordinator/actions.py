@@ -8,6 +8,7 @@ from typing import Any
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.stats import CheckpointStats, SavepointStats
+from tailrace.protocol.deployment import UnderWay
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.manifest import Manifest
 
@@ -156,6 +157,15 @@ class Restarting:
 
 
 @dataclass(frozen=True)
+class Stalled:
+    """An action: tell the watchers that the thread of a slot's worker has not come back from what it does, and where it
+    is."""
+
+    slot: int
+    under_way: UnderWay
+
+
+@dataclass(frozen=True)
 class Replacing:
     """An action: tell the watchers that a worker was lost, and that it is being replaced while the others go on."""
 
@@ -194,6 +204,6 @@ StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | Copy
 Ended = CheckpointEnded | SavepointEnded | StopEnded
 """What becomes of something that somebody waits for."""
 Replacement = Replacing | NotReplaced | Replayed | StandbyLost
-Action = (
-    Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Restarting | Replacement | StoreAction
-)
+Told = Restarting | Stalled | Replacement
+"""What the watchers of a job are told in its log."""
+Action = Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Told | StoreAction

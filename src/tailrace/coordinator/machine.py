@@ -40,6 +40,7 @@ from tailrace.protocol.deployment import (
     Progress,
     Published,
     SubtasksFinished,
+    UnderWay,
     Welcome,
 )
 from tailrace.protocol.recovery import WasReset
@@ -186,7 +187,7 @@ class Coordinator:
     def _heard(self, slot: Slot, message: AnyMessage, now: int) -> None:
         index = slot.index
         if isinstance(message, Progress):
-            slot.reported(message)
+            slot.reported(message, now)
             return
         self.course.story.append(f"{now} {type(message).__name__} from {index}")
         match message:
@@ -227,9 +228,9 @@ class Coordinator:
             case _:
                 self.course.fail(now, Cause(f"worker {index} sent {type(message).__name__}, which no worker may send"))
 
-    def heartbeat(self, index: int, pid: int, now: int) -> None:
-        """A worker's process gives a sign of life."""
-        self.roster.heard(index, pid, now)
+    def heartbeat(self, index: int, pid: int, now: int, under_way: UnderWay | None = None) -> None:
+        """A worker's process gives a sign of life, and says what its thread is at, where that takes long."""
+        self.course.do(self.roster.heard(index, pid, now, under_way), now)
 
     def link_lost(self, index: int, epoch: int, reason: str, now: int) -> None:
         """The link of a worker closed: the worker is lost, unless it was to leave."""

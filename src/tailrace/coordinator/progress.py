@@ -11,7 +11,7 @@ from tailrace.coordinator.stats import CheckpointStats
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, isoformat
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
-from tailrace.protocol.deployment import SubtaskReport
+from tailrace.protocol.deployment import InputTime, SubtaskReport
 
 LATE = ".late_records"
 """How the counter of a window's late records ends; the operator's name is before it."""
@@ -84,7 +84,7 @@ class ProgressMaker:
         rows_out = max(self._last_out, sum(r.records_sunk for r in reports))
         busy = Counter[int]()
         for report in reports:
-            busy[report.subtask] += report.busy_micros
+            busy[report.subtask] += report.worked_micros
         span = max(1, now - self._last_at)
         new, worked = rows_in - sum(self._last_in.values()), self._worked(busy)
         processed = new * 1e6 / worked * len(slots) if worked else 0.0
@@ -119,6 +119,7 @@ class ProgressMaker:
                 "restarts": restarts,
                 "checkpoints": None if checkpoints is None else checkpoint_figures(checkpoints),
                 "standby": standby_figures(slices),
+                "stalled": stalled_figures(self.plan, reports),
             },
         }
 
@@ -232,7 +233,8 @@ def operator_figures(plan: Plan, reports: Sequence[SubtaskReport]) -> list[dict[
                 "parallelism": vertex.parallelism,
                 "records_in": sum(report.records_in for report in mine),
                 "records_out": sum(report.records_out for report in mine),
-                "busy_seconds": sum(report.busy_micros for report in mine) / 1e6,
+                "busy_seconds": sum(report.worked_micros for report in mine) / 1e6,
+                "heaviest": _heaviest(mine),
                 "waiting_bytes": inflight_bytes(mine),
                 "state_entries": sum(report.state_entries for report in mine),
                 "blocked": sum(report.blocked for report in mine),
@@ -240,6 +242,34 @@ def operator_figures(plan: Plan, reports: Sequence[SubtaskReport]) -> list[dict[
             }
         )
     return found
+
+
+def _heaviest(reports: Sequence[SubtaskReport]) -> dict[str, Any] | None:
+    """The subtask of an operator with the most records, and its share of them; None where there is nothing to compare."""
+    total = sum(report.records_in for report in reports)
+    if len(reports) < 2 or not total:
+        return None
+    most = max(reports, key=lambda report: report.records_in)
+    return {"subtask": most.subtask, "share": most.records_in / total}
+
+
+def _input(plan: Plan, time: InputTime) -> dict[str, Any]:
+    """Event time on an input, and who holds it back."""
+    source = plan.vertices[plan.edges[time.edge].source].name
+    return {"from": source, "watermark": isoformat(time.watermark), "held_by": time.subtask}
+
+
+STALLED_MICROS = 10_000_000
+"""A step that has been under way for so long is worth a word."""
+
+
+def stalled_figures(plan: Plan, reports: Sequence[SubtaskReport]) -> list[dict[str, Any]]:
+    """Steps that have not come back for long, the longest first."""
+    found = sorted((r for r in reports if r.under_way_micros >= STALLED_MICROS), key=lambda r: -r.under_way_micros)
+    return [
+        {"vertex": plan.vertices[r.vertex].name, "subtask": r.subtask, "seconds": r.under_way_micros / 1e6}
+        for r in found
+    ]
 
 
 def job_metrics(plan: Plan, reports: list[SubtaskReport], restarts: int) -> dict[str, Any]:
@@ -253,21 +283,30 @@ def job_metrics(plan: Plan, reports: list[SubtaskReport], restarts: int) -> dict
         "inflight_bytes": inflight_bytes(reports),
         "restarts": restarts,
         "refused_connections": {},
-        "subtasks": [
-            {
-                "vertex": plan.vertices[r.vertex].name,
-                "subtask": r.subtask,
-                "records_in": r.records_in,
-                "records_out": r.records_out,
-                "busy_seconds": r.busy_micros / 1e6,
-                "queued_bytes": r.queued_bytes,
-                "unsent_bytes": r.unsent_bytes,
-                "state_entries": r.state_entries,
-                "blocked": r.blocked,
-                "waits_for": r.waits_for,
-                "finished": r.finished,
-                "custom": dict(r.metrics),
-            }
-            for r in reports
-        ],
+        "subtasks": subtask_figures(plan, reports),
     }
+
+
+def subtask_figures(plan: Plan, reports: Sequence[SubtaskReport]) -> list[dict[str, Any]]:
+    """Figures of every subtask, as `metrics()` has them."""
+    return [
+        {
+            "vertex": plan.vertices[r.vertex].name,
+            "subtask": r.subtask,
+            "records_in": r.records_in,
+            "records_out": r.records_out,
+            "busy_seconds": r.worked_micros / 1e6,
+            "under_way_seconds": r.under_way_micros / 1e6,
+            "age_seconds": r.age_micros / 1e6,
+            "queued_bytes": r.queued_bytes,
+            "unsent_bytes": r.unsent_bytes,
+            "state_entries": r.state_entries,
+            "blocked": r.blocked,
+            "waits_for": r.waits_for,
+            "finished": r.finished,
+            "watermark": isoformat(r.watermark),
+            "inputs": [_input(plan, one) for one in r.inputs],
+            "custom": dict(r.metrics),
+        }
+        for r in reports
+    ]

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tailrace.coordinator.actions import CloseLink, Launch
+from tailrace.coordinator.actions import CloseLink, Launch, Stalled
 from tailrace.coordinator.dealing import Executor
 from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.places import Each, Place, Silence, Start, executor_of, start_of
 from tailrace.coordinator.standbys import Standby, Standbys
-from tailrace.protocol.deployment import FailureKind, Hello, Peer, Progress, SubtaskReport
+from tailrace.protocol.deployment import FailureKind, Hello, Peer, Progress, SubtaskReport, UnderWay
 from tailrace.protocol.recovery import Reset
 from tailrace.state.manifest import Prepared
 
@@ -38,6 +38,8 @@ class Slot(Place):
     worked: dict[int, int] = field(default_factory=dict)
     """For how long lost workers that were replaced alone had been busy with each vertex (microseconds), as far as they had
     reported."""
+    reported_at: int = 0
+    """When its worker has reported last (int64 microseconds of the coordinator's clock)."""
     elapsed: int = 0
     log: tuple[int, int, int] = (0, 0, 0)
     """Of its history: entries and bytes; and bytes that its worker keeps of what has gone to others."""
@@ -48,6 +50,7 @@ class Slot(Place):
         self.deployed = self.finished = False
         self.clean = True
         self.taken = None
+        self.elapsed, self.reported_at = 0, now
         return super().admit(hello, now)
 
     def launch(self) -> Launch:
@@ -60,8 +63,9 @@ class Slot(Place):
         """Whether its worker has yet to drop what it ran."""
         return self.connected and not self.clean
 
-    def reported(self, progress: Progress) -> None:
+    def reported(self, progress: Progress, now: int) -> None:
         """Its worker says how it goes."""
+        self.reported_at = now
         self.reports, self.elapsed, self.refused = progress.subtasks, progress.elapsed_micros, progress.refused
         if self.worked:
             self.reports = [
@@ -69,6 +73,27 @@ class Slot(Place):
                 for one in self.reports
             ]
         self.log = progress.log_entries, progress.log_bytes, progress.kept_bytes
+
+    def works_at(self, under_way: UnderWay | None) -> list[Stalled]:
+        """What its worker's thread is at. A report that was made later says that this is over."""
+        if under_way is not None and under_way.since < self.elapsed:
+            under_way = None
+        step = None if under_way is None else under_way.vertex
+        if step is not None and all(
+            one.vertex != step for one in self.reports
+        ):  # it hangs since before its first report
+            self.reports = [*self.reports, SubtaskReport(step, self.index)]
+        for at, one in enumerate(self.reports):
+            micros = under_way.micros if under_way is not None and one.vertex == step else 0
+            if micros or one.under_way_micros:
+                waits_for = "" if micros else one.waits_for
+                self.reports[at] = msgspec.structs.replace(one, under_way_micros=micros, waits_for=waits_for)
+        return [] if under_way is None or not under_way.stack else [Stalled(self.index, under_way)]
+
+    def figures(self, now: int) -> list[SubtaskReport]:
+        """What its worker has reported last, and how old that is."""
+        age = now - self.reported_at
+        return [msgspec.structs.replace(one, age_micros=age) for one in self.reports]
 
     def lost_alone(self) -> None:
         """Its worker is lost, and another one goes on in its place."""
@@ -207,11 +232,15 @@ class Roster:
             )
         return decided
 
-    def heard(self, index: int, pid: int, now: int) -> None:
-        """A process that was started for this place has given a sign of life."""
+    def heard(self, index: int, pid: int, now: int, under_way: UnderWay | None = None) -> Decisions:
+        """A process that was started for this place has given a sign of life, and says what its thread is at."""
+        decided: Decisions = []
         for place in map(self.at, self._started.get(index, ())):
             if place.hello is not None and place.hello.pid == pid and start_of(place.hello)[0] == index:
                 place.heard_at = now
+                if isinstance(place, Slot):
+                    decided += place.works_at(under_way)
+        return decided
 
     def replace_silent(self, now: int, lease: int) -> Decisions:
         """A worker has not been heard for `lease`: it is lost."""

@@ -49,16 +49,42 @@ class Hello(Message, frozen=True):
     local mode, where all are in one."""
 
 
+class UnderWay(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Work of a worker's own thread that has not come back. Times are int64 microseconds."""
+
+    since: int
+    """When it began, on the clock of `Progress.elapsed_micros`."""
+    micros: int
+    """For how long it has been under way."""
+    vertex: int | None = None
+    """The vertex whose step it is; None for what is done between steps: functions are opened, output is published."""
+    operator: str | None = None
+    """The operator whose code runs, where the user is to be told of it and where that is known."""
+    stack: str = ""
+    """Where the thread is, as lines of a traceback: only in the beats of which the user is to be told."""
+
+
 class Heartbeat(Message, frozen=True):
     """A worker's process lives. Sent on a link of its own by a thread of its own; `slot`, which is the place that it was
     started for, and `pid` say whose."""
 
     slot: int
     pid: int
+    under_way: UnderWay | None = None
+    """What the worker's own thread has been at for a second or longer."""
 
 
 class Deployed(Message, frozen=True):
     """The plan was read, functions are open, peers are connected."""
+
+
+class InputTime(msgspec.Struct, frozen=True):
+    """Event time on one input of a subtask: the lowest watermark of the channels of an edge that are neither idle nor
+    ended, and the subtask that has sent it."""
+
+    edge: int
+    watermark: int
+    subtask: int
 
 
 class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -83,6 +109,17 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why its last step did nothing (`task.idle.Reason`); nothing where it did something."""
     unsent_bytes: int = 0
     """What it has emitted and its channels out have no credit for."""
+    inputs: list[InputTime] = []
+    under_way_micros: int = 0
+    """For how long a step has been under way that had not come back when the process last gave a sign of life. It is not in
+    `busy_micros`. The coordinator knows it from a `Heartbeat`: a worker reports between steps."""
+    age_micros: int = 0
+    """How old the other figures are. The coordinator says so, when it is asked."""
+
+    @property
+    def worked_micros(self) -> int:
+        """How long it has worked, with the step that is under way."""
+        return self.busy_micros + self.under_way_micros
 
 
 class Progress(Message, frozen=True):

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.progress import operator_figures
+from tailrace.coordinator.progress import operator_figures, subtask_figures
 from tailrace.coordinator.slices import Slices, standby_figures
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import SubtaskReport
@@ -37,6 +37,8 @@ class Answered(Protocol):
     @property
     def slices(self) -> Slices: ...
 
+    def refused(self) -> dict[str, int]: ...
+
     def cancel(self) -> None: ...
 
 
@@ -55,7 +57,7 @@ class Desk:
             case "who":
                 reply(self._who())
             case "show":
-                reply(self._shown())
+                reply(self._shown(subtasks=bool(request.get("subtasks"))))
             case "cancel":
                 self._job.cancel()
                 self._leaving.append((reply, {}))
@@ -83,12 +85,15 @@ class Desk:
         job = self._job
         return {"name": job.job_name, "id": job.job_id, "status": str(job.status), "pid": os.getpid()}
 
-    def _shown(self) -> dict[str, Any]:
-        job = self._job
+    def _shown(self, *, subtasks: bool) -> dict[str, Any]:
+        job, plan = self._job, self._plan
+        more = {} if not subtasks or plan is None else {"subtasks": subtask_figures(plan, job.reports)}
         return {
             **self._who(),
+            **more,
             "restarts": job.restarts,
-            "operators": [] if self._plan is None else operator_figures(self._plan, job.reports),
+            "operators": [] if plan is None else operator_figures(plan, job.reports),
+            "refused_connections": job.refused(),
             "standby": standby_figures(job.slices),
             "slices": [asdict(one) for one in job.slices.all],
             "progress": job.progress[-1] if job.progress else None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import secrets
 import threading
 import time
@@ -22,15 +21,16 @@ from tailrace.coordinator.actions import (
     Kill,
     Launch,
     NotReplaced,
-    Replacement,
     Replacing,
     Replayed,
     Restarting,
     SavepointEnded,
     Send,
+    Stalled,
     StandbyLost,
     StatusChanged,
     StopEnded,
+    Told,
     WasPublished,
 )
 from tailrace.coordinator.failures import Cause
@@ -56,6 +56,7 @@ from tailrace.runtime.link import TooLarge
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.moving import Moving
 from tailrace.runtime.slots import SlotProvider
+from tailrace.runtime.warning import warn
 from tailrace.runtime.wishes import Unheard, Wish, WishFuture, put, told
 from tailrace.storage.endings import Awaited
 from tailrace.storage.scratch import remove_abandoned
@@ -73,7 +74,6 @@ for then get as much time to be heard before anybody is taken for late: some of 
 RECENT = 100
 REPORTED = (JobStatus.RUNNING, JobStatus.STOPPING, JobStatus.RESTARTING, JobStatus.FINISHING)
 """In these states there are progress reports."""
-_log = logging.getLogger("tailrace")
 
 
 class JobRunner(threading.Thread):
@@ -183,7 +183,8 @@ class JobRunner(threading.Thread):
     @property
     def reports(self) -> list[SubtaskReport]:
         """What the workers have reported of their subtasks last."""
-        return [report for slot in self.machine.roster.slots for report in slot.reports]
+        now = monotonic_micros()
+        return [report for slot in self.machine.roster.slots for report in slot.figures(now)]
 
     @property
     def slices(self) -> Slices:
@@ -347,10 +348,8 @@ class JobRunner(threading.Thread):
                 self._ended(action)
             case WasPublished():
                 self._announcer.announce()
-            case Restarting():
-                self._restarting(action)
-            case Replacing() | NotReplaced() | Replayed() | StandbyLost():
-                self._replacement(action)
+            case Restarting() | Stalled() | Replacing() | NotReplaced() | Replayed() | StandbyLost():
+                self._tell(action)
             case _:  # a `StoreAction`: mypy names one that is not
                 assert self.store is not None
                 self.store.act(action)
@@ -396,11 +395,8 @@ class JobRunner(threading.Thread):
                 what = f"{kind} {number} of" if number else f"no {kind} of"
                 future.set_exception(CheckpointError(f"{what} job {self.job_name!r}: {refused}"))
 
-    def _restarting(self, action: Restarting) -> None:
-        warn_of_restart(self.job_name, action)
-
-    def _replacement(self, action: Replacement) -> None:
-        tell_of_replacement(self.job_name, action)
+    def _tell(self, action: Told) -> None:
+        warn(self.job_name, action)
 
     def _send(self, action: Send) -> None:
         try:
@@ -412,26 +408,3 @@ class JobRunner(threading.Thread):
         if isinstance(action.message, deployment.Leave) and self.machine.status is not JobStatus.FINISHING:
             start = self.machine.roster.at(action.slot).start or (action.slot, 0)
             self._workers.stop_hearts(start[0])  # after a good end users' `close` may take its time
-
-
-def warn_of_restart(job: str, action: Restarting) -> None:
-    """Tells the user that a job starts again, and why."""
-    cause = action.cause
-    where = f" in operator {cause.operator!r}" if cause.operator is not None else ""
-    _log.warning("job %r restarts (restart %d)%s: %s", job, action.attempt, where, cause.message)
-
-
-def tell_of_replacement(job: str, action: Replacement) -> None:
-    """The user is to see that a worker was lost, and what has become of its part of the job."""
-    match action:
-        case Replacing():
-            what = "worker %d is being replaced, and the others go on: %s"
-            _log.warning("job %r: " + what, job, action.slot, action.cause.message)
-        case NotReplaced():
-            _log.warning("job %r: worker %d cannot be replaced alone: %s", job, action.slot, action.reason)
-        case Replayed():
-            what = "worker %d is back, %.1f s after its loss was noticed"
-            _log.warning("job %r: " + what, job, action.slot, action.took / 1e6)
-        case StandbyLost():
-            what = "it is started again when the job is" if action.left else "another one is started"
-            _log.warning("job %r: standby %d is gone (%s); %s", job, action.place, action.reason, what)

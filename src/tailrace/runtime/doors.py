@@ -144,7 +144,7 @@ class WorkerDoor:
             for _, payload in link.readable():
                 beat = wire.decode(payload)
                 if isinstance(beat, Heartbeat):
-                    self._machine.heartbeat(beat.slot, beat.pid, monotonic_micros())
+                    self._machine.heartbeat(beat.slot, beat.pid, monotonic_micros(), beat.under_way)
         except (LinkError, ProtocolViolation):
             self._close(link)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Protocol
+
+import msgspec
 
 from tailrace.coordinator.failures import HALF_PUBLISHED, Cause
 from tailrace.coordinator.lifecycle import JobStatus
@@ -26,7 +27,7 @@ from tailrace.runtime.announcing import Announcer
 from tailrace.runtime.answering import Answering
 from tailrace.runtime.clock import monotonic_micros, unix_micros
 from tailrace.runtime.config import WorkerConfig
-from tailrace.runtime.coordinator import ANNOUNCE_SECONDS, RECENT, REPORTED, warn_of_restart
+from tailrace.runtime.coordinator import ANNOUNCE_SECONDS, RECENT, REPORTED
 from tailrace.runtime.letters import (
     Begin,
     Cancel,
@@ -38,19 +39,19 @@ from tailrace.runtime.letters import (
     Made,
     Mailbox,
     Outcome,
-    Restarted,
     SlotOver,
     StartSlot,
     View,
     Wanted,
+    Warned,
 )
 from tailrace.runtime.slots import SlotProvider
+from tailrace.runtime.warning import warn
 from tailrace.runtime.wishes import Unheard, Wish, WishFuture
 
 CLOSE_SECONDS = 5.0
 PREPARING_SECONDS = 60.0
 """Between signs of life before the job is known."""
-_log = logging.getLogger("tailrace")
 
 
 class Lost(TailraceError):
@@ -105,7 +106,7 @@ class Follower(threading.Thread):
         self.again: Callable[[str, int], tuple[Post, Begin]] | None = None
         self.strategy: Strategy | None = None
         """Whether, and when, a job goes on whose coordinator was lost."""
-        self._view = View(JobStatus.CREATED)
+        self._view, self._viewed_at = View(JobStatus.CREATED), monotonic_micros()
         self._post, self._provider, self._box = post, provider, Mailbox()
         self._on_progress, self._on_end, self._bring = on_progress, on_end, bring
         self._announcer = Announcer(name, on_published)
@@ -173,7 +174,9 @@ class Follower(threading.Thread):
     @property
     def reports(self) -> list[SubtaskReport]:
         """What the workers have reported of their subtasks last."""
-        return [report for slot in self._view.slots for report in slot.reports]
+        since = monotonic_micros() - self._viewed_at
+        reports = (report for slot in self._view.slots for report in slot.reports)
+        return [msgspec.structs.replace(one, age_micros=one.age_micros + since) for one in reports]
 
     @property
     def slices(self) -> Slices:
@@ -276,8 +279,8 @@ class Follower(threading.Thread):
                 self._provider.kill(saying.slot, saying.launch, saying.pid)
             case View():
                 self._see(saying)
-            case Restarted():
-                warn_of_restart(self.job_name, saying.why)
+            case Warned():
+                warn(self.job_name, saying.what)
             case Made():
                 self._announcer.announce()
             case Granted():
@@ -298,7 +301,7 @@ class Follower(threading.Thread):
         provider.launch(config, ended)
 
     def _see(self, view: View) -> None:
-        self._view = view
+        self._view, self._viewed_at = view, monotonic_micros()
         if not view.status.final:
             self.status = view.status
         if view.due and view.status in REPORTED:

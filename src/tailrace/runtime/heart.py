@@ -7,9 +7,10 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable
 
 from tailrace.protocol import wire
-from tailrace.protocol.deployment import Heartbeat
+from tailrace.protocol.deployment import Heartbeat, UnderWay
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.dialing import reach
 from tailrace.runtime.link import CONTROL
@@ -22,11 +23,12 @@ GRACE_SECONDS = 3.0
 
 class Heart(threading.Thread):
     """Beats until the coordinator closes the link, or the worker stops it: then the job is over, and user code that has
-    not come back after a grace period is ended with the process."""
+    not come back after a grace period is ended with the process. Each beat says what `look` sees of the worker's thread."""
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, config: WorkerConfig, look: Callable[[], UnderWay | None] = lambda: None) -> None:
         super().__init__(name="tailrace-heartbeat", daemon=True)
         self._config = config
+        self._look = look
         self._done = threading.Event()
         self._sock: socket.socket | None = None
 
@@ -37,12 +39,10 @@ class Heart(threading.Thread):
             return
         sock = self._sock = link.detach()
         sock.settimeout(HEARTBEAT_SECONDS)
-        payload = wire.encode(Heartbeat(self._config.slot, os.getpid()))
-        message = len(payload).to_bytes(4, "little") + bytes([CONTROL]) + payload
         rest = b""
         try:
             while not self._done.is_set():
-                rest = rest or message
+                rest = rest or self._beat()
                 try:
                     rest = rest[sock.send(rest) :]
                     if not sock.recv(1):
@@ -55,6 +55,10 @@ class Heart(threading.Thread):
             sock.close()
         if not self._done.wait(GRACE_SECONDS):
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def _beat(self) -> bytes:
+        payload = wire.encode(Heartbeat(self._config.slot, os.getpid(), self._look()))
+        return len(payload).to_bytes(4, "little") + bytes([CONTROL]) + payload
 
     def spare(self) -> None:
         """The worker's own thread has come to its end: its process is not to be ended."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.coordinator.actions import Restarting
+from tailrace.coordinator.actions import Told
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
@@ -182,10 +182,10 @@ class View:
 
 
 @dataclass(frozen=True)
-class Restarted:
-    """The job starts again."""
+class Warned:
+    """Something goes wrong in the job: the program's log is to have it, too."""
 
-    why: Restarting
+    what: Told
 
 
 @dataclass(frozen=True)

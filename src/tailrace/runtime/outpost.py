@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tailrace.coordinator.actions import Restarting
+from tailrace.coordinator.actions import Told
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.runtime.binding import Binding
@@ -38,13 +38,13 @@ from tailrace.runtime.letters import (
     Made,
     Mailbox,
     Outcome,
-    Restarted,
     SlotFigures,
     SlotOver,
     StartSlot,
     StoreAt,
     View,
     Wanted,
+    Warned,
 )
 from tailrace.runtime.slots import Leaving, SlotEnded
 from tailrace.runtime.wishes import WishFuture
@@ -246,16 +246,16 @@ class FarRunner(JobRunner):
         if not status.final:
             self._box.say(self._view(status))
 
-    def _restarting(self, action: Restarting) -> None:
-        super()._restarting(action)
-        self._box.say(Restarted(action))
+    def _tell(self, action: Told) -> None:
+        super()._tell(action)
+        self._box.say(Warned(action))
 
     def _view(self, status: JobStatus) -> View:
-        books = self.machine.checkpoints
+        books, now = self.machine.checkpoints, monotonic_micros()
         return View(
             status,
             self.restarts,
-            tuple(SlotFigures(tuple(slot.reports)) for slot in self.machine.roster.slots),
+            tuple(SlotFigures(tuple(slot.figures(now))) for slot in self.machine.roster.slots),
             self.refused(),
             None
             if books is None

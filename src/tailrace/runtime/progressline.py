@@ -26,7 +26,7 @@ class ProgressLine:
         self._busy += busy * progress["batchDuration"]
         if status.final and self._millis:
             rate, busy = figures["totalInputRows"] * 1000 / self._millis, self._busy / self._millis
-        line = f"{self.name}: {' | '.join(told_of(str(status), figures, rate, busy))}"
+        line = f"{self.name}: {' | '.join([*told_of(str(status), figures, rate, busy), *_stalled(figures)])}"
         if self.stream.isatty():
             line = line[: _columns(self.stream) - 1]  # a line that wraps could not be rewritten
             self.stream.write(f"\r{line.ljust(self._width)}")
@@ -48,6 +48,13 @@ def told_of(status: str, figures: dict[str, Any], rate: float, busy: float) -> l
         *_standbys(figures.get("standby")),
     ]
     return [*told, f"restarts {figures['restarts']}"] if figures.get("restarts") else told
+
+
+def _stalled(figures: dict[str, Any]) -> list[str]:
+    """The step that has been under way for longest, where it is worth a word."""
+    return [
+        f"{one['vertex']}[{one['subtask']}] stuck for {one['seconds']:.0f} s" for one in figures.get("stalled", ())[:1]
+    ]
 
 
 def _checkpoints(figures: dict[str, Any] | None) -> list[str]:

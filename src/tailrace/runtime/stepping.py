@@ -29,6 +29,8 @@ class Stepper:
         """By vertex."""
         self._busy: dict[int, int] = {}
         """Nanoseconds in steps, by vertex."""
+        self.under_way: tuple[Task, int] | None = None
+        """The task that takes a step now, and when that began (nanoseconds of `perf_counter`). Read by another thread."""
         self._encode_budget = Budget()
         self._worked = self._encoded = 0
         """Nanoseconds of stepping and of encoding while something was to be encoded, since that began."""
@@ -48,7 +50,9 @@ class Stepper:
         for task in self.machine.awake(unix_micros()):
             start = time.perf_counter_ns()
             made = task.cuts.made
+            self.under_way = task, start
             idle = self._step(task)
+            self.under_way = None
             if idle is None:
                 took = time.perf_counter_ns() - start
                 if self.machine.encoding:  # what was worked before is no credit: it would be spent all at once

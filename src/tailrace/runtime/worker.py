@@ -36,6 +36,7 @@ from tailrace.runtime.loop import Loop
 from tailrace.runtime.peers import Peers
 from tailrace.runtime.stepping import Stepper
 from tailrace.runtime.storing import WorkerStorage
+from tailrace.runtime.watchdog import Watchdog
 from tailrace.state.backend import Backend
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.paths import kept_prefix
@@ -100,7 +101,7 @@ class WorkerProcess:
 
     def run(self) -> str:
         """Joins the job, works, leaves. Returns why it left."""
-        heart = Heart(self.config)
+        heart = Heart(self.config, Watchdog(self.loop, self._stepper, self._started).look)
         heart.start()
         threading.Thread(target=remove_abandoned, name="tailrace-scratch", daemon=True).start()
         try:

@@ -12,6 +12,7 @@ from tailrace.elements.frames import ChannelId, Element, Frame
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
+from tailrace.protocol.deployment import InputTime
 from tailrace.task.history import Facts
 from tailrace.task.inputs import InputChannel, Taken, count_of
 from tailrace.task.lowest import Lowest
@@ -64,6 +65,15 @@ class Gate:
         if facts is not None and facts.given is not None:
             return bool(facts.given)
         return bool(self._turn)
+
+    def input_times(self) -> list[InputTime]:
+        """Event time on each edge, and who holds it back."""
+        lowest: dict[int, InputChannel] = {}
+        for ident, channel in self.channels.items():
+            known = lowest.get(ident.edge)
+            if not (channel.idle or channel.ended) and (known is None or channel.watermark < known.watermark):
+                lowest[ident.edge] = channel
+        return [InputTime(edge, channel.watermark, channel.id.source) for edge, channel in lowest.items()]
 
     @property
     def ended(self) -> bool:

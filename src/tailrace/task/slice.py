@@ -334,4 +334,5 @@ class Slice:
             finished=task.finished,
             metrics=metrics,
             waits_for="" if task.idle is None else task.idle.reason.value,
+            inputs=task.gate.input_times(),
         )

@@ -20,6 +20,7 @@ from tailrace.coordinator.actions import (
     Restarting,
     SavepointEnded,
     Send,
+    Stalled,
     StandbyLost,
     StatusChanged,
     StopEnded,
@@ -246,8 +247,8 @@ class Drivers:
                 self._cluster.count("replaced a worker")
             case StandbyLost():
                 self._cluster.count("lost a standby")
-            case WasPublished():
-                pass  # nobody on a simulated driver keeps what it has read of a table
+            case WasPublished() | Stalled():
+                pass  # nobody here keeps what it has read of a table, and no step takes any time
             case _:  # a `StoreAction`: mypy names one that is not
                 self._storage.of_driver(driver, action)
 

@@ -72,13 +72,17 @@ class FusedRows(OperatorTask):
         at = innermost_fused_frame(error.__traceback__)
         if at is None:
             return self.user_error(error)
-        index = min(max(at.tb_lineno - _FIRST_LINE, 0), len(self.nodes) - 1)
+        index = self.index_at(at.tb_lineno)
         record = at.tb_frame.f_locals[input_names(self.nodes)[index]]
         what = None
         if isinstance(self.nodes[index].operator, FlatMap) and at.tb_next is None and "not iterable" in str(error):
             what = f"flat_map must return an iterable or None ({error})"
         node = self.nodes[index]
         return user_error(error, node.name, self.ctx.subtask, record, what=what, written=node.written)
+
+    def index_at(self, line: int) -> int:
+        """Which of the functions a line of the generated code calls."""
+        return min(max(line - _FIRST_LINE, 0), len(self.nodes) - 1)
 
     def close(self) -> None:
         close_functions(self.functions)

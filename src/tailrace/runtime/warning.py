@@ -1,0 +1,50 @@
+"""Warnings of a job, in the log of the program that has started it."""
+
+from __future__ import annotations
+
+import logging
+
+from tailrace.coordinator.actions import (
+    NotReplaced,
+    Replacing,
+    Replayed,
+    Restarting,
+    Stalled,
+    StandbyLost,
+    Told,
+)
+
+_log = logging.getLogger("tailrace")
+
+
+def warn(job: str, action: Told) -> None:
+    """Tells the user what goes wrong in a job, and what becomes of it."""
+    match action:
+        case Restarting():
+            cause = action.cause
+            where = f" in operator {cause.operator!r}" if cause.operator is not None else ""
+            _log.warning("job %r restarts (restart %d)%s: %s", job, action.attempt, where, cause.message)
+        case Stalled():
+            _log.warning("job %r: %s", job, stalled(action))
+        case Replacing():
+            what = "worker %d is being replaced, and the others go on: %s"
+            _log.warning("job %r: " + what, job, action.slot, action.cause.message)
+        case NotReplaced():
+            _log.warning("job %r: worker %d cannot be replaced alone: %s", job, action.slot, action.reason)
+        case Replayed():
+            what = "worker %d is back, %.1f s after its loss was noticed"
+            _log.warning("job %r: " + what, job, action.slot, action.took / 1e6)
+        case StandbyLost():
+            what = "it is started again when the job is" if action.left else "another one is started"
+            _log.warning("job %r: standby %d is gone (%s); %s", job, action.place, action.reason, what)
+
+
+def stalled(action: Stalled) -> str:
+    """A sentence on a thread that has not come back, with its stack."""
+    what, seconds = action.under_way, action.under_way.micros / 1e6
+    who = f"worker {action.slot}" if what.operator is None else f"operator {what.operator!r}, subtask {action.slot}"
+    doing = "a step" if what.vertex is not None else "opening, publishing or closing"
+    return (
+        f"{who}: {doing} has not come back for {seconds:.0f} s, and nothing else of this worker goes on meanwhile; it is "
+        f"here:\n{what.stack}"
+    )
