@@ -212,3 +212,50 @@ def test_the_users_own_job_description_stays(jobs: Any) -> None:
         assert context.getLocalProperty("spark.job.description") == "mine"
     finally:
         context.setJobDescription(None)
+
+
+def _tested(how: str, df: Any, form: Any, spark: Any) -> Any:
+    """The rows that a test of a dataflow gets of a DataFrame, and the columns that it sees."""
+    env = tr.Environment(spark, parallelism=2)
+    stream = env.from_dataframe(df, form=form)
+    seen = stream.map_batches(lambda batch: batch) if form == "columns" else stream.map(lambda row: row)
+    out = (seen.to_rows() if form == "columns" else seen).sink_to(tr.sinks.Collect())
+    made = getattr(tr.testing, how)(env)
+    if how == "audit":
+        assert made.same and (made.records > 0) == (df.count() > 0)
+    return out.result()
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu"])
+def test_a_test_of_a_dataflow_reads_dataframes_as_a_job_does(jobs: Any, zone: str) -> None:
+    """They were empty there, without an error."""
+    spark = jobs.spark
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        df = spark.createDataFrame(rows(), EVERY_TYPE).withColumnRenamed("i", "a.b")
+        real = jobs.env(1).from_dataframe(df).collect()
+        assert len(real) == 3
+        for how, form in [("run", "rows"), ("simulate", "columns"), ("audit", "rows"), ("run", "columns")]:
+            found = _tested(how, df, form, spark)
+            assert sorted(map(repr, found)) == sorted(map(repr, real)), (how, form)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_a_test_of_a_dataflow_reads_dataframes_of_any_shape(spark: Any) -> None:
+    many = spark.range(0, 20_001, 1, 7).selectExpr("id", "id % 3 as `k.k`")
+    assert sorted(_tested("run", many, "rows", spark)) == [(at, at % 3) for at in range(20_001)]
+    assert _tested("run", many.where("false"), "columns", spark) == []
+    assert _tested("simulate", many.limit(3).select(), "rows", spark) == [(), (), ()]
+
+
+def test_a_test_of_a_dataflow_says_that_the_session_of_a_dataframe_is_gone(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tailrace.spark.classic import Classic
+
+    df = spark.range(3)
+    monkeypatch.setattr(Classic, "over", lambda self: "the Spark session was stopped")
+    with pytest.raises(tr.GraphError, match=r"from_dataframe: a test reads .* the Spark session was stopped; make"):
+        _tested("run", df, "rows", spark)

@@ -151,3 +151,21 @@ def test_records_of_a_class_that_pickle_cannot_find_fail_the_job_at_once() -> No
     assert job.status is tr.JobStatus.FAILED
     assert "move it out of the function, to the top level of the program or a module" in str(job.exception())
     assert job.trace and not any("RESTARTING" in line for line in job.trace)
+
+
+class Endless(tr.Source):
+    """A source that never ends."""
+
+    bounded = False
+
+    def reader(self, split: str, position: Any = None) -> Any:
+        raise AssertionError("nobody reads it")
+
+
+@pytest.mark.parametrize("how", [tr.testing.run, tr.testing.simulate, tr.testing.audit])
+def test_a_source_without_an_end_is_refused(how: Any) -> None:
+    """`simulate` never returned."""
+    env = tr.Environment(parallelism=2)
+    doubled(env).union(env.from_source(Endless(), name="clicks")).sink_to(tr.sinks.Collect())
+    with pytest.raises(tr.GraphError, match=r"'clicks' is unbounded.*give it an end"):
+        how(env)

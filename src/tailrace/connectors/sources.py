@@ -331,6 +331,10 @@ class ArrowFiles(Source):
         self.options: abc.Mapping[str, Any] | None = None
         """For the filesystem of files that are URLs."""
 
+    def fetch(self, folder: str) -> None:
+        """Writes what the source reads into files in a local folder, for a job that runs in this process. Nothing where the
+        files are there."""
+
     def splits(self, parallelism: int) -> abc.Sequence[str]:
         return self.paths
 

@@ -40,12 +40,11 @@ def writer(place: Place, columns: list[str], *, synced: bool) -> Any:
             for batch in batches:
                 if not batch.num_rows:
                     continue
-                batch = batch.rename_columns(columns) if columns else batch.select([])
+                batch = named(batch, columns)
                 if arrow is None:
                     file = begun(place, name, synced=synced)
                     arrow = pa.ipc.new_file(file, batch.schema)
-                for at in range(0, batch.num_rows, _BATCH_ROWS):
-                    arrow.write_batch(batch.slice(at, _BATCH_ROWS))
+                write_batch(arrow, batch)
                 rows += batch.num_rows
             if arrow is not None and file is not None:
                 arrow.close()
@@ -65,6 +64,36 @@ def writer(place: Place, columns: list[str], *, synced: bool) -> Any:
     return write
 
 
+def named(batch: pa.RecordBatch, columns: list[str]) -> pa.RecordBatch:
+    """A batch under the names of its DataFrame's columns, where Spark gave it under plain ones."""
+    return batch.rename_columns(columns) if columns else batch.select([])
+
+
+def write_batch(file: Any, batch: pa.RecordBatch) -> None:
+    """Writes a batch in portions of few rows: a reader maps one at a time."""
+    for at in range(0, batch.num_rows, _BATCH_ROWS):
+        file.write_batch(batch.slice(at, _BATCH_ROWS))
+
+
+def sender(columns: list[str]) -> Any:
+    """For `mapInArrow`: gives each partition with rows in it as the bytes of an Arrow file."""
+
+    def send(batches: Any) -> Any:
+        sink, arrow = pa.BufferOutputStream(), None
+        for batch in batches:
+            if batch.num_rows:
+                batch = named(batch, columns)
+                arrow = arrow or pa.ipc.new_file(sink, batch.schema)
+                write_batch(arrow, batch)
+        if arrow is not None:
+            arrow.close()
+            yield pa.RecordBatch.from_arrays([pa.array([sink.getvalue().to_pybytes()], pa.binary())], ["file"])
+
+    return send
+
+
+SENT = "file binary"
+"""What such a task sends."""
 TOLD = "name string, rows long, refused string"
 """What a task tells."""
 

@@ -11,6 +11,7 @@ import contextlib
 import re
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -60,15 +61,8 @@ class DataFrameSource(ArrowFiles):
             return
         _check_zone(self.df)
         place.make()
-        spark, plain = self.df.sparkSession, _plainly_named(self.df)
-        write = carrying.writer(place, self.df.columns, synced=durable)
         try:
-            with application(spark).described("tailrace: reading a DataFrame"):
-                told = bringing(
-                    spark,
-                    "from_dataframe",
-                    lambda parcel: plain.mapInArrow(with_tailrace(write, parcel), carrying.TOLD).collect(),
-                )
+            told = self._mapped(carrying.writer(place, self.df.columns, synced=durable), carrying.TOLD)
             refused = next((row.refused for row in told if row.refused is not None), None)
             if refused is not None:
                 raise ConfigError(f"from_dataframe: {refused}")
@@ -83,6 +77,28 @@ class DataFrameSource(ArrowFiles):
         self.materialised, self.durable = True, durable
         if place.host is not None:
             weakref.finalize(self, forget, place.url).atexit = False
+
+    def fetch(self, folder: str) -> None:
+        over = application(self.df.sparkSession).over()
+        if over is not None:
+            raise GraphError(
+                f"from_dataframe: a test reads the DataFrame in its own Spark session, and {over}; make the DataFrame in a "
+                f"session that lives, or read a collection"
+            )
+        _check_zone(self.df)
+        sent = self._mapped(carrying.sender(self.df.columns), carrying.SENT)
+        self.paths, self.options, self.materialised = [], None, False
+        for at, row in enumerate(sent):
+            self.paths.append(f"{folder}/part-{at:05d}.arrow")
+            Path(self.paths[-1]).write_bytes(row.file)
+
+    def _mapped(self, work: Any, told: str) -> list[Any]:
+        """The rows that tasks of Spark give, of which each works on a partition of the DataFrame."""
+        spark, plain = self.df.sparkSession, _plainly_named(self.df)
+        with application(spark).described("tailrace: reading a DataFrame"):
+            return bringing(
+                spark, "from_dataframe", lambda parcel: plain.mapInArrow(with_tailrace(work, parcel), told).collect()
+            )
 
     def _is_in(self, place: Place) -> bool:
         """Whether the workers of a job that has its files in this place reach those that there are: not those of a process

@@ -12,12 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.api.checks import check_job_name
 from tailrace.api.environment import Environment
 from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.results import Result
-from tailrace.errors import GraphError
-from tailrace.graph.operators import Sink, Source
+from tailrace.graph.operators import Sink
 from tailrace.protocol.deployment import Failed
 from tailrace.task.actions import Action, ToCoordinator
 from tailrace.task.events import Event
@@ -25,7 +23,7 @@ from tailrace.task.jobspec import JobSpec
 from tailrace.task.slice import Slice
 from tailrace.task.worker import Worker
 from tailrace.testing.emissions import Emission, watch
-from tailrace.testing.inprocess import prepared_simulation
+from tailrace.testing.inprocess import checked, prepared_simulation
 from tailrace.testing.job import SimulatedJob
 from tailrace.testing.otherprocess import OtherProcess
 from tailrace.testing.recording import LiveRecording, Recording, Recordings
@@ -84,17 +82,10 @@ def audit(env: Environment, *, seed: int = 0, name: str = "audited") -> Audit:
 
     Raises `JobFailed` where the job fails, and `GraphError` for a source without an end.
     """
-    check_job_name(name)
-    sinks, recordings = env._pending(), Audited()
+    sinks, recordings = checked(env, name), Audited()
     options: dict[str, Any] = {"recordings": recordings, "depth": 0, "replaces": False, "spares": 0}
     simulation = prepared_simulation(env, name=name, seed=seed, debug=True, keep_trace=False, **options)
     nodes = simulation.plan.graph.nodes
-    for node in nodes:
-        if isinstance(node.operator, Source) and not node.operator.source.bounded:
-            raise GraphError(
-                f"source {node.name!r} is unbounded, and an audit ends only when its input does; give it an end "
-                f"(count=, end=)"
-            )
     simulation.run()
     for node in nodes:
         if isinstance(node.operator, Sink):

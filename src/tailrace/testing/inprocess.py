@@ -16,6 +16,7 @@ from tailrace.api.checks import check_job_name
 from tailrace.api.environment import Environment
 from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.results import Result
+from tailrace.connectors.sources import ArrowFiles
 from tailrace.errors import GraphError
 from tailrace.graph.operators import Sink, Source
 from tailrace.runtime.settings import settings_of, strategy_of
@@ -33,7 +34,8 @@ def run(env: Environment, name: str = "test") -> SimulatedJob:
     """Runs everything pending in this process and thread, without Spark, and returns the ended job.
 
     Raises `JobFailed` when it fails. Plain functions are used as they are, so breakpoints, print and closures work;
-    function objects are copied for each subtask, as a real job does. Time is virtual: timers do not wait.
+    function objects are copied for each subtask, as a real job does. Time is virtual: timers do not wait. A DataFrame is
+    read once, in its own session.
     """
     job = _simulate(env, name, 0, Conditions.calm(), pickled=False, keep_trace=False)
     job.await_termination()
@@ -69,8 +71,7 @@ def _simulate(
     faults: Sequence[Fault] = (),
     files: MemoryFiles | None = None,
 ) -> SimulatedJob:
-    check_job_name(name)
-    sinks = env._pending()
+    sinks = checked(env, name)
     simulation = prepared_simulation(
         env,
         name=name,
@@ -97,6 +98,18 @@ def _simulate(
     return job
 
 
+def checked(env: Environment, name: str) -> set[int]:
+    """The sinks of an environment that are pending. Raises `GraphError` where a source of theirs never ends."""
+    check_job_name(name)
+    sinks = env._pending()
+    for node in env._plan(sinks).graph.nodes:
+        if isinstance(node.operator, Source) and not node.operator.source.bounded:
+            raise GraphError(
+                f"source {node.name!r} is unbounded, and a test ends only when its input does; give it an end (count=, end=)"
+            )
+    return sinks
+
+
 def prepared_simulation(
     env: Environment,
     *,
@@ -111,14 +124,12 @@ def prepared_simulation(
     a `Simulation`; settings of checkpoints and restarts are the environment's where they say nothing else."""
     plan = env._plan(env._pending())
     for node in plan.graph.nodes:
-        if not pickled and isinstance(node.operator, Source) and not node.operator.source.bounded:
-            raise GraphError(
-                f"source {node.name!r} is unbounded, and a test ends only when its input does; give it an end (count=, end=)"
-            )
-    for node in plan.graph.nodes:
-        if isinstance(node.operator, Sink) and isinstance(node.operator.sink, Result):
-            node.operator.sink.bind(_folder_of(node.operator.sink))
-            node.operator.sink.begin()
+        operator = node.operator
+        if isinstance(operator, Source) and isinstance(operator.source, ArrowFiles):
+            operator.source.fetch(_folder_of(operator.source))
+        if isinstance(operator, Sink) and isinstance(operator.sink, Result):
+            operator.sink.bind(_folder_of(operator.sink))
+            operator.sink.begin()
     config = env.checkpoint
     # Of each run its own, as with a real job: names of files have it, and several runs may write into one folder.
     run_id = options.setdefault("run_id", uuid.uuid4().hex[:8])
@@ -153,8 +164,8 @@ def prepared_simulation(
     return Simulation(plan, load, seed=seed, name=name, conditions=conditions, **options)
 
 
-def _folder_of(sink: Result) -> str:
-    """A temporary folder that lives as long as the sink that reads it."""
+def _folder_of(reader: Result | ArrowFiles) -> str:
+    """A temporary folder that lives as long as the sink or the source that reads it."""
     folder = tempfile.TemporaryDirectory(prefix="tailrace-test-")
-    weakref.finalize(sink, folder.cleanup)
+    weakref.finalize(reader, folder.cleanup)
     return folder.name
