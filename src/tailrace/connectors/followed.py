@@ -81,7 +81,7 @@ class FollowedFile(Reader):
         self.place = place.mark
 
     def _begin(self, path: str, at: int) -> None:
-        self.path, self.splitter, self.head, self.before = path, Splitter(path, at), b"", b""
+        self.path, self.splitter, self.head = path, Splitter(path, at, TAIL), b""
 
     def _find(self, mark: Mark, *, restored: bool = False) -> None:
         """Opens the marked file, wherever it is by now."""
@@ -126,7 +126,7 @@ class FollowedFile(Reader):
         self.close()
         self.file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.path = self.splitter.path = path
-        self.head, self.before = ends_of(self.file, self.splitter.at)
+        self.head, self.splitter.before = ends_of(self.file, self.splitter.at)
         self.identity = identity_of(os.fstat(self.file))
         self._state, self.gone_at = None, None
 
@@ -139,23 +139,16 @@ class FollowedFile(Reader):
     def read(self, limit: int, now: float) -> Any:
         self._wait(now)
         while not self.ended and self.missing is None:
-            lines = self._lines(limit)
+            lines = self.splitter.lines(limit)
             if lines:
                 return lines
             if not self._grown(now):
                 return self._quiet(now)
         return self._last() or (None if self.ended else NOTHING_YET)
 
-    def _lines(self, limit: int) -> list[str]:
-        before = self.splitter.rest
-        lines = self.splitter.lines(limit)
-        taken = len(before) - len(self.splitter.rest)
-        self.before = (self.before + before[max(0, taken - TAIL) : taken])[-TAIL:]
-        return lines
-
     def _grown(self, now: float) -> bool:
         """Reads on. Whether there was something, or something happened to the file."""
-        end = self.splitter.at + len(self.splitter.rest)
+        end = self.splitter.at + self.splitter.rest()
         status = os.fstat(self.file)
         state = (status.st_size, status.st_mtime_ns)
         if status.st_size >= end and state == self._state and status.st_size == end:
@@ -171,7 +164,7 @@ class FollowedFile(Reader):
         if self.proof is not None and end + len(chunk) >= self.proof.size:
             self.proof = None
         self.head += chunk[: HEAD - len(self.head)]
-        self.splitter.rest += chunk
+        self.splitter.add(chunk)
         self.grew_at = now
         return True
 
@@ -181,29 +174,25 @@ class FollowedFile(Reader):
             found = marked("", (0, 0), self.proof.size, *ends_of(self.file, self.proof.size))
             if (found.head, found.tail) != (self.proof.head, self.proof.tail):
                 return False
-        return ends_of(self.file, end) == (self.head, (self.before + self.splitter.rest)[-TAIL:])
+        return ends_of(self.file, end) == (self.head, self.splitter.tail())
 
     def _cut(self) -> None:
         """The file was cut, or written anew: its unread bytes are in a copy, or lost."""
-        end = self.splitter.at + len(self.splitter.rest)
-        tail = (self.before + self.splitter.rest)[-TAIL:]
-        mark = self.proof or marked(self.path, self.identity, end, self.head, tail)
+        end = self.splitter.at + self.splitter.rest()
+        mark = self.proof or marked(self.path, self.identity, end, self.head, self.splitter.tail())
         copy = None if self.copied else copy_of(mark)
         if copy is not None:
-            self.splitter.rest = b""
+            self.splitter.drop()
             self._open_copy(copy)
         elif max(self.seen, mark.size) > end:
-            self.splitter.rest = b""  # the beginning of a line is no line
+            self.splitter.drop()  # the beginning of a line is no line
             self.seen = max(self.seen, mark.size)
             self._end("was truncated or rewritten")
         else:
             self.ended = True
 
     def _last(self) -> list[str]:
-        if not self.ended:
-            return []
-        self.before = (self.before + self.splitter.rest)[-TAIL:]
-        return self.splitter.last()
+        return self.splitter.last() if self.ended else []
 
     # When nothing comes.
 
@@ -235,7 +224,7 @@ class FollowedFile(Reader):
     @property
     def position(self) -> Any:
         at = self.splitter.at
-        mark = marked(self.path, self.identity, at, self.head[:at], self.before)
+        mark = marked(self.path, self.identity, at, self.head[:at], self.splitter.before)
         if self.missing is not None and self.place is not None:
             mark = self.place
         return plain(_Place(mark, self.seen, self.copied, self.ended))

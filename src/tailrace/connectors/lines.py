@@ -18,11 +18,54 @@ from tailrace.errors import ConfigError
 
 CHUNK = 1 << 18
 """Bytes that are read at once."""
+_COMPRESSED = 1 << 15
+"""The same of members: what is left behind each of them is copied."""
+
+
+class Members:
+    """A file of compressed members, one behind the other, as one stream of bytes. Zeros may stand behind a member.
+
+    Python's `bz2.open` and `lzma.open` take a damaged member behind the first one for the end of the file.
+    """
+
+    def __init__(self, path: str, decompressor: Callable[[], Any]) -> None:
+        self._file, self._new, self._member = open(path, "rb"), decompressor, decompressor()
+        self._left = b""
+        """Compressed bytes that were read behind the end of a member."""
+        self._begun = False
+        """Bytes of the member were seen."""
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end. Raises `EOFError` for a member that is cut, and what the decompressor
+        raises for one that is damaged."""
+        while True:
+            if self._member.eof:
+                self._left, self._member, self._begun = self._member.unused_data, self._new(), False
+            given, self._left = self._left, b""
+            if not given and self._member.needs_input:
+                given = self._file.read(_COMPRESSED)
+                if not given:
+                    if self._begun:
+                        raise EOFError("the file ends within its compressed data")
+                    return b""
+            if not self._begun:
+                given = given.lstrip(b"\0")
+                if not given:
+                    continue
+                self._begun = True
+            found: bytes = self._member.decompress(given, size)
+            if found:
+                return found
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
 
 _OPENERS: dict[str, Callable[[str], Any]] = {
     ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
+    ".bz2": lambda path: Members(path, bz2.BZ2Decompressor),
+    ".xz": lambda path: Members(path, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ)),
     ".zst": lambda path: pa.CompressedInputStream(pa.OSFile(path), "zstd"),
 }
 """The openers of compressed files, by the end of their names."""
@@ -51,23 +94,58 @@ def check_readable(paths: list[str]) -> list[str]:
 class Splitter:
     """Makes lines of bytes. A line ends with a line feed, or where its file ends."""
 
-    def __init__(self, path: str, at: int) -> None:
+    def __init__(self, path: str, at: int, keeps: int = 0) -> None:
         self.path, self.at = path, at
         """`at`: how many bytes of the file the lines that were handed out took."""
-        self.rest = b""
-        """The bytes behind the last line that was handed out."""
+        self.before, self._keeps = b"", keeps
+        """The last `keeps` bytes of these."""
+        self._parts: list[bytes] = []
+        """The bytes behind the last line that was handed out. Only the last part may hold line feeds: a long line is put
+        together once."""
+
+    def add(self, chunk: bytes) -> None:
+        """More bytes of the file."""
+        if self._parts and b"\n" in self._parts[-1]:
+            chunk = self._parts.pop() + chunk
+        self._parts.append(chunk)
+
+    def rest(self) -> int:
+        """How many bytes are behind the last line that was handed out."""
+        return sum(map(len, self._parts))
+
+    def tail(self) -> bytes:
+        """The last `keeps` bytes of all that were read."""
+        found, at = b"", len(self._parts)
+        while len(found) < self._keeps and at:
+            at -= 1
+            found = self._parts[at][-self._keeps :] + found
+        return self._last_of(self.before + found)
+
+    def _last_of(self, data: bytes) -> bytes:
+        return data[max(0, len(data) - self._keeps) :]
 
     def lines(self, limit: int) -> list[str]:
         """At most `limit` lines."""
-        parts = self.rest.split(b"\n", limit)
-        taken, self.rest = parts[:-1], parts[-1]
+        if not self._parts or b"\n" not in self._parts[-1]:
+            return []
+        whole = b"".join(self._parts)
+        parts = whole.split(b"\n", limit)
+        taken, self._parts = parts[:-1], parts[-1:]
         found = self._texts(taken)
-        self.at += sum(map(len, taken)) + len(taken)
+        size = len(whole) - len(parts[-1])
+        self.at += size
+        if self._keeps:
+            self.before = self._last_of(self.before + whole[max(0, size - self._keeps) : size])
         return found
+
+    def drop(self) -> None:
+        """Forgets the bytes behind the last line."""
+        self._parts = []
 
     def last(self) -> list[str]:
         """The bytes behind the last line feed, if any: the last line of a file may lack its end."""
-        raw, self.rest = self.rest, b""
+        self.before = self.tail()
+        raw, self._parts = b"".join(self._parts), []
         found = [] if not raw or (self.at == 0 and raw == BOM_UTF8) else self._texts([raw])
         self.at += len(raw)
         return found
@@ -130,7 +208,7 @@ class LineReader(Reader):
                 if not lines:
                     return None
                 break
-            self.splitter.rest += chunk
+            self.splitter.add(chunk)
             lines = self.splitter.lines(limit)
         return lines
 
