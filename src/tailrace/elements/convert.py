@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tailrace.elements.columns.kinds import has_map
 from tailrace.elements.columns.misfit import Misfit
+from tailrace.elements.columns.pythonlists import python_list
 
 _named: Any = namedtuple  # its arguments are only known at run time, which type checkers do not accept
 _item = tuple.__getitem__
@@ -199,8 +200,7 @@ def _plain_values(column: pa.Array) -> list[Any]:
         if pa.types.is_timestamp(kind) and kind.unit == "us" and _in_range(column.cast(pa.int64()), _INSTANTS):
             result = column.to_numpy(zero_copy_only=False).tolist()
             return result if kind.tz is None else _zoned(result, pa.lib.string_to_tzinfo(kind.tz))
-    result = column.to_pylist(maps_as_pydicts="strict" if has_map(kind) else None)
-    return result
+    return python_list(column, "strict" if has_map(kind) else None)
 
 
 _DATES = (-719_162, 2_932_896)

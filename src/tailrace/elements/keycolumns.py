@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.elements.batches import Groups
+from tailrace.elements.columns.pythonlists import python_list
 from tailrace.elements.keygroups import KeyGroups
 from tailrace.elements.keys import UnsupportedKey
 
@@ -86,12 +87,11 @@ def _python_values(array: pa.Array) -> list[Any]:
         numbers: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
         return numbers
     try:
-        values: list[Any] = array.to_pylist()
+        return python_list(array)
     except (OverflowError, ValueError) as error:  # a time that Python's calendar does not have
         raise UnsupportedKey(
             f"a value of a column of type {kind} cannot be a key: {error}; cast the column, for example to int64"
         ) from error
-    return values
 
 
 def _composite_codes(columns: Sequence[tuple[_Codes, list[Any]]]) -> tuple[_Codes, list[tuple[Any, ...]]]:

@@ -26,6 +26,11 @@ _MOMENTS = [0, 1_711_846_800, 1_729_990_800, 1_730_613_600, -1_693_706_400, 1_70
 """Seconds since 1970, at and around changes of the clock."""
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
 _EPOCH = datetime(1970, 1, 1)
+_DECIMALS = [
+    (getattr(pa, name), digits)
+    for name, digits in (("decimal32", 9), ("decimal64", 18), ("decimal128", 38), ("decimal256", 76))
+    if hasattr(pa, name)  # the narrow ones came with pyarrow 19
+]
 _LIST_TYPES = (pa.list_, pa.large_list)
 _named: Any = namedtuple
 
@@ -37,12 +42,25 @@ def scalar_type(random: Random) -> pa.DataType:
     return random.choice(
         [
             pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
-            pa.float32(), pa.float64(), pa.decimal128(random.randint(max(scale, 1), 38), scale), pa.decimal256(60, 20),
+            pa.float16(), pa.float32(), pa.float64(), pa.decimal256(60, 20), decimal_type(random, scale),
             pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary(4), pa.date32(),
             pa.timestamp(unit), pa.timestamp(unit, random.choice(ZONES)), pa.time32("s"), pa.time32("ms"), pa.time64("us"),
             pa.duration(unit), pa.null(),
         ]
     )  # fmt: skip
+
+
+def decimal_type(random: Random, scale: int | None = None) -> pa.DataType:
+    """A type of decimals of any width."""
+    made, most = random.choice(_DECIMALS)
+    precision = random.randint(1 if scale is None else min(max(scale, 1), most), most)
+    return made(precision, random.randint(0, precision) if scale is None else min(scale, precision))
+
+
+def wild_decimal(random: Random) -> Decimal:
+    """A decimal with more digits than types have, before or behind the point."""
+    digits = random.choice([random.randrange(10 ** random.randint(1, 99)), 10 ** random.randint(0, 80)])
+    return Decimal((random.randint(0, 1), tuple(map(int, str(digits))), random.randint(-99, 9)))
 
 
 def encoded_type(random: Random) -> pa.DataType:
@@ -51,6 +69,7 @@ def encoded_type(random: Random) -> pa.DataType:
         [
             pa.dictionary(pa.int16(), pa.string()), pa.dictionary(pa.int32(), pa.int64()), pa.string_view(),
             pa.binary_view(), pa.run_end_encoded(pa.int32(), pa.string()), pa.list_view(pa.int64()),
+            pa.list_view(pa.timestamp("s")), pa.large_list_view(pa.string_view()), pa.struct([("v", pa.list_view(pa.int8()))]),
         ]
     )  # fmt: skip
 
@@ -104,7 +123,8 @@ def _float(random: Random, kind: pa.DataType) -> float:
     drawn = random.choice(
         [0.0, -0.0, 1.0, 0.1, -1.5, 1e30, 1e-30, 2.0**53, math.nan, math.inf, -math.inf, random.uniform(-9, 9)]
     )
-    return float(np.float32(drawn)) if kind.bit_width == 32 else drawn
+    with np.errstate(over="ignore"):
+        return drawn if kind.bit_width == 64 else float((np.float16 if kind.bit_width == 16 else np.float32)(drawn))
 
 
 def _decimal(random: Random, kind: pa.DataType) -> Decimal:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta, timezone
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.elements.columns.encoding import encoded
+from tailrace.elements.columns.exact import EXACT
 from tailrace.elements.columns.fitting import FITTINGS, Unfit
 from tailrace.elements.columns.kinds import LISTS, family, plain_type
 from tailrace.elements.columns.misfit import Misfit, refusal
@@ -28,6 +29,8 @@ from tailrace.elements.columns.named import column_lists, names_of
 REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError)
 """Errors of Arrow for a value that it does not take."""
 
+_DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}
+"""The most digits of a decimal type, by its bits."""
 _NONE = type(None)
 _EXACT: dict[str, frozenset[type]] = {
     "integer": frozenset((int, _NONE)),
@@ -147,7 +150,21 @@ def _at_once(values: Sequence[Any], kind: pa.DataType, what: str) -> pa.Array | 
         return pa.array(values, fine).cast(kind)
     if what == "time" and kind.unit in ("s", "ms"):
         return None  # its cast cuts
+    if what == "decimal" and _places(values) - kind.scale > _DIGITS[kind.bit_width]:
+        return None  # Arrow divides by a power of ten that it has not: 1E-76 was 0
     return pa.array(values, kind)
+
+
+def _places(values: Sequence[Any]) -> int:
+    """The most digits behind the point that one of these decimals has. Raises `ValueError` where that is not known."""
+    try:
+        with localcontext(EXACT):
+            exponent = sum((value for value in values if value is not None), Decimal(0)).as_tuple().exponent
+    except (ArithmeticError, TypeError) as error:
+        raise ValueError("too many digits, or other values among them") from error
+    if not isinstance(exponent, int):
+        raise ValueError("not finite")
+    return -exponent
 
 
 def _narrow_floats(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:

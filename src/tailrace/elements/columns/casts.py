@@ -27,6 +27,7 @@ from tailrace.elements.columns.encoding import encoded, plain_array
 from tailrace.elements.columns.kinds import LISTS, NUMBERS, family, is_plain, plain_type
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.named import check_names
+from tailrace.elements.columns.pythonlists import python_list
 
 
 def column_as(array: pa.Array, field: pa.Field) -> pa.Array:
@@ -49,7 +50,7 @@ def array_as(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     """The same values in this type. Raises `Misfit`."""
     if array.type == kind:
         return array
-    plain, target = plain_array(array), plain_type(kind)
+    plain, target = plain_array(array, path), plain_type(kind)
     if plain.type != target:
         plain = _as(plain, target, path)
     return plain if target == kind and is_plain(kind) else encoded(plain, kind, path)
@@ -81,7 +82,7 @@ def _as(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
 def python_values(array: pa.Array, path: str) -> list[Any]:
     """The values as Python objects. Raises `Misfit` for a time that Python's calendar does not have."""
     try:
-        values: list[Any] = array.to_pylist()
+        values: list[Any] = python_list(array)
     except (ValueError, OverflowError, ArithmeticError) as error:
         raise Misfit(f"column {path!r} of {array.type} has a value that Python cannot hold: {error}") from None
     return values
@@ -93,12 +94,18 @@ def _scalars(array: pa.Array, kind: pa.DataType, here: str, there: str) -> pa.Ar
         return array.cast(kind) if kind.bit_width > array.type.bit_width else narrowed(array.cast(pa.float64()), kind)
     if here == "integer" and there == "decimal":
         digits = 20  # any integer of 64 bits
-        return array.cast(pa.decimal128(digits, 0)).cast(kind)
+        return _scalars(array.cast(pa.decimal128(digits, 0)), kind, "decimal", "decimal")
     if {here, there} == {"decimal", "float"}:
         return None
     made = array.cast(kind)
-    exact = here == there == "integer" or here == there == "decimal"
+    exact = here == there == "integer" or (here == there == "decimal" and _holds_digits(kind, array.type))
     return made if exact or made.cast(array.type).equals(array) else None
+
+
+def _holds_digits(kind: pa.DataType, given: pa.DataType) -> bool:
+    """Whether any decimal of type `given` has few enough digits before the point. Arrow rescales others without a look at
+    the bits that it loses."""
+    return bool(kind.bit_width >= given.bit_width and kind.precision - kind.scale >= given.precision - given.scale)
 
 
 def _compact(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:

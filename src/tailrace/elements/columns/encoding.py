@@ -11,10 +11,14 @@ import pyarrow.compute as pc
 
 from tailrace.elements.columns.kinds import is_plain, plain_type
 from tailrace.elements.columns.misfit import Misfit
+from tailrace.elements.columns.pythonlists import python_list
+
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ArithmeticError, ValueError, TypeError)
+"""Errors of pyarrow for a value that it does not take, or give."""
 
 
-def plain_array(array: pa.Array) -> pa.Array:
-    """The same values in the plain type."""
+def plain_array(array: pa.Array, path: str = "") -> pa.Array:
+    """The same values in the plain type. Raises `Misfit` for a nested type with a value that Python cannot hold."""
     while not is_plain(array.type):
         kind = array.type
         if isinstance(array, pa.DictionaryArray):
@@ -25,7 +29,13 @@ def plain_array(array: pa.Array) -> pa.Array:
             array = array.cast(plain_type(kind))
         else:
             # Through Python: casts between layouts of lists lose items in Arrow 26.
-            return pa.array(array.to_pylist(), plain_type(kind))
+            try:
+                return pa.array(python_list(array), plain_type(kind))
+            except _REFUSALS as error:
+                raise Misfit(
+                    f"column {path!r} of {kind} has a value that Python cannot hold, through which this type is made "
+                    f"plain: {error}; cast the column before, to {plain_type(kind)}"
+                ) from None
     return array
 
 
@@ -45,8 +55,8 @@ def encoded(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
             return pc.run_end_encode(array, run_end_type=kind.run_end_type)
         if _holds_codes(kind):
             raise pa.ArrowNotImplementedError("a dictionary, or runs, inside of another type; declare the plain type")
-        return pa.array(array.to_pylist(), kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        return pa.array(python_list(array), kind)
+    except _REFUSALS as error:
         raise Misfit(f"column {path!r} is declared {kind}, which cannot hold its values: {error}") from None
 
 
