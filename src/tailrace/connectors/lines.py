@@ -29,7 +29,8 @@ class Members:
     """
 
     def __init__(self, path: str, decompressor: Callable[[], Any]) -> None:
-        self._file, self._new, self._member = open(path, "rb"), decompressor, decompressor()
+        self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
+        self._new, self._member = decompressor, decompressor()
         self._left = b""
         """Compressed bytes that were read behind the end of a member."""
         self._begun = False

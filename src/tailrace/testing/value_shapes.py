@@ -69,7 +69,8 @@ def encoded_type(random: Random) -> pa.DataType:
         [
             pa.dictionary(pa.int16(), pa.string()), pa.dictionary(pa.int32(), pa.int64()), pa.string_view(),
             pa.binary_view(), pa.run_end_encoded(pa.int32(), pa.string()), pa.list_view(pa.int64()),
-            pa.list_view(pa.timestamp("s")), pa.large_list_view(pa.string_view()), pa.struct([("v", pa.list_view(pa.int8()))]),
+            pa.list_view(pa.timestamp("s")), pa.large_list_view(pa.string_view()),
+            pa.struct([("v", pa.list_view(pa.int8()))]),
         ]
     )  # fmt: skip
 

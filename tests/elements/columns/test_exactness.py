@@ -32,7 +32,7 @@ def test_a_number_with_too_many_digits_is_refused_by_every_decimal(width: str, v
     if fits:
         assert column_as(array, pa.field("x", made(MOST[width], 0))).to_pylist() == [Decimal(value), None]
     else:
-        with pytest.raises(Misfit, match="more than 9 digits before the decimal point|more than 18 digits"):
+        with pytest.raises(Misfit, match=r"more than 9 digits before the decimal point|more than 18 digits"):
             column_as(array, pa.field("x", made(MOST[width], 0)))
 
 

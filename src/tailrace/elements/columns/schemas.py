@@ -42,7 +42,8 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same records in plain columns (see `encoding`)."""
     if all(is_plain(kind) for kind in batch.schema.types):
         return batch
-    return pa.RecordBatch.from_arrays(list(map(plain_array, batch.columns, batch.schema.names)), schema=plain_schema(batch.schema))
+    columns = list(map(plain_array, batch.columns, batch.schema.names))
+    return pa.RecordBatch.from_arrays(columns, schema=plain_schema(batch.schema))
 
 
 class OneSchema:
