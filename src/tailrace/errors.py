@@ -203,3 +203,17 @@ def shortened(value: object, limit: int = 200) -> str:
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
     text = text.encode(errors="backslashreplace").decode()  # half a surrogate pair could not be sent or printed
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def message_of(error: BaseException) -> str:
+    """The text of an exception. Never raises, and is text that can be sent and printed."""
+    try:
+        text = str(error)
+    except Exception as another:  # a user's __str__ may do anything
+        text = f"<{type(error).__name__} whose str raised {type(another).__name__}>"
+    return text.encode(errors="backslashreplace").decode()
+
+
+def error_text(error: BaseException) -> str:
+    """An exception with the name of its class, as Python prints it at the end of a traceback. Never raises."""
+    return f"{type(error).__name__}: {message_of(error)}"

@@ -31,8 +31,23 @@ def failure(build: Callable[[tr.Environment], Any], **settings: Any) -> tr.JobFa
     return caught.value
 
 
+class Untold(Exception):
+    """An exception that nobody can print."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+untold = False
+"""Whether user code raises what cannot be printed."""
+
+
 def boom(value: Any) -> Any:
     if value == 3:
+        if untold:
+            raise Untold
         raise ValueError("three is too much")
     return value
 
@@ -222,6 +237,66 @@ def test_an_error_says_where_it_happened_and_with_what(case: str) -> None:
     assert "ValueError: three is too much" in text
     assert 'raise ValueError("three is too much")' in text
     assert re.search(r'File ".*test_user_errors.py", line \d+, in boom\n', text)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_exception_that_cannot_be_printed_is_told_by_its_class(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was said to be of Tailrace's own making."""
+    monkeypatch.setattr(sys.modules[__name__], "untold", True)
+    error = failure(CASES[case][0])
+    assert (error.operator, error.subtask) == ("guilty", 0)
+    assert "Untold: <Untold whose str raised RuntimeError>" in str(error)
+    assert re.search(r'File ".*test_user_errors.py", line \d+, in boom\n', str(error))
+
+
+class Unnamed(type):
+    def __str__(cls) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class OfUnnamed(Exception, metaclass=Unnamed):
+    """An exception whose class cannot be printed."""
+
+
+class End(BaseException):
+    """What would end a process."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+    __str__ = __repr__
+
+
+class Record:
+    """A record that cannot be pickled, for a reason that cannot be printed."""
+
+    def __reduce__(self) -> Any:
+        raise Untold
+
+
+def raising(error: BaseException) -> Callable[[Any], Any]:
+    def work(value: Any) -> Any:
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda env: name(numbers(env), "map", raising(OfUnnamed("x"))), "OfUnnamed: x"),
+        (lambda env: name(numbers(env), "map", raising(End())), "End whose repr raised RuntimeError"),
+        (lambda env: name(numbers(env), "map", raising(ExceptionGroup("many", [Untold()]))), "ExceptionGroup: many"),
+        (lambda env: name(numbers(env), "map", lambda value: Record()).shuffle().map(noop), "type Record"),
+    ],
+    ids=["its class", "an end", "a group", "a record"],
+)
+def test_what_cannot_be_printed_hides_no_error(build: Callable[[tr.Environment], Any], text: str) -> None:
+    error = failure(build, parallelism=2)
+    assert "guilty" in str(error) and text in str(error)
+    assert "inside tailrace" not in str(error)
 
 
 @pytest.mark.paths

@@ -271,6 +271,8 @@ class Later(tr.Enumerator):
 class Found(Lines):
     """A source that finds its splits while it runs."""
 
+    bounded = True
+
     def __init__(self, found: list[tuple[float, list[int]]], *splits: list[int | None]) -> None:
         super().__init__(*splits)
         self.found = found

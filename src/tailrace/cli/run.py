@@ -14,7 +14,7 @@ from typing import Any
 from tailrace.api.environment import Environment
 from tailrace.cli.program import load_as_main, run_as_main
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.errors import GraphError, JobFailed, TailraceError
+from tailrace.errors import GraphError, JobFailed, TailraceError, error_text
 from tailrace.runtime.exits import PATIENCE
 from tailrace.runtime.job import JOBS, Job
 from tailrace.spark.defaults import DEFAULTS
@@ -62,7 +62,7 @@ def run_file(
         _cancel_all()
         raise
     except TailraceError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        print(f"{error_text(error)}", file=sys.stderr)
         _after_failure()
         return Outcome.FAILED
     except Exception:  # the script's own; its jobs must not keep the process

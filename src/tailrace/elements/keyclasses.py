@@ -18,6 +18,7 @@ from types import FunctionType
 from typing import Any
 
 from tailrace.elements.pickling import advice
+from tailrace.errors import message_of
 
 _MOST = 4_096
 """Classes that are remembered at most. Notebooks define theirs again and again, and an old one must not stay for ever."""
@@ -259,5 +260,5 @@ def _not_found(kind: type) -> Refusal | None:
     try:
         pickle.dumps(kind, 5)
     except Exception as error:
-        return Refusal(f"pickle does not find its class by name ({error})", advice(error))
+        return Refusal(f"pickle does not find its class by name ({message_of(error)})", advice(error))
     return None

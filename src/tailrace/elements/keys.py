@@ -20,7 +20,7 @@ import numpy as np
 from xxhash import xxh64_intdigest
 
 from tailrace.elements.keyclasses import MemberClass, RecordClass, Refusal, key_class
-from tailrace.errors import TailraceError, shortened
+from tailrace.errors import TailraceError, message_of, shortened
 
 KEY_FORMAT = 2
 """The version of the canonical bytes and of their hash. Another byte or another hash is another version. Version 1 took
@@ -173,7 +173,9 @@ def _encode_record(key: Any) -> bytes:
     try:
         items = known.parts(key)
     except AttributeError as error:
-        raise _unsupported(key, f"a field has no value ({error})", "set every field when it is made") from error
+        raise _unsupported(
+            key, f"a field has no value ({message_of(error)})", "set every field when it is made"
+        ) from error
     parts = [b"r", known.prefix]
     for field, item in zip(known.fields, items, strict=True):
         encoded = canonical_bytes(item)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tailrace.errors import message_of
+
 
 def advice(error: Exception) -> str:
     """What the user can do, from what pickle said. This looks for what the wordings of all Python versions share."""
-    said = str(error)
+    said = message_of(error)
     if "<locals>" in said or "local object" in said:
         return (
             "pickle finds a class by its name: move it out of the function, to the top level of the program or a module"

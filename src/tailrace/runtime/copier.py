@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tailrace.coordinator.actions import CopySavepoint
 from tailrace.coordinator.machine import Coordinator
-from tailrace.errors import TailraceError
+from tailrace.errors import TailraceError, error_text
 from tailrace.runtime.clock import monotonic_micros
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.storing import StorageThread
@@ -54,7 +54,7 @@ class Copier:
             target = open_folder(url, self._store.storage_options)
             size = copy_savepoint(self._store.folder, target, action.savepoint, lambda: self._over)
         except Exception as error:
-            reason = str(error.args[0]) if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"
+            reason = str(error.args[0]) if isinstance(error, TailraceError) else f"{error_text(error)}"
             self._tell(lambda: machine.not_copied(number, reason, monotonic_micros()))
             return
         self._unheard[target.url] = action.savepoint

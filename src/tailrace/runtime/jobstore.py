@@ -19,6 +19,7 @@ from tailrace.coordinator.actions import (
 )
 from tailrace.coordinator.failures import storage_failure
 from tailrace.coordinator.machine import Coordinator
+from tailrace.errors import error_text
 from tailrace.runtime.clock import monotonic_micros
 from tailrace.runtime.copier import Copier
 from tailrace.runtime.loop import Loop
@@ -94,7 +95,7 @@ class JobStore:
         try:
             found = claim_again(self._store, machine.run_id, self.origin_marked)
         except Exception as error:
-            reason, kind = f"{type(error).__name__}: {error}", storage_failure(error)
+            reason, kind = f"{error_text(error)}", storage_failure(error)
             self._tell(lambda: machine.claim_failed(reason, monotonic_micros(), kind))
             return
         if found.origin_published:
@@ -107,7 +108,7 @@ class JobStore:
             path = self._store.commit(action.incarnation, action.after, number, action.data, action.needs)
             url = self._store.url_of(path)
         except Exception as error:
-            reason, kind = f"{type(error).__name__}: {error}", storage_failure(error)
+            reason, kind = f"{error_text(error)}", storage_failure(error)
             self._tell(lambda: machine.not_committed(number, reason, kind, monotonic_micros()))
             return
         self._tell(lambda: machine.committed(number, path, url, monotonic_micros()))

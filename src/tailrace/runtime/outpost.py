@@ -22,6 +22,7 @@ from typing import Any
 from tailrace.coordinator.actions import Told
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.errors import error_text
 from tailrace.runtime.binding import Binding
 from tailrace.runtime.clock import monotonic_micros
 from tailrace.runtime.config import WorkerConfig
@@ -137,7 +138,7 @@ class Outpost(FolderHost):
         try:
             self._runner = FarRunner(begin, self._at, self._box)
         except Exception as error:  # the storage of checkpoints is out of reach from here
-            cause = Cause(f"the coordinator cannot begin on its executor: {type(error).__name__}: {error}")
+            cause = Cause(f"the coordinator cannot begin on its executor: {error_text(error)}")
             self._box.say(Ended(View(JobStatus.FAILED), cause, None, None))
         else:
             self._runner.start()

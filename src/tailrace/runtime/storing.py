@@ -8,7 +8,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-from tailrace.errors import CheckpointCorrupt
+from tailrace.errors import CheckpointCorrupt, error_text
 from tailrace.runtime.loop import Loop
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
@@ -147,7 +147,7 @@ class WorkerStorage:
                 del self._writers[checkpoint]
                 self._thread.tell(lambda: machine.handle(StateWritten(checkpoint, self._clock())))
         except Exception as error:
-            reason = f"writing {action.name} failed: {type(error).__name__}: {error}"
+            reason = f"writing {action.name} failed: {error_text(error)}"
             self._discard(checkpoint)
             if not action.last:
                 self._writers[checkpoint] = None
@@ -195,7 +195,7 @@ class WorkerStorage:
             store = self._store(action.folder or None)
             data = [read_placed(store, one) for one in action.wanted]
         except Exception as error:
-            reason = f"{action.what} cannot be read: {type(error).__name__}: {error}"
+            reason = f"{action.what} cannot be read: {error_text(error)}"
             fatal = unreadable_for_good(error)
             self._thread.tell(lambda: machine.handle(PlacedUnreadable(number, reason, fatal)))
         else:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from tailrace.errors import GraphError
+from tailrace.errors import GraphError, error_text
 from tailrace.graph.graph import Node
 from tailrace.runtime.link import CONTROL, LIMITS
 from tailrace.spark import program
@@ -67,10 +67,10 @@ def _named(spec: JobSpec, error: Exception) -> GraphError:
         except Exception as again:
             return GraphError(
                 f"operator {node.name!r}: {_culprit(node)} cannot be pickled and sent to the workers "
-                f"({type(again).__name__}: {again}); make what it refers to inside the function or in open(), instead of "
+                f"({error_text(again)}); make what it refers to inside the function or in open(), instead of "
                 f"outside"
             )
-    return GraphError(f"the job cannot be pickled: {type(error).__name__}: {error}")
+    return GraphError(f"the job cannot be pickled: {error_text(error)}")
 
 
 def _culprit(node: Node) -> str:

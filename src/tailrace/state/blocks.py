@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.elements.keygroups import KeyGroups
 from tailrace.elements.keys import UnsupportedKey
 from tailrace.elements.pickling import advice
-from tailrace.errors import UserCodeError, shortened
+from tailrace.errors import UserCodeError, error_text, shortened
 from tailrace.state.backend import Block
 from tailrace.state.codecs import Entries, immutable, pack, pickled, pickled_key
 from tailrace.state.tables import Table
@@ -57,9 +57,7 @@ class Encoder:
             return table.codec.encode(value)
         except Exception as error:
             what = f"the value of state {table.name!r} for key {shortened(key, 80)} cannot be saved"
-            raise self.user_error(
-                f"{what} ({type(error).__name__}: {error}); it is {shortened(value)}; {advice(error)}"
-            ) from error
+            raise self.user_error(f"{what} ({error_text(error)}); it is {shortened(value)}; {advice(error)}") from error
 
     def check_key(self, table: Table, key: Any) -> None:
         """Raises `UserCodeError` where the key cannot be saved."""
@@ -67,7 +65,7 @@ class Encoder:
             pickled_key(key)
         except Exception as error:
             what = f"the key {shortened(key, 80)} of state {table.name!r} cannot be saved"
-            raise self.user_error(f"{what} ({type(error).__name__}: {error}); {advice(error)}") from error
+            raise self.user_error(f"{what} ({error_text(error)}); {advice(error)}") from error
 
     def user_error(self, what: str) -> UserCodeError:
         """An error of the user's that no restart mends."""

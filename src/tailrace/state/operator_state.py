@@ -7,7 +7,7 @@ from typing import Any, NoReturn, Protocol
 
 import msgspec
 
-from tailrace.errors import ConfigError, IncompatibleState, StateAccessError, UserCodeError, shortened
+from tailrace.errors import ConfigError, IncompatibleState, StateAccessError, UserCodeError, error_text, shortened
 from tailrace.state.backend import MetaPart
 from tailrace.state.codecs import Codec, codec_for, decoder, immutable, type_name
 
@@ -153,7 +153,7 @@ class OperatorStates:
         try:
             data = state.encoded()
         except Exception as error:
-            what = f"the value of operator state {name!r} cannot be saved ({type(error).__name__}: {error})"
+            what = f"the value of operator state {name!r} cannot be saved ({error_text(error)})"
             raise UserCodeError(
                 f"{what}; it is {shortened(state.value)}", operator=self._where.name, subtask=self._where.subtask
             ) from error
@@ -208,6 +208,6 @@ class OperatorStates:
         except Exception as error:
             raise IncompatibleState(
                 f"operator {where.name!r} (uid {where.uid!r}): operator state {name!r} in the checkpoint ({one.type}, "
-                f"{one.encoding}) cannot be read as {type_name(state.type)}: {type(error).__name__}: {error}; declare the "
+                f"{one.encoding}) cannot be read as {type_name(state.type)}: {error_text(error)}; declare the "
                 f"type that it had, or give the new state another name"
             ) from error

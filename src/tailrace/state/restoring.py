@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.elements.keyclasses import key_class
 from tailrace.elements.keypickling import ChangedKeyClass
 from tailrace.elements.plainkeys import plain_key
-from tailrace.errors import IncompatibleState, TailraceError, shortened
+from tailrace.errors import IncompatibleState, TailraceError, error_text, shortened
 from tailrace.state.blocks import Encoder
 from tailrace.state.codecs import Entries, checks_classes, decoder, type_name, unpack
 from tailrace.state.format import TableInfo
@@ -55,7 +55,7 @@ class Restoring:
         except Exception as error:
             raise IncompatibleState(
                 f"{self._who}: state {table.name!r} in the checkpoint ({table.type or 'of no declared type'}, "
-                f"{table.encoding}) cannot be read as {type_name(mine.type)}: {type(error).__name__}: {error}; declare the "
+                f"{table.encoding}) cannot be read as {type_name(mine.type)}: {error_text(error)}; declare the "
                 f"type that it had, or give the new state another name"
             ) from error
 

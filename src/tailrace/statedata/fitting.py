@@ -15,7 +15,7 @@ from typing import Any
 from tailrace.api.compat import declared_tables, may_be_dropped, misfits, stateful
 from tailrace.api.functions import CoProcessFunction, ProcessFunction
 from tailrace.api.restorecheck import RestoreCheck
-from tailrace.errors import CheckpointCorrupt, ConfigError, IncompatibleState
+from tailrace.errors import CheckpointCorrupt, ConfigError, IncompatibleState, error_text
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Source
 from tailrace.state.backend import MetaPart
@@ -150,7 +150,7 @@ def _read_on(stored: StoredCheckpoint, node: Node, source: Any) -> Iterator[str]
             except Exception as error:
                 yield (
                     f"operator {node.name!r} (uid {node.uid!r}): the checkpoint is of another source, at which this one "
-                    f"cannot go on ({type(error).__name__}: {error}); give it another uid"
+                    f"cannot go on ({error_text(error)}); give it another uid"
                 )
                 return
 

@@ -9,7 +9,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from tailrace.elements.plainkeys import plain_key
-from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, IncompatibleState, TailraceError
+from tailrace.errors import (
+    CheckpointCorrupt,
+    CheckpointNotFound,
+    ConfigError,
+    IncompatibleState,
+    TailraceError,
+    error_text,
+)
 from tailrace.state.codecs import unpack
 from tailrace.state.format import Index, TableInfo
 from tailrace.state.manifest import Manifest, OperatorRecord
@@ -76,7 +83,7 @@ class StoredCheckpoint:
         except (IncompatibleState, ConfigError, OSError):
             raise
         except Exception as error:
-            said = str(error) if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"
+            said = str(error) if isinstance(error, TailraceError) else f"{error_text(error)}"
             raise IncompatibleState(
                 f"{self.url}: {what} cannot be read here: {said}; it needs the classes of the program that wrote it, under "
                 f"the same names: make them importable where it is read"

@@ -17,7 +17,7 @@ import pyarrow as pa
 from tailrace.elements.convert import plain_values
 from tailrace.elements.keygroups import KeyGroups, group_range
 from tailrace.elements.plainkeys import plain_key
-from tailrace.errors import IncompatibleState, TailraceError, UserCodeError, shortened
+from tailrace.errors import IncompatibleState, TailraceError, UserCodeError, error_text, shortened
 from tailrace.state.backend import Block
 from tailrace.state.blocks import Blocks, Encoder
 from tailrace.state.codecs import PICKLE, Codec, codec_for
@@ -137,7 +137,7 @@ class Conversion:
                 found.append(made(value))
         except Exception as error:
             raise UserCodeError(
-                f"{self._who}: the function for its {what}s raised {type(error).__name__}: {error} for {shortened(value)}",
+                f"{self._who}: the function for its {what}s raised {error_text(error)} for {shortened(value)}",
                 operator=self.job.uid,
                 subtask=0,
                 permanent=True,
@@ -231,7 +231,7 @@ def entry_batch(job: OperatorJob, table: int, pairs: Sequence[tuple[Any, Any]]) 
         entries = [pickle.dumps(pair, 5) for pair in pairs]
     except Exception as error:
         name = job.tables[table].info.name
-        said = str(error) if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"
+        said = str(error) if isinstance(error, TailraceError) else f"{error_text(error)}"
         raise IncompatibleState(f"state {name!r} of operator {job.uid!r}: {said}") from error
     return pa.RecordBatch.from_arrays(
         [

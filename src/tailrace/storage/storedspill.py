@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from tailrace.errors import TailraceError
+from tailrace.errors import TailraceError, error_text
 from tailrace.state.format import checksum
 from tailrace.state.paths import kept_file
 from tailrace.storage.filesystem import Folder
@@ -163,7 +163,7 @@ class StoredSpill:
             data = self._tried(lambda: self._folder.read(part.name))
         except Exception as error:
             raise TailraceError(
-                f"{self._what} cannot be read back from {self._folder.url_of(part.name)}: {type(error).__name__}: {error}"
+                f"{self._what} cannot be read back from {self._folder.url_of(part.name)}: {error_text(error)}"
             ) from error
         if checksum(data) != part.checksum:
             raise TailraceError(f"{self._what} is damaged in {self._folder.url_of(part.name)}")
@@ -196,7 +196,7 @@ class StoredSpill:
         except Exception as error:
             self._error = (
                 f"{self._what} has no room in memory and cannot be written to {self._folder.url_of(part.name)}: "
-                f"{type(error).__name__}: {error}; {self.held:,} bytes of it are there. Look after the storage of "
+                f"{error_text(error)}; {self.held:,} bytes of it are there. Look after the storage of "
                 f"checkpoints, or keep more in memory, Spill(memory_bytes=...)"
             )
         finally:

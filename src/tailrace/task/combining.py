@@ -13,9 +13,10 @@ import numpy as np
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.frames import encoded_size
 from tailrace.elements.timestamps import NO_TIME
+from tailrace.errors import message_of
 from tailrace.task.history import Facts
 from tailrace.task.keys import are_plain, settled
-from tailrace.task.usercode import user_error
+from tailrace.task.usercode import raised_text, user_error
 
 _SAMPLE_EVERY = 32
 _SAMPLED = 32
@@ -87,7 +88,7 @@ class Combined:
             try:
                 waiting[key] = merge(there, value)
             except Exception as error:
-                what = f"merging waiting feedback raised {type(error).__name__}: {error}"
+                what = f"merging waiting feedback raised {raised_text(error)}"
                 raise user_error(error, self.who, self.subtask, value, what=what) from error
             touched[key] = None
         if rows.times is not None:
@@ -131,7 +132,7 @@ class Combined:
             try:
                 hash(key)
             except TypeError as error:
-                what = f"a key to combine feedback by must be hashable: {error}"
+                what = f"a key to combine feedback by must be hashable: {message_of(error)}"
                 raise user_error(error, self.who, self.subtask, value, what=what) from error
         return keys
 

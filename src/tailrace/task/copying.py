@@ -9,7 +9,7 @@ import xxhash
 
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.pickling import advice
-from tailrace.errors import UserCodeError
+from tailrace.errors import UserCodeError, message_of
 from tailrace.task.usercode import user_error
 
 
@@ -32,9 +32,9 @@ def unpicklable(values: list[Any], error: Exception, operator: str, subtask: int
             pickle.dumps(value, 5)
         except Exception as again:
             kind = type(value).__name__
-            what = f"it gave a record of type {kind} that cannot be pickled to {why} ({again}); {advice(again)}"
+            what = f"it gave a record of type {kind} that cannot be pickled to {why} ({message_of(again)}); {advice(again)}"
             return user_error(again, operator, subtask, value, what=what, permanent=True)
-    what = f"it gave records that cannot be pickled to {why} ({error}); {advice(error)}"
+    what = f"it gave records that cannot be pickled to {why} ({message_of(error)}); {advice(error)}"
     return user_error(error, operator, subtask, what=what, permanent=True)
 
 

@@ -6,7 +6,16 @@ import traceback
 from collections.abc import Callable
 
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.errors import CheckpointError, InternalError, ProtocolViolation, TailraceError, UserCodeError
+from tailrace.errors import (
+    CheckpointError,
+    InternalError,
+    ProtocolViolation,
+    TailraceError,
+    UserCodeError,
+    error_text,
+    message_of,
+    shortened,
+)
 from tailrace.protocol.deployment import Failed, FailureKind
 from tailrace.task.usercode import user_traceback
 
@@ -35,7 +44,7 @@ def fault_of(
     if isinstance(error, Exception):
         return internal(error)
     # sys.exit() and the like: user code wants to end a process that is not its own
-    what = f"user code raised {error!r}, which would end the worker's process; let it raise an Exception"
+    what = f"user code raised {shortened(error)}, which would end the worker's process; let it raise an Exception"
     raised = UserCodeError(what, operator=place, subtask=slot, user_traceback=user_traceback(error))
     return fault_of(raised, slot, None, written)
 
@@ -44,10 +53,12 @@ def fault_outside_tasks(error: BaseException, slot: int, written: Written) -> Fa
     """The same for what was raised while no task ran. Unpickling a plan runs users' `__setstate__` and the code of their
     modules."""
     if isinstance(error, ImportError):
-        what = f"worker {slot} cannot import {error.name or error}"
-        return failed(FailureKind.IMPORT, f"{what}: install it there, or ship it: tailrace run --ship ({error})")
+        what = f"worker {slot} cannot import {error.name or message_of(error)}"
+        return failed(
+            FailureKind.IMPORT, f"{what}: install it there, or ship it: tailrace run --ship ({message_of(error)})"
+        )
     if isinstance(error, Exception) and not isinstance(error, TailraceError):
-        return failed(FailureKind.USER, f"{type(error).__name__}: {error}\n{user_traceback(error)}")
+        return failed(FailureKind.USER, f"{error_text(error)}\n{user_traceback(error)}")
     return fault_of(error, slot, None, written)
 
 

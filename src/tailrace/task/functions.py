@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tailrace.api.functions import Function
-from tailrace.errors import GraphError
+from tailrace.errors import GraphError, error_text
 from tailrace.graph.graph import Node
 from tailrace.graph.plan import Plan
 
@@ -25,7 +25,7 @@ def with_own_functions(plan: Plan, *, keep_first: bool) -> Plan:
             return copy.deepcopy(fn)
         except Exception as error:
             raise GraphError(
-                f"operator {node.name!r}: its function cannot be copied for its subtasks ({type(error).__name__}: {error}); "
+                f"operator {node.name!r}: its function cannot be copied for its subtasks ({error_text(error)}); "
                 f"make what it holds in open()"
             ) from error
 

@@ -11,7 +11,7 @@ from tailrace.elements.digests import Digest
 from tailrace.elements.frames import ChannelId, Element, Frame
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
-from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
+from tailrace.errors import InternalError, ProtocolViolation, UserCodeError, error_text
 from tailrace.protocol.deployment import InputTime
 from tailrace.task.history import Facts
 from tailrace.task.inputs import InputChannel, Taken, count_of
@@ -454,7 +454,7 @@ def decoded(ident: ChannelId, element: Frame | Batch) -> Batch:
         raise
     except Exception as error:
         raise UserCodeError(
-            f"records of channel {ident} cannot be unpickled: {type(error).__name__}: {error}; their classes must be "
+            f"records of channel {ident} cannot be unpickled: {error_text(error)}; their classes must be "
             f"at the top level of the program, or of a module that every worker can import",
             operator=str(ident),
             subtask=ident.target,

@@ -17,7 +17,7 @@ from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Hash, Selector, describe_selector
-from tailrace.task.usercode import user_error
+from tailrace.task.usercode import raised_text, user_error
 
 
 class FieldReader:
@@ -69,9 +69,9 @@ class FieldReader:
             try:
                 getter(value)
             except Exception as again:
-                what = f"reading {describe_selector(self.selector)!r} from a record raised {_said(again)}"
+                what = f"reading {describe_selector(self.selector)!r} from a record raised {raised_text(again)}"
                 return user_error(again, self.who, self.subtask, value, what=what, written=self.written)
-        what = f"reading a field raised {_said(error)}"
+        what = f"reading a field raised {raised_text(error)}"
         return user_error(error, self.who, self.subtask, what=what, written=self.written)
 
 
@@ -152,7 +152,3 @@ def targets_of(groups: Groups, owners: np.ndarray[Any, Any]) -> np.ndarray[Any, 
 
 def _itself(value: Any) -> Any:
     return value
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tailrace.errors import InternalError, ProtocolViolation, UserCodeError
+from tailrace.errors import InternalError, ProtocolViolation, UserCodeError, error_text
 from tailrace.task.machine import Task
 
 
@@ -35,4 +35,4 @@ def as_before(task: Task, what: object) -> Iterator[None]:
 
 
 def _why(error: BaseException) -> str:
-    return error.what if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
+    return error.what if isinstance(error, InternalError) else error_text(error)

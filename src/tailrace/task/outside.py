@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from tailrace.elements.batches import Batch, Rows, concat
-from tailrace.errors import InternalError
+from tailrace.errors import InternalError, message_of
 
 T = TypeVar("T")
 Taken = tuple[Batch | None, int]
@@ -187,13 +187,13 @@ _NOTHING = Told(pickle.dumps(None, 5))
 
 
 def _raised(error: Exception) -> Raised:
-    data = b""
+    data, text = b"", message_of(error)
     # Whatever a user's exception does when it is pickled, its name and text are kept.
     with contextlib.suppress(Exception):
         tried = pickle.dumps(error, 5)
-        if str(pickle.loads(tried)) == str(error):
+        if message_of(pickle.loads(tried)) == text:
             data = tried
-    return Raised(data, type(error).__name__, str(error))
+    return Raised(data, type(error).__name__, text)
 
 
 def _error_of(answer: Raised) -> Exception:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tailrace.api.compat import may_be_dropped, publishes
-from tailrace.errors import IncompatibleState, UserCodeError
+from tailrace.errors import IncompatibleState, UserCodeError, error_text
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink
 from tailrace.graph.plan import Plan
@@ -120,7 +120,7 @@ class Publisher:
             self._outside.tell(lambda: call(*args))
         except Exception as error:
             raise UserCodeError(
-                f"{_DOING[what]} raised {type(error).__name__}: {error}",
+                f"{_DOING[what]} raised {error_text(error)}",
                 operator=node.name,
                 subtask=self._slot,
                 user_traceback=user_traceback(error),

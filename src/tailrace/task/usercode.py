@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from tailrace.elements.convert import Row, missing_column
-from tailrace.errors import OWN_FOLDER, CheckpointError, TailraceError, UserCodeError, shortened
+from tailrace.errors import OWN_FOLDER, CheckpointError, TailraceError, UserCodeError, error_text, shortened
 
 _NOTHING: Any = object()
 FUSED = "<tailrace fused functions>"
@@ -28,7 +28,7 @@ def user_error(
     the verb is that it is about, if it is not that of the operator. It is permanent where the caller
     says so, and where we have refused something ourselves, say state that was used outside of a keyed call: we would refuse
     it after every restart."""
-    message = what if what is not None else f"{type(error).__name__}: {_text(error)}"
+    message = what if what is not None else raised_text(error)
     shown = None if record is _NOTHING else shortened(record)
     refused = isinstance(error, TailraceError) and not isinstance(error, CheckpointError)
     return UserCodeError(
@@ -42,10 +42,11 @@ def user_error(
     )
 
 
-def _text(error: BaseException) -> str:
+def raised_text(error: BaseException) -> str:
+    """What user code raised, in one line. An attribute that a row does not have is told with those that it has."""
     if isinstance(error, AttributeError) and isinstance(error.obj, Row) and error.name is not None:
-        return missing_column(error.obj, error.name)
-    return str(error)
+        return f"{type(error).__name__}: {missing_column(error.obj, error.name)}"
+    return error_text(error)
 
 
 def user_traceback(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from uuid import UUID
 import numpy as np
 
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.errors import shortened
+from tailrace.errors import message_of, shortened
 
 _PLAIN = (
     str, bytes, bytearray, memoryview, int, float, complex, Decimal, date, time, timedelta, UUID, np.generic, np.ndarray,
@@ -152,6 +152,6 @@ def _attributes(values: list[Any], names: list[str]) -> list[Sequence[Any]]:
             columns.append([getattr(value, name) for value in values])
         except AttributeError as error:
             raise Misfit(
-                f"a record of type {type(values[0]).__name__} must have an attribute for each column: {error}"
+                f"a record of type {type(values[0]).__name__} must have an attribute for each column: {message_of(error)}"
             ) from None
     return columns

@@ -23,7 +23,7 @@ from tailrace.state.format import ChannelLog
 from tailrace.task.context import OperatorContext
 from tailrace.task.groupchains import GroupChains
 from tailrace.task.logs import LogFrame, Recording
-from tailrace.task.usercode import user_error
+from tailrace.task.usercode import raised_text, user_error
 
 Emit = Callable[[Batch], None]
 
@@ -228,7 +228,7 @@ def call_user(function: Callable[..., Any], *args: Any, what: str, operator: str
     try:
         return function(*args)
     except Exception as error:
-        said = f"{what} raised {type(error).__name__}: {error}"
+        said = f"{what} raised {raised_text(error)}"
         raise user_error(error, operator, subtask, what=said) from error
 
 

@@ -12,7 +12,7 @@ from tailrace.api.columnwise import no_condition
 from tailrace.elements.batches import Batch, Columns
 from tailrace.elements.columns.expressions import Formula, first_failing
 from tailrace.elements.columns.schemas import OneSchema
-from tailrace.errors import UserCodeError
+from tailrace.errors import UserCodeError, error_text
 from tailrace.graph.declared import selected
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import FilterColumns, Select
@@ -35,7 +35,7 @@ class ExpressionTask(OperatorTask):
         """What a formula raised on a batch."""
         at = first_failing(formula, data)
         record = () if at is None else (shown(data, at),)
-        said = f"{what} cannot be computed: {type(error).__name__}: {error}"
+        said = f"{what} cannot be computed: {error_text(error)}"
         return self.user_error(error.with_traceback(None), *record, what=said)
 
 

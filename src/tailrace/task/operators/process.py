@@ -24,6 +24,7 @@ from tailrace.task.copying import own_copy
 from tailrace.task.keys import FieldReader, key_reader, settled_keys
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.timers import Timers
+from tailrace.task.usercode import raised_text
 
 
 class FunctionTask(OperatorTask):
@@ -227,7 +228,7 @@ class TimedTask(FunctionTask):
                 touched.pop(key)
                 self._collect(self.fn.on_round_end(number, ctx), out)
         except Exception as error:
-            what = f"on_round_end for key {shortened(key)} raised {type(error).__name__}: {error}"
+            what = f"on_round_end for key {shortened(key)} raised {raised_text(error)}"
             raise self.user_error(error, what=what) from error
         finally:
             ctx.without_key()
@@ -256,7 +257,7 @@ class TimedTask(FunctionTask):
                 self._collect(self.fn.on_timer(time / 1_000_000, ctx), out)
                 out_times.extend([ctx.current_time] * (len(out) - len(out_times)))
         except Exception as error:
-            what = f"on_timer for key {shortened(key)} raised {type(error).__name__}: {error}"
+            what = f"on_timer for key {shortened(key)} raised {raised_text(error)}"
             raise self.user_error(error, what=what) from error
         finally:
             ctx.without_key()

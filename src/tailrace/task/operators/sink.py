@@ -18,6 +18,7 @@ from tailrace.task.operators.contracts import (
     of_class,
     writer_of,
 )
+from tailrace.task.usercode import raised_text
 
 LARGEST_PREPARED = 32 << 20
 """Without checkpoints, what a sink prepares travels in messages, and must fit into one. With them it goes into files."""
@@ -74,7 +75,7 @@ class SinkTask(OperatorTask):
             self.writer.write(data)
         except Exception as error:
             record = getattr(self.writer, "record", NO_RECORD)
-            what = f"the sink raised {type(error).__name__}: {error}"
+            what = f"the sink raised {raised_text(error)}"
             raise self.user_error(error, *(() if record is NO_RECORD else (record,)), what=what) from error
         self.records += len(batch)
 

@@ -10,6 +10,7 @@ import numpy as np
 from tailrace.api.functions import Function, as_callable
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.columns.kinds import plain_schema
+from tailrace.errors import message_of
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Filter, FlatMap, Map, ToColumns
 from tailrace.task.context import OperatorContext
@@ -75,8 +76,12 @@ class FusedRows(OperatorTask):
         index = self.index_at(at.tb_lineno)
         record = at.tb_frame.f_locals[input_names(self.nodes)[index]]
         what = None
-        if isinstance(self.nodes[index].operator, FlatMap) and at.tb_next is None and "not iterable" in str(error):
-            what = f"flat_map must return an iterable or None ({error})"
+        if (
+            isinstance(self.nodes[index].operator, FlatMap)
+            and at.tb_next is None
+            and "not iterable" in message_of(error)
+        ):
+            what = f"flat_map must return an iterable or None ({message_of(error)})"
         node = self.nodes[index]
         return user_error(error, node.name, self.ctx.subtask, record, what=what, written=node.written)
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from tailrace.elements.batches import Batch, Columns, Rows, Times
 from tailrace.elements.timestamps import MIN_TIME, NO_TIME, micros
+from tailrace.errors import message_of
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AssignTimestamps, describe_selector
 from tailrace.state.backend import MetaPart
@@ -205,7 +206,7 @@ class TimestampsTask(OperatorTask):
         try:
             return in_seconds(arrow_times(column))
         except (TypeError, OverflowError, pa.ArrowInvalid) as error:
-            what = f"the timestamps in column {name!r} cannot be used: {error}"
+            what = f"the timestamps in column {name!r} cannot be used: {message_of(error)}"
             raise self.user_error(error.with_traceback(None), what=what) from error
 
     def _named(self, rows: Rows, values: list[Any]) -> Exception:
@@ -213,7 +214,7 @@ class TimestampsTask(OperatorTask):
             try:
                 in_seconds(times_of([time]))
             except (TypeError, OverflowError) as error:
-                what = f"the timestamp from {describe_selector(self.spec.fn)!r} cannot be used: {error}"
+                what = f"the timestamp from {describe_selector(self.spec.fn)!r} cannot be used: {message_of(error)}"
                 return self.user_error(error, value, what=what)
         raise AssertionError("a batch of timestamps failed but each of them is good")
 

@@ -41,6 +41,7 @@ from tailrace.task.operators.grouping import SlotGrouping, Windows
 from tailrace.task.operators.process import timers_of
 from tailrace.task.operators.windowload import into_arrays, into_entries
 from tailrace.task.operators.windowstate import WindowState
+from tailrace.task.usercode import raised_text
 
 LATE = "late"
 _NOTHING: Any = object()
@@ -439,7 +440,7 @@ class WindowTask(StatefulTask):
             return tuple([f.get_result(a) for f, a in zip(self.functions, state, strict=True)])
         except Exception as error:
             where = f"the window of key {shortened(key)} from {start / 1e6}"
-            raise self.user_error(error, what=f"{where}: get_result raised {type(error).__name__}: {error}") from error
+            raise self.user_error(error, what=f"{where}: get_result raised {raised_text(error)}") from error
 
     def _record_batch(self, fired: list[_Fired], results: list[tuple[Any, ...]]) -> pa.RecordBatch:
         grouped = self._grouped_nothing()
