@@ -1,5 +1,5 @@
-"""`python -m benchmarks chain|keyed|windows|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|latency|
-scale|components|termination|lap`: JSON lines on standard output.
+"""`python -m benchmarks chain|keyed|windows|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|newkeys|
+latency|scale|components|termination|lap`: JSON lines on standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
 
@@ -20,6 +20,7 @@ from .failover import FailoverSpec
 from .latency import LatencySpec
 from .loops import LapSpec, TerminationSpec, with_options
 from .measure import Spec
+from .newkeys import KEYS, NewKeysSpec
 from .recovery import RecoverySpec
 from .start import StartSpec
 from .state import StateSpec
@@ -28,7 +29,7 @@ from .stop import StopSpec
 
 WORKLOADS = (
     "chain", "keyed", "windows", "checkpoint", "backpressure", "recovery", "failover", "standby", "start", "stop",
-    "stateread", "latency", "scale",
+    "stateread", "newkeys", "latency", "scale",
 )  # fmt: skip
 LOOPS = ("components", "termination", "lap")
 
@@ -94,6 +95,8 @@ def main() -> None:
         return run_stop(StopSpec.of(options, parallelism=args.parallelism), args.repeat)
     if args.workload == "stateread":
         return run_stateread(args, options)
+    if args.workload == "newkeys":
+        return run_newkeys(args, options)
     if args.workload == "scale":
         return run_scale(options, args.repeat)
     if args.workload == "latency":
@@ -229,6 +232,15 @@ def run_stateread(args: argparse.Namespace, options: dict[str, str]) -> None:
         for _ in range(args.repeat):
             figures, busy = measure.isolated("benchmarks.stateread", spec)
             show({"workload": "stateread", **asdict(spec), **figures, "busy_elsewhere": busy})
+
+
+def run_newkeys(args: argparse.Namespace, options: dict[str, str]) -> None:
+    """Checkpoints of new keys, by their kind, or of one kind."""
+    for key in [options["key"]] if "key" in options else KEYS:
+        spec = NewKeysSpec.of({**options, "key": key})
+        for _ in range(args.repeat):
+            figures, busy = measure.isolated("benchmarks.newkeys", spec)
+            show({"workload": "newkeys", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
 def run_scale(options: dict[str, str], repeat: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tailrace.runtime import stepping
 from tailrace.runtime.stepping import ENCODE_SHARE, PORTIONS, Stepper
+from tailrace.task.attempt import Urgency
 from tailrace.task.events import Encode, Event, Step
 
 MILLISECOND = 1_000_000
@@ -17,7 +18,7 @@ MILLISECOND = 1_000_000
 class BusyWorker:
     """A machine that always has a step to do. Each step and each portion of encoding takes a millisecond."""
 
-    encodes_in_flight = False
+    urgency = Urgency.USUAL
     stepping = True
 
     def __init__(self) -> None:
@@ -52,3 +53,14 @@ def test_work_done_before_a_cut_is_no_credit_for_encoding(monkeypatch: pytest.Mo
         stretch = worker.did[start : start + 50]
         assert stretch.count(Encode) <= 50 * ENCODE_SHARE + PORTIONS
     assert worker.did.count(Encode) >= 200 * ENCODE_SHARE - PORTIONS
+
+
+def test_the_last_checkpoint_of_a_job_is_not_held_to_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where tasks still have work in front of the cut, each of their steps has several portions beside it."""
+    worker: Any = BusyWorker()
+    monkeypatch.setattr(stepping, "time", SimpleNamespace(perf_counter_ns=lambda: worker.now, time=lambda: 0.0))
+    stepper = Stepper(worker)
+    worker.encoding, worker.urgency = True, Urgency.LAST
+    while len(worker.did) < 200:
+        stepper.encode(stepper.step())
+    assert worker.did.count(Encode) >= 200 * PORTIONS / (PORTIONS + 1) - PORTIONS

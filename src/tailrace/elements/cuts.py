@@ -47,6 +47,11 @@ class CutRequest(msgspec.Struct, frozen=True, array_like=True):
     """Barriers overtake no more than so many bytes in one subtask; where more waits they stay behind it. -1: any number."""
 
     @property
+    def ends_job(self) -> bool:
+        """Whether the job ends, or stops, behind its checkpoint."""
+        return self.hold or self.kind.final
+
+    @property
     def may_overtake(self) -> bool:
         """Whether its barriers may overtake records."""
         return self.overtakes_after >= 0

@@ -72,17 +72,59 @@ def canonical_bytes(key: object) -> bytes:
     return encode(key)
 
 
-SAID_BY_BYTES: frozenset[type] = frozenset((int, str, bytes))
-"""Types whose very keys `said_by` reads from their canonical bytes. Subclasses of them are not."""
-_INTEGER, _TEXT = b"is"
+PLAINLY_DESCRIBED: frozenset[type] = frozenset((int, str, bytes, type(None)))
+"""Types whose very keys `DescribedKeys` reads from their canonical bytes. Subclasses of them are not."""
 
 
-def said_by(data: bytes, start: int = 0) -> int | str | bytes:
-    """The key of one of the types in `SAID_BY_BYTES` whose canonical bytes are these, from `start` on."""
-    tag, payload = data[start], data[start + 1 :]
-    if tag == _INTEGER:
-        return int.from_bytes(payload, "big", signed=True)
-    return payload.decode("utf-8", "surrogatepass") if tag == _TEXT else payload
+class DescribedKeys:
+    """Keys that can be read again from their canonical bytes: an int, a text, bytes and None, and a tuple or an object of a
+    frozen dataclass of these. Others cannot: 1.0 has the bytes of 1."""
+
+    def __init__(self) -> None:
+        self._classes: dict[bytes, RecordClass] = {}
+        """By the name with which canonical bytes begin. Of two classes of one name only the first is read again."""
+
+    def __contains__(self, key: object) -> bool:
+        kind = type(key)
+        if kind in PLAINLY_DESCRIBED:
+            return True
+        if kind is tuple:
+            parts: Any = key
+        else:
+            known = key_class(kind)
+            if not isinstance(known, RecordClass) or known.more(key) is not None:
+                return False
+            if self._classes.setdefault(known.prefix, known) is not known:
+                return False
+            parts = known.parts(key)
+        return PLAINLY_DESCRIBED.issuperset(map(type, parts)) or all(part in self for part in parts)
+
+    def read(self, data: bytes, start: int = 0) -> Any:
+        """The key with these canonical bytes, from `start` on."""
+        tag = data[start]
+        if tag == _INTEGER:
+            return int.from_bytes(data[start + 1 :], "big", signed=True)
+        if tag == _TEXT:
+            return data[start + 1 :].decode("utf-8", "surrogatepass")
+        if tag == _BYTES:
+            return data[start + 1 :]
+        if tag == _TUPLE:
+            return self._parts(data, start + 1)
+        if tag == _RECORD:
+            end = start + 9 + int.from_bytes(data[start + 1 : start + 9], "big")
+            return self._classes[data[start + 1 : end]].made(self._parts(data, end), None)
+        return None
+
+    def _parts(self, data: bytes, at: int) -> tuple[Any, ...]:
+        parts, size = [], len(data)
+        while at < size:
+            end = at + 8 + int.from_bytes(data[at : at + 8], "big")
+            parts.append(self.read(data[at + 8 : end]))
+            at = end
+        return tuple(parts)
+
+
+_INTEGER, _TEXT, _BYTES, _TUPLE, _RECORD = b"isbtr"
 
 
 def key_hash(key: object) -> int:

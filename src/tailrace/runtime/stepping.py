@@ -6,6 +6,7 @@ import time
 
 from tailrace.runtime.budget import FIRST_BUDGET, FIRST_READ, Budget
 from tailrace.runtime.clock import unix_micros
+from tailrace.task.attempt import Urgency
 from tailrace.task.events import Encode, Flush, FreezeTook, Step
 from tailrace.task.idle import Idle
 from tailrace.task.machine import Task
@@ -16,6 +17,7 @@ ENCODE_SHARE = 0.2
 IN_FLIGHT_SHARE = 0.8
 """The same while records are encoded that barriers have overtaken. There are many only where records wait anyway, and then
 they are what the checkpoint waits for."""
+_SHARES = {Urgency.USUAL: ENCODE_SHARE, Urgency.IN_FLIGHT: IN_FLIGHT_SHARE, Urgency.LAST: 1.0}
 PORTIONS = 4
 """So many of them at most between two looks at the sockets."""
 
@@ -72,16 +74,20 @@ class Stepper:
 
     def encode(self, wake: float | None) -> float:
         """Encodes portions of a snapshot: whenever there is nothing else to do, else for its share of the time. Several
-        where barriers have overtaken records: a step between any two of them would take most of the time."""
+        where barriers have overtaken records, or the job ends behind the checkpoint: a step between any two of them would
+        take most of the time."""
         for _ in range(PORTIONS if wake == 0.0 else 1):
-            in_flight = self.machine.encodes_in_flight
-            share = IN_FLIGHT_SHARE if in_flight else ENCODE_SHARE
+            share = self._share()
             if wake == 0.0 and self._encoded * (1 - share) > self._worked * share:
                 break
             self._encode()
-            if not in_flight:
+            if share == ENCODE_SHARE:
                 break
         return 0.0
+
+    def _share(self) -> float:
+        """The part of a busy worker's time that encoding may take: all of it where the job ends behind the checkpoint."""
+        return _SHARES[self.machine.urgency]
 
     def _encode(self) -> None:
         start = time.perf_counter_ns()

@@ -5,9 +5,9 @@ backend: checkpoints make state durable, and have one format for both backends. 
 there is no write-ahead log.
 
 An entry: the key group (u16), the table (u16), the canonical bytes of the key -> the length of the pickled key (u32), the
-pickled key, the encoded value. A key that its canonical bytes tell is not pickled, and its length is 0. Equal keys have
-equal canonical bytes. (So have, unlike in memory, two unequal wall-clock times of which one does not exist because the
-clocks were put forward past it.)
+pickled key, the encoded value. A key that is read from its canonical bytes (`DescribedKeys`) is not pickled, and its
+length is 0. Equal keys have equal canonical bytes. (So have, unlike in memory, two unequal wall-clock times of which one
+does not exist because the clocks were put forward past it.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tailrace.elements.keys import SAID_BY_BYTES, canonical_bytes, said_by
+from tailrace.elements.keys import PLAINLY_DESCRIBED, DescribedKeys, canonical_bytes
 from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import ConfigError
 from tailrace.state.codecs import Codec, immutable, pickled_key
@@ -41,7 +41,7 @@ key costs more."""
 BLOCK_CACHE = 4 << 20
 """Bytes of blocks that are kept unpacked, for each backend. A larger one made reads of single keys slower: what was used
 last is in the layers above, as Python objects."""
-ABSENT, THERE = object(), object()
+THERE = object()
 _ROOM = 8
 """One part in so many of a top layer is to be free for new keys,"""
 _GENTLY = 256
@@ -49,7 +49,7 @@ _GENTLY = 256
 where others were before."""
 _PREFIX = struct.Struct(">HH")
 _LENGTH = struct.Struct("<I")
-_SAID = _LENGTH.pack(0)
+_DESCRIBED = _LENGTH.pack(0)
 _SAMPLED = 8
 _PORTION = 32
 
@@ -71,7 +71,14 @@ class DiskBase:
     mutable = False
 
     def __init__(
-        self, db: Any, passing: Any, index: int, codec: Codec, group_of: Callable[[Any], int], cache_entries: int
+        self,
+        db: Any,
+        passing: Any,
+        index: int,
+        codec: Codec,
+        group_of: Callable[[Any], int],
+        cache_entries: int,
+        absent_entries: int,
     ) -> None:
         self._db = db
         self._passing = passing
@@ -81,8 +88,12 @@ class DiskBase:
         self._group_of = group_of
         self._cache_entries = cache_entries
         self.cache: dict[Any, Any] = {}
-        """Values that cannot be changed in place, as they are in the database. Of others that were read, whether they are
-        `THERE` or `ABSENT`, which saves a read when they are written: where no key but an equal one has the same place."""
+        """Values that cannot be changed in place, as they are in the database. Of others that were read, that they are
+        `THERE`, which saves a read when they are written: where no key but an equal one has the same place."""
+        self._absent: set[Any] = set()
+        """Keys that were read and are not in the database. Most are in the layers above by now, and are written next."""
+        self._absent_entries = absent_entries
+        self._described = DescribedKeys()
         self.alive: dict[int, int] = {}
         self.count = 0
         self._batch: Any = None
@@ -93,37 +104,52 @@ class DiskBase:
 
     def get(self, key: Any, default: Any, /) -> Any:
         found = self.cache.get(key, MISSING)
-        if found is ABSENT:
-            return default
         if found is not MISSING and found is not THERE:
             return found
+        if key in self._absent:
+            return default
         stored = self._db.get(self._place(key, self._group_of(key)))
         if stored is None:
-            self._learn(key, ABSENT)
+            if key in self._described:
+                if len(self._absent) >= self._absent_entries:
+                    self._absent.clear()
+                self._absent.add(key)
             return default
         found = self._codec.decode(stored[4 + _LENGTH.unpack_from(stored)[0] :])
-        self._learn(key, found if immutable(found) else THERE)
+        if immutable(found):
+            self._learn(key, found)
+        elif key in self._described:
+            self._learn(key, THERE)
         return found
 
     def _learn(self, key: Any, what: Any) -> None:
-        if (what is ABSENT or what is THERE) and type(key) not in SAID_BY_BYTES:
-            return
         if len(self.cache) >= self._cache_entries:
             self.cache.clear()  # cheap per key, and those in use come back at once
         self.cache[key] = what
+
+    def forget(self) -> None:
+        """Forgets what was read."""
+        self.cache.clear()
+        self._absent.clear()
+
+    def _is_new(self, key: Any, place: bytes) -> bool:
+        """Whether the key is not in the database. What is known of its value is forgotten: it is to be written."""
+        if key in self._absent:
+            self._absent.discard(key)
+            return True
+        return self.cache.pop(key, MISSING) is MISSING and self._db.get(place) is None
 
     def put(self, key: Any, value: Any, group: int, data: bytes | None = None) -> bytes | None:
         if data is None:
             data = self._codec.encode(value)
         place = _PREFIX.pack(group, self._index) + canonical_bytes(key)
-        known = self.cache.pop(key, MISSING)
-        if known is ABSENT or (known is MISSING and self._db.get(place) is None):
+        if self._is_new(key, place):
             self.count += 1
             self.alive[group] = self.alive.get(group, 0) + 1
         if self._batch is None:
             self._batch = rocksdict().WriteBatch(raw_mode=True)
-        if type(key) in SAID_BY_BYTES:
-            self._batch.put(place, _SAID + data)
+        if type(key) in PLAINLY_DESCRIBED or key in self._described:
+            self._batch.put(place, _DESCRIBED + data)
         else:
             named = pickled_key(key)
             self._batch.put(place, b"".join((_LENGTH.pack(len(named)), named, data)))
@@ -131,8 +157,7 @@ class DiskBase:
 
     def remove(self, key: Any, group: int) -> None:
         place = self._place(key, group)
-        known = self.cache.pop(key, MISSING)
-        if known is ABSENT or (known is MISSING and self._db.get(place) is None):
+        if self._is_new(key, place):
             return
         self.count -= 1
         self.alive[group] -= 1
@@ -162,7 +187,7 @@ class DiskBase:
         if self._cut.key() != place:
             self._cut.status()
             return None
-        found, data = _entry(place, self._cut.value())
+        found, data = self._entry(place, self._cut.value())
         return found, None, data
 
     def group(self, group: int, portion: int) -> Iterator[Portion]:
@@ -171,13 +196,13 @@ class DiskBase:
     def _walk(self, at: Any, group: int, portion: int) -> Iterator[Portion]:
         prefix = _PREFIX.pack(group, self._index)
         at.seek(prefix)
-        place_at, value_at, move = at.key, at.value, at.next
+        place_at, value_at, move, entry = at.key, at.value, at.next, self._entry
         place = place_at()
         while place is not None and place.startswith(prefix):
             keys: list[Any] = []
             encoded: list[bytes] = []
             for _ in range(portion):
-                key, data = _entry(place, value_at())
+                key, data = entry(place, value_at())
                 keys.append(key)
                 encoded.append(data)
                 move()
@@ -186,6 +211,13 @@ class DiskBase:
                     break
             yield keys, None, encoded
         at.status()  # raises where it ended because it could not read on
+
+    def _entry(self, place: bytes, stored: bytes) -> tuple[Any, bytes]:
+        """The key and the encoded value."""
+        if stored.startswith(_DESCRIBED):
+            return self._described.read(place, _PREFIX.size), stored[4:]
+        end = 4 + _LENGTH.unpack_from(stored)[0]
+        return plain_key(pickle.loads(stored[4:end])), stored[end:]
 
     def keys(self) -> Iterator[Any]:
         return (key for keys, _ in self._portions() for key in keys)
@@ -199,14 +231,6 @@ class DiskBase:
     def _portions(self) -> Iterator[tuple[list[Any], list[bytes]]]:
         at = self._walker()
         return ((keys, encoded) for group in sorted(self.alive) for keys, _, encoded in self._walk(at, group, _PORTION))
-
-
-def _entry(place: bytes, stored: bytes) -> tuple[Any, bytes]:
-    """The key and the encoded value."""
-    if stored.startswith(_SAID):
-        return said_by(place, _PREFIX.size), stored[4:]
-    end = 4 + _LENGTH.unpack_from(stored)[0]
-    return plain_key(pickle.loads(stored[4:end])), stored[end:]
 
 
 class DiskBackend(LayeredBackend):
@@ -255,7 +279,8 @@ class DiskBackend(LayeredBackend):
 
     def make_base(self, index: int, codec: Codec, group_of: Callable[[Any], int]) -> Base:
         """A table of the database."""
-        return DiskBase(self._db, self._passing, index, codec, group_of, self.cache_entries)
+        absent = self.top_entries + self.top_entries // 2
+        return DiskBase(self._db, self._passing, index, codec, group_of, self.cache_entries, absent)
 
     def relieve(self) -> None:
         """Moves the surplus of the top layers to disk. Of many new keys at once only those go at once for which there is no
@@ -327,7 +352,7 @@ class DiskBackend(LayeredBackend):
         self._end()
         for table in self.tables.values():
             if isinstance(table.base, DiskBase):
-                table.base.cache.clear()
+                table.base.forget()
                 table.base._db = None
         self._db.close()
         self._db = None

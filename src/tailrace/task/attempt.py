@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import (
@@ -40,6 +41,17 @@ from tailrace.task.turns import Turns
 
 PREPARED = "output that sinks have prepared"
 RETURNED = "records in flight at the restored checkpoint"
+
+
+class Urgency(Enum):
+    """How much of a busy worker's time encoding may take."""
+
+    USUAL = "usual"
+    """Records come first."""
+    IN_FLIGHT = "in flight"
+    """Records that barriers have overtaken are encoded: they wait anyway, and the checkpoint waits for them."""
+    LAST = "last"
+    """The job ends behind the checkpoint: nothing else is left to do."""
 
 
 class Attempt:
@@ -363,10 +375,13 @@ class Attempt:
         return self.to_encode() is not None
 
     @property
-    def encodes_in_flight(self) -> bool:
-        """Whether what is encoded next was in flight in channels."""
-        checkpoints = self.checkpoints
-        return checkpoints is not None and self.to_encode() is None and checkpoints.in_flight_to_encode
+    def urgency(self) -> Urgency:
+        """How much of a busy worker's time the portion that is encoded next may take."""
+        checkpoints, task = self.checkpoints, self.to_encode()
+        if task is not None and task.snapshot is not None:
+            return Urgency.LAST if task.snapshot.ends_job else Urgency.USUAL
+        in_flight = checkpoints is not None and checkpoints.in_flight_to_encode
+        return Urgency.IN_FLIGHT if in_flight else Urgency.USUAL
 
     def to_encode(self) -> Task | None:
         """The task whose snapshot is encoded next."""

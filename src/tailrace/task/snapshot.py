@@ -94,6 +94,11 @@ class TaskSnapshot:
             self._freeze(operator, chain.reached[i], chain.arrived[i])
 
     @property
+    def ends_job(self) -> bool:
+        """Whether the job ends, or stops, behind this checkpoint."""
+        return self._cut.ends_job
+
+    @property
     def done(self) -> bool:
         """Whether everything is encoded."""
         return not self._todo

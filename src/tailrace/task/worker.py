@@ -33,7 +33,7 @@ from tailrace.protocol.standby import Hold, StandBy, TakeSlot
 from tailrace.protocol.wire import AnyMessage
 from tailrace.state.backend import Backend
 from tailrace.task.actions import Action, ClosePeers, Exit, ToCoordinator
-from tailrace.task.attempt import Attempt
+from tailrace.task.attempt import Attempt, Urgency
 from tailrace.task.events import (
     CoordinatorLost,
     CoordinatorSaid,
@@ -347,9 +347,9 @@ class Worker:
         return self.stepping and self._attempt is not None and self._attempt.encoding
 
     @property
-    def encodes_in_flight(self) -> bool:
-        """Whether what is encoded next are records that barriers have overtaken."""
-        return self._attempt is not None and self._attempt.encodes_in_flight
+    def urgency(self) -> Urgency:
+        """How much of a busy worker's time the portion that is encoded next may take."""
+        return Urgency.USUAL if self._attempt is None else self._attempt.urgency
 
     def tasks(self) -> list[Task]:
         """All tasks, the most downstream one first."""
