@@ -160,7 +160,7 @@ def test_a_timer_in_the_past_fires_with_the_next_watermark() -> None:
     h = alarms()
     h.advance_watermark(100)
     assert h.push(("a", [("set", "event", 50)])) == []
-    assert h.advance_watermark(101) == [("a", "event", 50.0, 50.0, 101.0)]
+    assert h.advance_watermark(101) == [("a", "event", 50.0, 50.0, 100.0)]  # event time never goes back
 
 
 def test_a_timer_in_the_past_of_the_clock_fires_at_once() -> None:
@@ -225,7 +225,7 @@ def test_at_the_end_of_the_input_all_event_time_timers_fire(how: str) -> None:
 
     fired = records(program, how)
     assert [(key, time) for key, _, time, _, _ in fired] == [("b", -1e9), ("b", 5.0), ("a", 1e9)]
-    assert {watermark for *_, watermark in fired} == {float("inf")}
+    assert [watermark for *_, watermark in fired] == [-1e9, 5.0, 1e9]
 
 
 @pytest.mark.parametrize("how", HOW)

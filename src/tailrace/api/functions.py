@@ -34,7 +34,8 @@ class Context(Protocol):
 
     @property
     def watermark(self) -> float:
-        """The current watermark; -inf before the first, +inf at the end."""
+        """The current watermark; -inf before the first, +inf at the end. In `on_timer` of event time it is the time of the
+        timer, and no less than it was before: later timers that are due as well have not fired yet."""
         ...
 
     @property
@@ -59,7 +60,7 @@ class Context(Protocol):
         ...
 
     def set_timer(self, *, event_time: Instant | None = None, processing_time: Instant | None = None) -> None:
-        """Sets a timer for the key at hand. Setting the same one again changes nothing. However late its time, one in event
+        """Sets a timer for the key at hand; its time is rounded up to a microsecond, so it never fires before. Setting the same one again changes nothing. However late its time, one in event
         time fires at the end of the input at the latest; one of the clock may be a thousand years ahead. Raises
         `OverflowError` for one that is farther away."""
         ...
@@ -210,7 +211,8 @@ class KeyedProcessFunction(ProcessFunction):
         return None
 
     def on_timer(self, timestamp: float, ctx: Context) -> Iterable[Any] | None:
-        """Called when a timer of `ctx.key` is due; `ctx.time_domain` says on which clock."""
+        """Called when a timer of `ctx.key` is due; `ctx.time_domain` says on which clock. `timestamp` is the time that the
+        timer was set for, in seconds; or, where that was no whole number of microseconds, less than one later."""
         return None
 
 

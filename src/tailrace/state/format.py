@@ -52,6 +52,9 @@ class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """"pickle" or "msgspec"."""
     type: str = ""
     """The declared type, for people."""
+    times_up: bool = False
+    """Of timers: whether their times were rounded up to microseconds. Older versions rounded to the nearest one, and so it
+    stays false where state comes from a checkpoint of theirs."""
 
 
 class BlockRef(msgspec.Struct, frozen=True, array_like=True):

@@ -127,7 +127,7 @@ class LayeredBackend:
         found = self.tables.get(name)
         if found is None:
             codec = codec_for(kind, type, encoding, name)
-            info = TableInfo(name, kind, codec.name, type_name(type))
+            info = TableInfo(name, kind, codec.name, type_name(type), kind == "timers")
             index = len(self.tables)
             base = MemoryBase() if in_memory else self.make_base(index, codec, self._grouping(group_by))
             found = self.tables[name] = Table(index, info, type, codec, base, group_by)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
+import msgspec
+
 from tailrace.elements.keyclasses import key_class
 from tailrace.elements.keypickling import ChangedKeyClass
 from tailrace.elements.plainkeys import plain_key
@@ -42,6 +44,8 @@ class Restoring:
         if mine is None:
             self.dropped = True
             return
+        if table.kind == "timers" and not table.times_up:
+            mine.info = msgspec.structs.replace(mine.info, times_up=False)
         decode = decoder(table.encoding, mine.kind, mine.type, mine.name)
         try:
             found = unpack(data)

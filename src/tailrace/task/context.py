@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME, micros, seconds
+from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME, ceil_micros, floor_micros, micros, seconds
 from tailrace.errors import StateAccessError
 from tailrace.state.handles import NoKey
 from tailrace.task.copying import own_copy
@@ -93,7 +93,7 @@ class OperatorContext:
 
     def stamped(self, value: Any, timestamp: Any) -> Stamped:
         self.stamping = True
-        return Stamped(value, NO_TIME if timestamp is None else micros(timestamp))
+        return Stamped(value, NO_TIME if timestamp is None else floor_micros(timestamp))
 
     def emit(self, tag: str, value: Any, timestamp: Any = None) -> None:
         if self.side is None:
@@ -104,22 +104,23 @@ class OperatorContext:
         if found is None:
             found = self.side[tag] = ([], [])
         found[0].append(own_copy(value) if self.services.copy_records else value)
-        found[1].append(self.current_time if timestamp is None else micros(timestamp))
+        found[1].append(self.current_time if timestamp is None else floor_micros(timestamp))
 
     def set_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:
-        timers, time = self._timer(event_time, processing_time)
+        timers, time, before = self._timer(event_time, processing_time)
         if timers is self.processing_timers and time - self.services.now > FARTHEST_TIMER:
             raise OverflowError(
                 f"operator {self.name!r}: a processing-time timer at {processing_time!r} is more than a thousand years "
                 f"away, and the end of the input would wait for it; numbers are seconds"
             )
-        timers.set(self.key, time)
+        timers.set(self.key, time, before)
 
     def delete_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:
-        timers, time = self._timer(event_time, processing_time)
-        timers.delete(self.key, time)
+        timers, time, before = self._timer(event_time, processing_time)
+        timers.delete(self.key, time, before)
 
-    def _timer(self, event_time: Any, processing_time: Any) -> tuple[Timers, int]:
+    def _timer(self, event_time: Any, processing_time: Any) -> tuple[Timers, int, int]:
+        """The timers, the time, and as what that was kept before times were rounded up."""
         if (event_time is None) == (processing_time is None):
             raise StateAccessError(f"operator {self.name!r}: give a timer either event_time= or processing_time=")
         timers = self.event_timers if processing_time is None else self.processing_timers
@@ -128,8 +129,9 @@ class OperatorContext:
                 f"operator {self.name!r}: timers need a keyed stream; use key_by before, and a tr.KeyedProcessFunction with "
                 f"an on_timer of its own"
             )
-        time = micros(event_time if processing_time is None else processing_time)
-        return timers, min(time, LAST_TIME)  # one later would be due when a loop is over, and as a float it is the same
+        given = event_time if processing_time is None else processing_time
+        # One later than that would be due when a loop is over, and as a float it is the same.
+        return timers, min(ceil_micros(given), LAST_TIME), min(micros(given), LAST_TIME)
 
     def now(self) -> float:
         self.services.clock_asked = True

@@ -159,7 +159,7 @@ class Restorer:
             rested = min(m.rested for m in said) if as_before else 0
             self._loop_restored(task, operator, rested, -1 if anew else min(m.round for m in said))
         for each in operator.contexts():
-            each.watermark_time = arrived
+            each.watermark_time = reached if operator.sees_each_timer else arrived
         parts = [MetaPart(p.subtask, p.parallelism, p.finished, meta.data, meta.schema, meta.sides) for p, meta in read]
         restore_schema(operator, parts)
         operator.restore(parts)

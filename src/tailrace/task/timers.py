@@ -28,7 +28,7 @@ class Timers:
 
     def __init__(self, table: Table | None = None) -> None:
         if table is None:
-            table = Table(0, TableInfo("timers", "timers"), object, PICKLE, MemoryBase(), None)
+            table = Table(0, TableInfo("timers", "timers", times_up=True), object, PICKLE, MemoryBase(), None)
         self._heap: list[tuple[int, int, _Keyed]] = []
         self.table = table
         self._top = table.top
@@ -56,8 +56,11 @@ class Timers:
         order: int | None = self._top.get(entry)
         return self.table.find(entry) if order is None else order
 
-    def set(self, key: Any, time: int) -> None:
-        """Sets a timer, unless it is set."""
+    def set(self, key: Any, time: int, before: int | None = None) -> None:
+        """Sets a timer, unless it is set. `before`: as what older versions kept its time, which rounded to the nearest
+        microsecond: one that a checkpoint of theirs has is moved."""
+        if before is not None and before != time and not self.table.info.times_up:
+            self.delete(key, before)
         entry = (key, time)
         if entry not in self._top and self.table.find(entry) is None:
             self.order += 1
@@ -67,8 +70,10 @@ class Timers:
             if len(self._heap) > 2 * self._count + _SLACK:
                 self._sweep()
 
-    def delete(self, key: Any, time: int) -> None:
-        """Deletes a timer, if it is set."""
+    def delete(self, key: Any, time: int, before: int | None = None) -> None:
+        """Deletes a timer, if it is set. `before`: see `set`."""
+        if before is not None and before != time and not self.table.info.times_up:
+            self.delete(key, before)
         if self.table.pop((key, time), MISSING) is not MISSING:
             self._count -= 1
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tailrace.api.functions import CoProcessFunction, Instant, KeyedProcessFunction
 from tailrace.elements.batches import Rows
-from tailrace.elements.timestamps import MAX_TIME, micros
+from tailrace.elements.timestamps import MAX_TIME, ceil_micros, floor_micros, micros
 from tailrace.errors import ConfigError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import CoProcess, KeyedProcess, Operator, Process, Selector
@@ -42,7 +42,7 @@ class Harness:
             raise ConfigError(
                 f"push(..., input={input!r}): {name} has input {has}; only a tr.CoProcessFunction has two"
             )
-        times = None if timestamp is None else np.array([micros(timestamp)], np.int64)
+        times = None if timestamp is None else np.array([floor_micros(timestamp)], np.int64)
         return self._fired(lambda: self._push(Rows([value], times), input - 1))
 
     def _push(self, rows: Rows, port: int) -> None:
@@ -52,12 +52,12 @@ class Harness:
 
     def advance_watermark(self, time: Instant) -> list[Any]:
         """Event time reaches `time`: timers due fire. It never goes back. Returns what came out."""
-        reached = max(self._task.ctx.watermark_time, micros(time))
+        reached = max(self._task.ctx.watermark_time, ceil_micros(time))
         return self._fired(lambda: self._task.advance(reached, _ALL))
 
     def advance_clock(self, time: Instant) -> list[Any]:
         """Processing time reaches `time`: timers due fire. Returns what came out."""
-        self._services.now = max(self._services.now, micros(time))
+        self._services.now = max(self._services.now, ceil_micros(time))
         return self._fired(lambda: self._task.fire_processing(self._services.now, _ALL))
 
     def end_input(self) -> list[Any]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.elements.timestamps import MAX_TIME
+from tailrace.elements.timestamps import MAX_TIME, micros
 from tailrace.graph.operators import Custom
 from tailrace.task.combining import Combined
 from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.process import TimedTask
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.redistribution import Redistribution
@@ -208,7 +209,31 @@ def _busy_is_silent() -> Patches:
     return [method(TimestampsTask, "_heard", make), method(SourceTask, "known_empty", lambda _: known)]
 
 
+def _with(kind: str) -> Callable[[Run], bool]:
+    return lambda run: any(step.kind == kind for step in run.flow.operators())
+
+
+def _timers_to_the_nearest() -> Patches:
+    """The time of a timer is rounded to the nearest microsecond: it may fire before that."""
+    return [mock.patch("tailrace.task.context.ceil_micros", micros)]
+
+
+def _timers_see_what_lets_them_fire() -> Patches:
+    """While timers fire, the watermark is that which has let them fire, ahead of most of them."""
+
+    def make(advance: Any) -> Any:
+        def ahead(self: TimedTask, time: int, limit: int) -> Any:
+            self.ctx.watermark_time = time
+            return advance(self, time, limit)
+
+        return ahead
+
+    return [method(TimedTask, "advance", make)]
+
+
 FLOW_BUGS = (
+    Bug("a timer fires before the time it was set for", RANDOM, _timers_to_the_nearest, wants=_with("held")),
+    Bug("a timer sees a watermark that is ahead of it", RANDOM, _timers_see_what_lets_them_fire, wants=_with("held")),
     Bug(
         "a split is silent while its task is busy",
         RANDOM,

@@ -70,6 +70,9 @@ class OperatorTask:
         that. None where that cannot be told: a function may set a timer for a time that has been."""
         return None
 
+    sees_each_timer = False
+    """Whether its user code sees event time as it comes to each of its timers, and not as far as it has come."""
+
     def own_watermark(self) -> int:
         """The watermark an operator that generates watermarks stands at."""
         return MIN_TIME

@@ -158,7 +158,13 @@ class ProcessTask(FunctionTask):
 
 
 class TimedTask(FunctionTask):
-    """What keyed process functions share: timers on both clocks."""
+    """What keyed process functions share: timers on both clocks.
+
+    Invariant T4: to its user code event time comes to each timer in turn: while one fires, no later one counts as due, and
+    the watermark never goes back.
+    """
+
+    sees_each_timer = True
 
     def __init__(self, node: Node, ctx: OperatorContext, fn: Any, at_end: AtEnd) -> None:
         super().__init__(node, ctx, fn, at_end)
@@ -175,10 +181,12 @@ class TimedTask(FunctionTask):
         """Whether processing-time timers are of no more use: the input has ended, and the user does not await them."""
 
     def advance(self, time: int, limit: int) -> bool:
-        self.ctx.watermark_time = time
         self._fire(self.event_timers, time, limit, "event")
         due = self.event_timers.next_time()
-        return due is None or due > time
+        over = due is None or due > time
+        if over:
+            self.ctx.watermark_time = time
+        return over
 
     def next_event(self) -> int | None:
         return self.event_timers.next_time()
@@ -253,7 +261,10 @@ class TimedTask(FunctionTask):
                 key, time = due
                 fired += 1
                 ctx.current_key = key
-                ctx.current_time = time if domain == "event" else NO_TIME
+                ctx.current_time = NO_TIME
+                if domain == "event":
+                    ctx.current_time = time
+                    ctx.watermark_time = max(ctx.watermark_time, time)  # T4
                 self._collect(self.fn.on_timer(time / 1_000_000, ctx), out)
                 out_times.extend([ctx.current_time] * (len(out) - len(out_times)))
         except Exception as error:

@@ -13,7 +13,7 @@ from tailrace.api import connectors as api
 from tailrace.api.connectors import Enumerator, Reader
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.columns.schemas import OneSchema
-from tailrace.elements.timestamps import micros
+from tailrace.elements.timestamps import ceil_micros
 from tailrace.errors import InternalError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Source
@@ -299,7 +299,7 @@ class SourceTask(OperatorTask):
         if not len(batch):
             reader = split.reader
             assert reader is not None
-            asked = lambda: micros(reader.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
+            asked = lambda: ceil_micros(reader.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
             split.ready_at = self.call_user(lambda: self.outside.ask(asked), what="asking a split for its next time")
             self.empty_splits.append(split.index)
             self._tell(self._may_ask() and not self.ready(now), [])
@@ -372,7 +372,7 @@ class SourceTask(OperatorTask):
             self._discover_at, dealer.over = None, True
         else:
             dealer.found([self._split(split) for split in found])
-            asked = lambda: micros(enumerator.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
+            asked = lambda: ceil_micros(enumerator.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
             next_time = lambda: self.outside.ask(asked)  # noqa: E731 - one call of the user's
             self._discover_at = self.call_user(next_time, what="asking the enumerator for its next time")
         self._answer(dealer.deal())

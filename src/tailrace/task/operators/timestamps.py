@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.elements.batches import Batch, Columns, Rows, Times
-from tailrace.elements.timestamps import MIN_TIME, NO_TIME, micros
+from tailrace.elements.timestamps import MIN_TIME, NO_TIME, floor_micros, floor_of_floats
 from tailrace.errors import message_of
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AssignTimestamps, describe_selector
@@ -227,13 +227,10 @@ def times_of(values: list[Any]) -> Times:
     """Timestamps as the user gives them (seconds, datetimes, None) as int64 microseconds."""
     kinds = set(map(type, values))
     if kinds <= {float}:
-        array = np.array(values, np.float64) * 1e6
-        if not np.isfinite(array).all() or (np.abs(array) >= 2.0**63).any():
-            raise OverflowError("a timestamp is not finite or outside the range of int64 microseconds")
-        return np.rint(array).astype(np.int64)
+        return floor_of_floats(np.array(values, np.float64))
     if len(kinds) == 1 and kinds <= {datetime, date, timedelta, int}:
-        return np.array(list(map(micros, values)), np.int64)
-    return np.array([NO_TIME if value is None else micros(value) for value in values], np.int64)
+        return np.array(list(map(floor_micros, values)), np.int64)
+    return np.array([NO_TIME if value is None else floor_micros(value) for value in values], np.int64)
 
 
 def in_seconds(times: Times) -> Times:
@@ -253,11 +250,11 @@ def arrow_times(column: pa.Array) -> Times:
     kind = column.type
     if pa.types.is_integer(kind):
         whole = pc.multiply_checked(column.cast(pa.int64()), 1_000_000)
-    elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        scaled = pc.round(pc.multiply(column.cast(pa.float64()), 1e6), round_mode="half_to_even")
-        if pc.any(pc.greater_equal(pc.abs(scaled), 2.0**63)).as_py() or pc.any(pc.is_nan(scaled)).as_py():
-            raise OverflowError("a timestamp is not finite or outside the range of int64 microseconds")
-        whole = scaled.cast(pa.int64())
+    elif pa.types.is_decimal(kind):
+        return times_of(column.to_pylist())  # as float64 Arrow gives a neighbour of some
+    elif pa.types.is_floating(kind):
+        floats = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
+        whole = pa.array(floor_of_floats(floats), mask=column.is_null().to_numpy(zero_copy_only=False))
     elif pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind):
         whole = _instants(column).cast(pa.int64())
     else:

@@ -292,7 +292,7 @@ class Later(tr.KeyedProcessFunction):
         ctx.set_timer(processing_time=due)
 
     def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
-        for due in [due for due in self.waiting if due <= timestamp + 2e-6]:
+        for due in [due for due in self.waiting if due <= timestamp]:
             yield from self.waiting.get(due)
             self.waiting.remove(due)
 
@@ -300,15 +300,18 @@ class Later(tr.KeyedProcessFunction):
 class Held(tr.KeyedProcessFunction):
     """Holds what comes for some seconds of event time, but for what comes at the end of it, or when an endless source has
     said all: the watermark does not move then, and what waits for it would wait for ever. What is let go for that has the
-    time that its timer would have given it."""
+    time that its timer would have given it. Tells of a timer that sees event time ahead of itself."""
 
     waiting = tr.MapState(float, list)
+    seen = tr.ValueState(float, default=-math.inf)
+    """The latest event time that was seen for a key."""
 
     def __init__(self, number: int, events: Events) -> None:
         self.number, self.events = number, events
 
     def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
-        due = (ctx.timestamp or 0) + HOLD
+        self.seen.value = max(self.seen.value, ctx.watermark)
+        due = (ctx.timestamp or 0) + HOLD + script.fraction(record[0])
         over = script.FLUSH - script.SAID
         if over < due < math.inf or due > THE_END.total_seconds():
             yield record
@@ -322,8 +325,11 @@ class Held(tr.KeyedProcessFunction):
     def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
         if ctx.now() * 1e6 < script.reached(self.events, timestamp) - 1:
             ctx.emit("told", ("too early", self.number, timestamp, ctx.now()))
-        yield from self.waiting.get(timestamp, [])
-        self.waiting.remove(timestamp)
+        if ctx.watermark > max(timestamp, self.seen.value):
+            ctx.emit("told", ("ahead", self.number, timestamp, ctx.watermark))
+        for due in [due for due in self.waiting if due <= timestamp]:
+            yield from self.waiting.get(due, [])
+            self.waiting.remove(due)
 
 
 class LastCall(tr.KeyedProcessFunction):
