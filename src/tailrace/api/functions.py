@@ -60,9 +60,9 @@ class Context(Protocol):
         ...
 
     def set_timer(self, *, event_time: Instant | None = None, processing_time: Instant | None = None) -> None:
-        """Sets a timer for the key at hand; its time is rounded up to a microsecond, so it never fires before. Setting the same one again changes nothing. However late its time, one in event
-        time fires at the end of the input at the latest; one of the clock may be a thousand years ahead. Raises
-        `OverflowError` for one that is farther away."""
+        """Sets a timer for the key at hand; its time is rounded up to a microsecond, so it never fires before. Setting the
+        same one again changes nothing. However late its time, one in event time fires at the end of the input at the latest;
+        one of the clock may be a thousand years ahead. Raises `OverflowError` for one that is farther away."""
         ...
 
     def delete_timer(self, *, event_time: Instant | None = None, processing_time: Instant | None = None) -> None:
