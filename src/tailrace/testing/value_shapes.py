@@ -13,6 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.types as t
 
@@ -22,6 +23,11 @@ NAMES = [
     "a b", "a.b", "0x", "", " ", "%s", "{x}", "n\nl", "ünï", "日本", "ﬁ", "__class__", "__len__", "__fields__", "__x",
 ]  # fmt: skip
 """Names of columns, none of which is another one to Python."""
+NO_VALUES = [
+    pd.NaT, pd.NA, np.datetime64("NaT"), np.timedelta64("NaT", "s"), np.timedelta64(1, "M"), pd.Period("2024-01"),
+    pd.Interval(0, 1), np.complex128(1j), np.ma.masked, pd.Series([1]), np.array([[1]]), object(),
+]  # fmt: skip
+"""Values of numpy, pandas and Python that no column holds."""
 _MOMENTS = [0, 1_711_846_800, 1_729_990_800, 1_730_613_600, -1_693_706_400, 1_700_000_000]
 """Seconds since 1970, at and around changes of the clock."""
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}

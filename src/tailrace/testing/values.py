@@ -34,6 +34,7 @@ from tailrace.elements.keygroups import KeyGroups
 from tailrace.testing.value_model import grouped, key_of, results, windows
 from tailrace.testing.value_shapes import (
     NAMES,
+    NO_VALUES,
     ZONES,
     alike,
     any_type,
@@ -62,6 +63,14 @@ def check(good: bool, *told: Any) -> None:
 def conversion(random: Random) -> None:
     """Any value into a column of any type is equal when it comes out, or is refused."""
     kind, other = any_type(random), any_type(random)
+    for value in random.sample(NO_VALUES, 2):
+        held = random.choice([value, [value], {"f0": value}, (None, value)])
+        try:
+            columns_of([(None,), (held,)] if random.random() < 0.5 else [(held,)], pa.schema({"x": kind}))
+        except Misfit as error:
+            check("column 'x" in str(error), "a column is not named", value, kind, str(error))
+        else:
+            check(False, "taken for a value", held, kind)
     for _ in range(20):
         value = spelt(random, value_of(random, other), other)
         if random.random() < 0.1:

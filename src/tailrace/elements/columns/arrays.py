@@ -160,7 +160,7 @@ def _places(values: Sequence[Any]) -> int:
     try:
         with localcontext(EXACT):
             exponent = sum((value for value in values if value is not None), Decimal(0)).as_tuple().exponent
-    except (ArithmeticError, TypeError) as error:
+    except (ArithmeticError, TypeError, AttributeError) as error:
         raise ValueError("too many digits, or other values among them") from error
     if not isinstance(exponent, int):
         raise ValueError("not finite")

@@ -60,6 +60,8 @@ _SIMPLE: list[tuple[Any, pa.DataType]] = [
 
 
 def _numpy_type(value: np.generic) -> pa.DataType | None:
+    if isinstance(value, np.datetime64 | np.timedelta64) and np.isnat(value):
+        return None
     try:
         found: pa.DataType = pa.from_numpy_dtype(value.dtype)
     except (pa.ArrowNotImplementedError, ValueError, TypeError):
@@ -67,7 +69,9 @@ def _numpy_type(value: np.generic) -> pa.DataType | None:
     return found
 
 
-def _timestamp(value: datetime) -> pa.DataType:
+def _timestamp(value: datetime) -> pa.DataType | None:
+    if value != value:  # NaT of pandas, which is a datetime that is no time
+        return None
     unit = "ns" if getattr(value, "nanosecond", 0) else "us"
     return pa.timestamp(unit, None if value.utcoffset() is None else "UTC")
 
