@@ -259,3 +259,34 @@ def test_a_test_of_a_dataflow_says_that_the_session_of_a_dataframe_is_gone(
     monkeypatch.setattr(Classic, "over", lambda self: "the Spark session was stopped")
     with pytest.raises(tr.GraphError, match=r"from_dataframe: a test reads .* the Spark session was stopped; make"):
         _tested("run", df, "rows", spark)
+
+
+def test_an_empty_stream_is_a_dataframe_of_its_columns(jobs: Any) -> None:
+    """It was an error, on days without rows."""
+    from pyarrow.compute import field
+
+    def told(make: Any) -> list[tuple[str, str]]:
+        df = make(jobs.env(2))
+        assert df.count() == 0
+        return df.dtypes
+
+    day = jobs.spark.createDataFrame(
+        [], "name string, `n.n` long, price decimal(10,2), many array<struct<x:int>>, at double"
+    )
+    some = jobs.spark.range(3).selectExpr("id", "cast(id as string) name")
+    result = [("name", "string"), ("total", "decimal(38,2)"), ("count", "bigint")]
+    assert told(lambda env: env.from_dataframe(day, form="columns").rebalance().to_dataframe()) == day.dtypes
+    assert (
+        told(lambda env: env.from_dataframe(some, form="columns").filter(field("id") > 9).to_dataframe()) == some.dtypes
+    )
+    keyed = {"total": tr.Sum("price"), "count": tr.Count()}
+    assert (
+        told(lambda env: env.from_dataframe(day, form="columns").key_by("name").aggregate(**keyed).to_dataframe())
+        == result
+    )
+    timed = lambda env: env.from_dataframe(day, form="columns").assign_timestamps("at").key_by("name")  # noqa: E731
+    assert told(lambda env: timed(env).window(tr.Tumbling(5)).aggregate(**keyed).to_dataframe()) == [
+        result[0], ("start", "double"), ("end", "double"), *result[1:],
+    ]  # fmt: skip
+    with pytest.raises(tr.GraphError, match="gave no record, so its columns are not known; give to_dataframe a schema"):
+        told(lambda env: env.from_dataframe(day, form="columns").map_batches(lambda batch: batch).to_dataframe())

@@ -45,14 +45,22 @@ def form_over(node_of: NodeOf, edge: Edge) -> Form:
     return "columns" if isinstance(node.operator, MapBatches) else "rows"
 
 
-def declared_before(node_of: NodeOf, inputs: Iterable[Edge]) -> pa.Schema | None:
-    """The schema in which all columns come over these edges, where it is declared."""
-    found = [_declared_by(node_of, edge) for edge in inputs]
+Others = Callable[[Node, pa.Schema | None], pa.Schema | None]
+"""Tells the schema of what a node of another kind makes of columns of this one, where that is known."""
+
+
+def _unknown(node: Node, given: pa.Schema | None) -> None:
+    return None
+
+
+def declared_before(node_of: NodeOf, inputs: Iterable[Edge], others: Others = _unknown) -> pa.Schema | None:
+    """The schema in which all columns come over these edges, where it is declared; `others` may tell more."""
+    found = [_declared_by(node_of, edge, others) for edge in inputs]
     first = found[0] if found else None
     return first if all(schema is not None and schema.equals(first) for schema in found) else None
 
 
-def _declared_by(node_of: NodeOf, edge: Edge) -> pa.Schema | None:
+def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | None:
     node = node_of(edge.source)
     if edge.tag is not None:
         loop = node.operator.loop if isinstance(node.operator, Head) and edge.tag == FEEDBACK else None
@@ -60,17 +68,17 @@ def _declared_by(node_of: NodeOf, edge: Edge) -> pa.Schema | None:
     elif isinstance(node.operator, ToColumns):
         schema = node.operator.schema
     elif isinstance(node.operator, Source):
-        schema = getattr(node.operator.source, "schema", None)
+        schema = getattr(node.operator.source, "schema", None) or others(node, None)
     elif isinstance(node.operator, Select):
-        given = declared_before(node_of, node.inputs)
+        given = declared_before(node_of, node.inputs, others)
         schema = None if given is None else selected(node.operator, given)
     elif isinstance(node.operator, PASSING):
-        return declared_before(node_of, node.inputs)
+        return declared_before(node_of, node.inputs, others)
     elif isinstance(node.operator, Head) and node.form == "columns":
         # What is fed back is brought into the same schema (`api.loops`).
-        return declared_before(node_of, [one for one in node.inputs if one.port == 0])
+        return declared_before(node_of, [one for one in node.inputs if one.port == 0], others)
     else:
-        return None
+        schema = others(node, declared_before(node_of, node.inputs, others))
     return plain_schema(schema) if isinstance(schema, pa.Schema) and not has_nulls(schema) else None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from tailrace.connectors.results import Result
 from tailrace.connectors.sources import ArrowFiles
 from tailrace.connectors.travelling import is_local
 from tailrace.elements.batches import Form
-from tailrace.errors import ConfigError, GraphError
+from tailrace.errors import ConfigError, GraphError, TailraceError
 from tailrace.runtime.hosting import forget, host_of
 from tailrace.spark import carrying
 from tailrace.spark.application import application
@@ -53,6 +53,11 @@ class DataFrameSource(ArrowFiles):
         self.df = df
         self.materialised = False
         self.durable = False
+
+    @property
+    def expected_schema(self) -> pa.Schema:
+        """The columns of what the source reads, also where that is nothing."""
+        return arrow_schema(self.df.schema)
 
     def materialise(self, place: Place, *, durable: bool = False) -> None:
         """Runs the DataFrame's query and writes its rows into a place. Done once, but for a job whose checkpoints refer
@@ -168,6 +173,10 @@ class _ResultWriter(ParquetWriter):
         return spark_columns(schema, _WHO)
 
 
+def _unknown() -> None:
+    return None
+
+
 class DataFrame(Result):
     """A sink whose result is a Spark DataFrame: `dataframe()`, once the job has finished. `schema` is DDL text, a
     `StructType` or a `pyarrow.Schema`; a stream in columns may leave it out."""
@@ -178,11 +187,14 @@ class DataFrame(Result):
         self.schema = None if schema is None else spark_columns(arrow_schema(schema), _WHO)
         self.form = "columns" if self.schema is not None else None
         self.spark: Any = None
+        self.expected: Callable[[], pa.Schema | None] = _unknown
+        """Tells the columns of a stream without records, where they are known."""
         self.case_sensitive = False
 
-    def prepare(self, spark: Any) -> None:
-        """The launcher says which session will read the result. Raises `GraphError` where it could not."""
-        self.spark = spark
+    def prepare(self, spark: Any, expected: Callable[[], pa.Schema | None]) -> None:
+        """The launcher says which session will read the result, and gives what tells the columns that the stream has also
+        without a record. Raises `GraphError` where the session could not read it."""
+        self.spark, self.expected = spark, expected
         self.case_sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
         if self.schema is not None:
             check_names(self.schema, _WHO, case_sensitive=self.case_sensitive)
@@ -196,8 +208,6 @@ class DataFrame(Result):
         spark = self.spark
         if spark is None:
             raise GraphError("the job of this sink ran without Spark, in tr.testing; read its Parquet files: files()")
-        if not files and self.schema is None:
-            raise GraphError("the stream gave no record, so its columns are not known; give to_dataframe a schema")
         schema = spark_schema(self.schema if self.schema is not None else self._schema_of(files))
         if not files:
             return spark.createDataFrame([], schema)
@@ -210,7 +220,16 @@ class DataFrame(Result):
         return spark.read.schema(schema).options(**_AS_WRITTEN).parquet(*map(_literal, files))
 
     def _schema_of(self, files: list[str]) -> pa.Schema:
-        """The columns of files that were written without a schema given. Raises `GraphError` where they differ."""
+        """The columns of files that were written without a schema given; where there are none, those that they would have.
+        Raises `GraphError` where they differ, or are not known."""
+        if not files:
+            try:
+                expected = self.expected()
+            except (pa.ArrowException, TailraceError) as error:
+                raise GraphError(f"{_WHO}: the stream gave no record, and could give none: {error}") from error
+            if expected is None:
+                raise GraphError("the stream gave no record, so its columns are not known; give to_dataframe a schema")
+            return spark_columns(expected, _WHO)
         found = []
         for path in files:
             with self._opened(path) as file:
@@ -225,4 +244,4 @@ class DataFrame(Result):
         return first
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "spark": None}
+        return {**self.__dict__, "spark": None, "expected": _unknown}

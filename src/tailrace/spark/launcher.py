@@ -60,6 +60,7 @@ from tailrace.storage.origins import Origin, origin_at
 from tailrace.storage.slots import newest_in
 from tailrace.storage.store import Store
 from tailrace.task.jobspec import JobSpec
+from tailrace.task.operators.expected import expected_schema
 
 __all__ = [
     "arrow_schema",
@@ -445,6 +446,6 @@ def _prepare_files(spark: Any, plan: Plan, places: Places, *, restored: abc.Coll
             if place.host is not None and isinstance(operator.sink, Collect):  # a DataFrame may outlive its sink
                 weakref.finalize(operator.sink, forget, place.url).atexit = False
             if isinstance(operator.sink, DataFrame):
-                operator.sink.prepare(spark)
+                operator.sink.prepare(spark, partial(expected_schema, plan.graph, node))
         elif isinstance(operator, Sink) and isinstance(operator.sink, Table):
             prepare_table(spark, operator.sink)

@@ -1,0 +1,44 @@
+"""The schema of a stream in columns to which no record came: of what operators make of a batch without records."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.elements.batches import Columns
+from tailrace.graph.declared import declared_before
+from tailrace.graph.graph import Graph, Node
+from tailrace.graph.operators import Aggregate, Source, Window
+from tailrace.task.operators.arrow import GroupedBatch
+
+
+def expected_schema(graph: Graph, node: Node) -> pa.Schema | None:
+    """The columns that come to a node, where the dataflow and its sources tell them: not those of `map_batches`, which
+    depend on its function. Raises what Arrow raises for columns that do not fit their operators."""
+    nodes = {one.id: one for one in graph.nodes}
+    return declared_before(nodes.__getitem__, node.inputs, _made)
+
+
+def _made(node: Node, given: pa.Schema | None) -> pa.Schema | None:
+    operator = node.operator
+    if isinstance(operator, Source):
+        found = getattr(operator.source, "expected_schema", None)
+        return found if isinstance(found, pa.Schema) else None
+    if given is None or node.form != "columns" or not isinstance(operator, Aggregate | Window):
+        return None
+    nothing = Columns(pa.RecordBatch.from_arrays([pa.array([], kind) for kind in given.types], schema=given))
+    windows = np.empty(0, np.int64) if isinstance(operator, Window) else None
+    nobody: Any = SimpleNamespace(node=node, ctx=SimpleNamespace(subtask=0), user_error=_raised)
+    grouped = GroupedBatch.of(nobody, nothing, operator.key, [one for _, one in operator.aggregates], windows)
+    fields = [pa.field(name, one.type) for name, one in zip(grouped.key_names, grouped.key_columns, strict=True)]
+    if windows is not None:
+        fields += [pa.field(name, pa.float64()) for name in ("start", "end")]
+    names = [name for name, _ in operator.aggregates]
+    return pa.schema(fields + [pa.field(name, kind) for name, kind in zip(names, grouped.result_types, strict=True)])
+
+
+def _raised(error: Exception, what: str = "") -> Exception:
+    return error
