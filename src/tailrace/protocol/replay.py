@@ -46,6 +46,8 @@ class Gained(Message, frozen=True):
     """Whose history it is, where the worker tells what it knows of another one's; -1: its own."""
     cut_short: bool = False
     """Whether it had grown too large, and what was before `first` is gone, though no complete checkpoint is behind it."""
+    opened: bytes = b""
+    """What opening the functions of the worker has found of the world (`task.opening`): told to each party first, and once."""
 
     def reaches_back_to(self, checkpoint: int) -> bool:
         """Whether it has all that is behind the cuts of a complete checkpoint."""
@@ -124,6 +126,7 @@ class Copy:
     def __init__(self) -> None:
         self._gone = 0
         """Where it is cut short: the number of its first entry; 0: it is not."""
+        self.opened = b""
         self.first = 0
         self.entries: list[bytes] = []
         self.cuts: dict[int, int] = {}
@@ -142,6 +145,7 @@ class Copy:
     def gain(self, gained: Gained) -> None:
         """More of it was told."""
         first, entries = gained.first, gained.entries
+        self.opened = gained.opened or self.opened
         if gained.origin == -1:
             self.direct = max(self.direct, first + len(entries))
         elif first + len(entries) <= self.end:
@@ -173,19 +177,22 @@ class Copy:
 
     def told(self) -> Gained:
         """All of it."""
-        return Gained(self.first, self.entries, sorted(self.cuts.items()), cut_short=self._gone > 0)
+        cuts = sorted(self.cuts.items())
+        return Gained(self.first, self.entries, cuts, cut_short=self._gone > 0, opened=self.opened)
 
     def told_on(self, origin: int, party: int, depth: int) -> Gained | None:
         """What a party is to be told of this history, which is that of `origin`, where so many losses at once are covered;
         None: nothing. It is taken for told."""
         end = self.direct if depth == 2 else self.end
+        opened = b"" if party in self._told else self.opened
         told = self._told.get(party, 0)
         known = max(told, self.first)
-        if known >= end:
+        if known >= end and not opened:
             return None
-        self._told[party] = end
+        self._told[party] = end = max(known, end)
         cuts = [(number, at) for number, at in self.cuts.items() if known <= at < end]
-        return Gained(known, self.entries[known - self.first : end - self.first], cuts, origin, told < self._gone)
+        entries = self.entries[known - self.first : end - self.first]
+        return Gained(known, entries, cuts, origin, told < self._gone, opened)
 
     def forget(self, party: int) -> None:
         """Somebody new stands for this party, and was told nothing."""
@@ -216,7 +223,7 @@ class Hearsay:
 def longest(copies: list[Gained]) -> Gained:
     """The copy that has everything which any of them has. Raises `InternalError` where they are not beginnings of one
     history."""
-    found = max(copies, key=lambda copy: copy.first + len(copy.entries))
+    found = max(copies, key=lambda copy: (copy.first + len(copy.entries), len(copy.opened)))
     for copy in copies:
         start = max(copy.first, found.first)
         theirs = copy.entries[start - copy.first :]

@@ -149,7 +149,7 @@ class Attempt:
         return self._open()
 
     def _open(self) -> list[Action]:
-        self.slice.open()
+        self.slice.open(None if self._resume is None else self._resume.history.opened)
         wanted = self.slice.peers()
         late = self._resume is not None
         changing = self.slice.history is not None

@@ -33,6 +33,7 @@ from tailrace.graph.operators import (
 from tailrace.graph.plan import ChainLink, Plan, Vertex
 from tailrace.task.context import OperatorContext
 from tailrace.task.copying import copied, fingerprint, unpicklable
+from tailrace.task.opening import Opening, as_it_is
 from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
 from tailrace.task.operators.base import Emit, OperatorTask
 from tailrace.task.operators.batches import BatchesTask
@@ -111,13 +112,14 @@ class Chain:
     def root(self) -> OperatorTask:
         return self.operators[0]
 
-    def open(self) -> None:
+    def open(self, opening: Opening = as_it_is) -> None:
         """Opens the operators, the last one first, so that nobody is handed a record before it is open."""
         source = self.source
         if source is not None and self.generators:
             source.all_at_once = True  # their watermark is a minimum over splits
         for operator in reversed(self.operators):
-            operator.open()
+            with opening(operator):
+                operator.open()
         if source is not None:
             source.opened_splits.clear()
             for generator in self.generators:

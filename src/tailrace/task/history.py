@@ -151,6 +151,9 @@ class History:
         """Where it is cut short: the number of its first entry. 0: it is not, since the newest complete checkpoint."""
         self._cut_off = 0
         """The newest checkpoint of which some cuts went with it."""
+        self.opened = b""
+        """What opening the functions of the slice has found of the world (`task.opening`). It is behind every entry, and no
+        checkpoint takes its place."""
         self.first = 0
         """The number of the first entry."""
         self.entries: list[bytes] = []
@@ -203,13 +206,14 @@ class History:
 
     def gained(self, party: int) -> Gained | None:
         """What it has gained since this party was told of it last; None: nothing. It is taken for told."""
+        opened = b"" if party in self._told else self.opened
         known = self._told.get(party, 0)
-        if known >= self.end:
+        if known >= self.end and not opened:
             return None
         self._told[party] = self.end
         first = max(known, self.first)
         cuts = [(number, at) for number, at in self.cuts.items() if at >= first]
-        return Gained(first, self.entries[first - self.first :], cuts, cut_short=known < self._gone)
+        return Gained(first, self.entries[first - self.first :], cuts, cut_short=known < self._gone, opened=opened)
 
     def forget(self, party: int) -> None:
         """Somebody new stands for this party, and knows nothing."""
@@ -218,4 +222,5 @@ class History:
     def go_on_from(self, gained: Gained, heard: int, since: int) -> None:
         """It is that of a slice that was done again."""
         self.first, self.entries, self.cuts = gained.first, list(gained.entries), dict(gained.cuts)
+        self.opened = gained.opened
         self.heard, self.since, self.size = heard, since, sum(map(len, self.entries))

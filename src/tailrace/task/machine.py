@@ -23,6 +23,7 @@ from tailrace.task.idle import UNTIL_A_TIMER, UNTIL_TOLD, Idle, Reason
 from tailrace.task.inflight import Logged
 from tailrace.task.inputs import InputChannel
 from tailrace.task.looping import Command
+from tailrace.task.opening import Opening, as_it_is
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.order import NOTHING, Line, Turn, lines
 from tailrace.task.outbox import MAX_AGE
@@ -79,11 +80,11 @@ class Task:
         cuts = self.cuts
         return bool(self._due) or (self.inflight is not None and (cuts.unstamped or cuts.struck(self.services.now)))
 
-    def open(self) -> None:
+    def open(self, opening: Opening = as_it_is) -> None:
         """Opens the user's functions."""
         self.wake()
         self.work.open_inputs()
-        self.chain.open()
+        self.chain.open(opening)
 
     def restored(self) -> None:
         """What a checkpoint held is in the operators: the task goes on from there. Called before `open`."""
@@ -405,8 +406,7 @@ class Task:
             self.outbox.check()
             if self.inflight is not None:
                 self.inflight.check()
-            wrong = self.cuts.aligner.check()
-            if wrong is not None:
+            if (wrong := self.cuts.aligner.check()) is not None:
                 raise InternalError(wrong, ())
             chain = self.chain
             for operator, arrived, reached in zip(chain.operators, chain.arrived, chain.reached, strict=True):

@@ -7,6 +7,7 @@ driver: above the waterline in production, by the simulator in tests.
 from __future__ import annotations
 
 from collections.abc import Set
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,10 +23,12 @@ from tailrace.task.history import Cut, Did, Flushed, History
 from tailrace.task.idle import Idle
 from tailrace.task.machine import CUTS, Task
 from tailrace.task.nests import WorkerNests
+from tailrace.task.opening import KeptOpening, as_it_is
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.order import NOTHING
+from tailrace.task.otherwise import as_before
 from tailrace.task.services import Services
 from tailrace.task.volatile import taken
 
@@ -107,10 +110,16 @@ class Slice:
         self.stale_frames = 0
         """Frames of an older incarnation, dropped at the door."""
 
-    def open(self) -> None:
-        """Opens all user functions, downstream first."""
+    def open(self, before: bytes | None = None) -> None:
+        """Opens all user functions, downstream first. `before`: of one that takes the place of another, what opening those of
+        that one has found of the world."""
+        history = self.history
+        opening = as_it_is if history is None else KeptOpening(self.services, before)
         for task in self.tasks:
-            task.open()
+            with nullcontext() if before is None else as_before(task, "opening its functions"):
+                task.open(opening)
+        if history is not None and isinstance(opening, KeptOpening):
+            history.opened = opening.kept()
 
     def close(self) -> list[BaseException]:
         """Closes all user functions, whatever some of them raise."""

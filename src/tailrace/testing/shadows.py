@@ -123,7 +123,7 @@ class Shadows(Observer):
         services = worker.services_of(spec, deploy)
         history = attempt.slice.history
         assert history is not None
-        told = Gained(history.first, list(history.entries), sorted(history.cuts.items()))
+        told = Gained(history.first, list(history.entries), sorted(history.cuts.items()), opened=history.opened)
         resume = Resume(deploy, base, told, [], in_flight=sorted(attempt.slice.services.in_flight))
         shadow = Attempt(spec, process.slot, 0, deploy, services, itertools.count(1), resume)
         wanted = shadow.begin(deploy)

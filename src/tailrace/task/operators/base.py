@@ -37,6 +37,8 @@ class OperatorTask:
 
     generates_watermarks = False
     """Whether it makes its own watermarks and ignores those that come in."""
+    stores_what_it_found = False
+    """Whether what it finds of the world when it is opened first goes into checkpoints, so that it does not ask again."""
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         self.node = node

@@ -73,6 +73,7 @@ class SourceTask(OperatorTask):
     """
 
     one_schema_of = "output"
+    stores_what_it_found = True
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         super().__init__(node, ctx)
@@ -95,7 +96,12 @@ class SourceTask(OperatorTask):
         self._next = 0
         self._unopened: deque[_OpenSplit] = deque()
         self._dealer: Dealer | None = None
+        self._finds = False
+        """Whether there is an enumerator, here or in the worker whose place this one takes."""
         self._enumerator: Enumerator | None = None
+        """None as long as what one has found is done again: it is made when it is asked anew."""
+        self._at: bytes | None = None
+        """The position that the enumerator had last, pickled, as far as it was asked."""
         self._discover_at: int | None = None
         self._over: list[bytes] = []
         """Splits that have ended, and that the enumerator is still to be told of."""
@@ -148,13 +154,10 @@ class SourceTask(OperatorTask):
     def _list_splits(self, position: bytes | None, fresh: bool) -> None:
         """Lists the splits, or starts what finds them."""
         assert self._dealer is not None
-        at = None if position is None else pickle.loads(position)
-        source = self.source
-        made = lambda: enumerator_of(  # noqa: E731 - one call of the user's
-            source.enumerator(self.ctx.parallelism, at), f"{of_class(source)}.enumerator"
-        )
-        self._enumerator = self.call_user(made, what="opening the enumerator")
-        if self._enumerator is not None:
+        source, self._at = self.source, position
+        finds = lambda: self._make_enumerator() is not None  # noqa: E731 - one call of the user's
+        self._finds = self.call_user(lambda: self.outside.ask(finds), what="opening the enumerator")
+        if self._finds:
             self._discover_at = 0
             return
         if fresh:
@@ -162,6 +165,20 @@ class SourceTask(OperatorTask):
             found = self.call_user(lambda: self.outside.ask(splits), what="listing the splits")
             self._dealer.found([self._split(split) for split in found])
         self._dealer.over = True
+
+    def _make_enumerator(self) -> Enumerator | None:
+        """The enumerator, at the position that is known last. Only to be called where the world is asked."""
+        if self._enumerator is None:
+            at = None if self._at is None else pickle.loads(self._at)
+            made = self.source.enumerator(self.ctx.parallelism, at)
+            self._enumerator = enumerator_of(made, f"{of_class(self.source)}.enumerator")
+        return self._enumerator
+
+    def _enumerating(self) -> Enumerator:
+        enumerator = self._make_enumerator()
+        if enumerator is None:
+            raise ValueError(f"{of_class(self.source)}.enumerator gave None where it had given an enumerator before")
+        return enumerator
 
     # What subtasks say to each other.
 
@@ -358,21 +375,23 @@ class SourceTask(OperatorTask):
 
     def _discover(self, now: int) -> None:
         """Asks the enumerator once for what it found."""
-        enumerator, dealer = self._enumerator, self._dealer
-        assert enumerator is not None and dealer is not None
+        dealer = self._dealer
+        assert self._finds and dealer is not None
         self._tell_enumerator()
-        who = f"{of_class(enumerator)}.discover"
 
         def discovered() -> list[Any] | None:
+            enumerator = self._enumerating()
             given = enumerator.discover(now / 1_000_000)
-            return None if given is None else listed(given, who)
+            return None if given is None else listed(given, f"{of_class(enumerator)}.discover")
 
         found = self.call_user(lambda: self.outside.ask(discovered), what="finding splits")
+        if self.ctx.services.facts is not None:
+            self._look_where_it_is()  # whoever does this again goes on from there
         if found is None:
             self._discover_at, dealer.over = None, True
         else:
             dealer.found([self._split(split) for split in found])
-            asked = lambda: ceil_micros(enumerator.next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
+            asked = lambda: ceil_micros(self._enumerating().next_at(now / 1_000_000))  # noqa: E731 - one call of the user's
             next_time = lambda: self.outside.ask(asked)  # noqa: E731 - one call of the user's
             self._discover_at = self.call_user(next_time, what="asking the enumerator for its next time")
         self._answer(dealer.deal())
@@ -380,12 +399,19 @@ class SourceTask(OperatorTask):
     def _tell_enumerator(self) -> None:
         """Tells the enumerator which of its splits have ended."""
         over, self._over = self._over, []
-        if self._enumerator is None:
-            return
-        tell = self._enumerator.ended
-        for split in over:
-            said = lambda split=split: tell(pickle.loads(split))  # noqa: E731 - one call of the user's
+        for split in over if self._finds else ():
+            said = lambda split=split: self._enumerating().ended(pickle.loads(split))  # noqa: E731 - one call of the user's
             self.call_user(lambda said=said: self.outside.tell(said), what="telling the enumerator what has ended")
+
+    def _look_where_it_is(self) -> None:
+        """Asks the enumerator for its position."""
+
+        def asked() -> bytes | None:
+            at = pickle.dumps(self._enumerating().position, 5)
+            return None if at == self._at else at
+
+        found = self.call_user(lambda: self.outside.ask(asked), what="asking the enumerator for its position")
+        self._at = self._at if found is None else found
 
     def as_it_was(self, splits: list[tuple[int, int, bool]]) -> None:
         """Of one that does again what it did behind a cut: its splits (number, when it is read again, whether it was not
@@ -412,13 +438,10 @@ class SourceTask(OperatorTask):
         held = [Held(s.index, s.held.split, self._position(s)) for s in self.splits]
         known = None
         if self._dealer is not None:
-            enumerator, position = self._enumerator, None
-            if enumerator is not None:
+            if self._finds:
                 self._tell_enumerator()
-                asked = lambda: self.outside.ask(lambda: enumerator.position)  # noqa: E731 - one call of the user's
-                at = self.call_user(asked, what="asking the enumerator for its position")
-                position = self._pickled(at, "the position of an enumerator")
-            known = self._dealer.state(position)
+                self._look_where_it_is()
+            known = self._dealer.state(self._at if self._finds else None)
         data = encode_state(SourceState(held, sorted(self._ended), known))
         self._cuts.made(checkpoint)
         self._settle()
