@@ -1,10 +1,12 @@
-"""Timers of one operator on one clock: a heap with lazy deletion. Due timers come in order of time, then of setting."""
+"""Timers of one operator on one clock: a heap with lazy deletion. Due timers come in order of time, then of setting; of those
+that old subtasks of a restored job have set at once, in the order of their keys' bytes."""
 
 from __future__ import annotations
 
 import heapq
 from typing import Any
 
+from tailrace.elements.keys import canonical_bytes
 from tailrace.state.codecs import PICKLE
 from tailrace.state.format import TableInfo
 from tailrace.state.tables import MISSING, MemoryBase, Table
@@ -29,7 +31,7 @@ class Timers:
     def __init__(self, table: Table | None = None) -> None:
         if table is None:
             table = Table(0, TableInfo("timers", "timers", times_up=True), object, PICKLE, MemoryBase(), None)
-        self._heap: list[tuple[int, int, _Keyed]] = []
+        self._heap: list[tuple[int, int, Keyed]] = []
         self.table = table
         self._top = table.top
         table.users.append(self)
@@ -42,8 +44,7 @@ class Timers:
 
     def rebuild(self) -> None:
         """Makes the heap from the table, after a restore."""
-        self._heap = [(time, order, _Keyed(key)) for (key, time), order in self.table.items()]
-        self._heap.sort(key=lambda entry: entry[:2])
+        self._heap = sorted([(time, order, Keyed(key)) for (key, time), order in self.table.items()])
         self._count = len(self._heap)
         self.order = max((entry[1] for entry in self._heap), default=0)
 
@@ -66,7 +67,7 @@ class Timers:
             self.order += 1
             self._top[entry] = self.order
             self._count += 1
-            heapq.heappush(self._heap, (time, self.order, _Keyed(key)))
+            heapq.heappush(self._heap, (time, self.order, Keyed(key)))
             if len(self._heap) > 2 * self._count + _SLACK:
                 self._sweep()
 
@@ -110,14 +111,14 @@ class Timers:
             self._count = 0
 
 
-class _Keyed:
-    """A key in a heap entry. The order before it is unique, but for timers that different subtasks set before a restore:
-    of these none is the smaller one."""
+class Keyed:
+    """A key behind an order of setting. That is unique, but for what different subtasks had set before a start at another
+    parallelism: of two such keys the one with the smaller bytes is first, in every process."""
 
     __slots__ = ("key",)
 
     def __init__(self, key: Any) -> None:
         self.key = key
 
-    def __lt__(self, other: object) -> bool:
-        return False
+    def __lt__(self, other: Keyed) -> bool:
+        return canonical_bytes(self.key) < canonical_bytes(other.key)

@@ -23,7 +23,7 @@ from tailrace.task.context import OperatorContext, Stamped
 from tailrace.task.copying import own_copy
 from tailrace.task.keys import FieldReader, key_reader, settled_keys
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.timers import Timers
+from tailrace.task.timers import Keyed, Timers
 from tailrace.task.usercode import raised_text
 
 
@@ -227,7 +227,8 @@ class TimedTask(FunctionTask):
         if touched is None:
             return self.keyed or super().end_round(number, limit)
         if self._round_keys is None:
-            self._round_keys = [key for key, _ in sorted(touched.items(), key=lambda one: one[1], reverse=True)]
+            in_order = sorted(touched.items(), key=lambda one: (one[1], Keyed(one[0])), reverse=True)
+            self._round_keys = [key for key, _ in in_order]
         out: list[Any] = []
         key: Any = None
         try:

@@ -17,7 +17,7 @@ from tailrace.task.operators.arrow import GroupedBatch, one_zero
 from tailrace.task.operators.windowfronts import TimerFront, WindowFront
 from tailrace.task.operators.windowstate import WindowState
 from tailrace.task.operators.windowtimers import AS_IT_IS
-from tailrace.task.timers import Timers
+from tailrace.task.timers import Keyed, Timers
 
 _Window = tuple[Any, int, Any]
 """A key, the start of a window, and its accumulators."""
@@ -77,7 +77,7 @@ def _load_windows(state: WindowState, windows: list[_Window], keys: KeySlots, co
 def _load_timers(state: WindowState, timers: Timers, slots: dict[tuple[Any, int], int]) -> None:
     """The timers of windows in these slots."""
     found: list[list[tuple[int, int, int]]] = [[] for _ in state.timers]
-    for (window, time), order in sorted(timers.table.items(), key=lambda entry: entry[1]):
+    for (window, time), order in sorted(timers.table.items(), key=lambda entry: (entry[1], Keyed(entry[0][0]))):
         delays = [one.delay for one in state.timers]
         if window not in slots or time - window[1] not in delays:
             raise Unfit
