@@ -47,7 +47,7 @@ class Gained(Message, frozen=True):
     cut_short: bool = False
     """Whether it had grown too large, and what was before `first` is gone, though no complete checkpoint is behind it."""
     opened: bytes = b""
-    """What opening the functions of the worker has found of the world (`task.opening`): told to each party first, and once."""
+    """What opening the functions of the worker has found of the world (`task.opening`): told to each party first, once."""
 
     def reaches_back_to(self, checkpoint: int) -> bool:
         """Whether it has all that is behind the cuts of a complete checkpoint."""

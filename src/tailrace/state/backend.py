@@ -47,6 +47,9 @@ class Backend(Protocol):
     operator: str
     """The operator's name, for errors."""
     tables: dict[str, Table]
+    on_inexact: Callable[[], None] | None
+    """Set, before tables are declared, where another worker may have to go on from a checkpoint: then what is handed out
+    behind a cut is what a restore from it would give. Called where it is not."""
     after_restore: list[Callable[[], None]]
     """Called when restoring is over."""
 

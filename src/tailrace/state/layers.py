@@ -22,11 +22,9 @@ from tailrace.elements.keygroups import KeyGroups
 from tailrace.errors import InternalError, UserCodeError
 from tailrace.state.backend import Block
 from tailrace.state.blocks import Blocks, Encoder
-from tailrace.state.codecs import (
-    Codec,
-    codec_for,
-    type_name,
-)
+from tailrace.state.codecs import Codec, codec_for, type_name
+from tailrace.state.comingback import comes_back
+from tailrace.state.exactbase import ExactBase, Stored
 from tailrace.state.format import TableInfo
 from tailrace.state.generations import Generation
 from tailrace.state.restoring import Restoring
@@ -64,6 +62,9 @@ class LayeredBackend:
         """Key group with a confirmed chain -> the checkpoint that last wrote it as a whole (0: one before the restore)."""
         self.generations: list[Generation] = []
         """In order of their checkpoints; two aborted ones in a row become one at the next freeze."""
+        self.on_inexact: Callable[[], None] | None = None
+        """Set where another worker may have to go on from a checkpoint, before any table is declared: called where a value
+        is not what it would be there (B8)."""
         self.after_restore: list[Callable[[], None]] = []
         """Called when restoring is over."""
         self._groups = KeyGroups(max_parallelism)
@@ -129,8 +130,12 @@ class LayeredBackend:
             codec = codec_for(kind, type, encoding, name)
             info = TableInfo(name, kind, codec.name, type_name(type), kind == "timers")
             index = len(self.tables)
+            exact = self.on_inexact is not None and not in_memory
             base = MemoryBase() if in_memory else self.make_base(index, codec, self._grouping(group_by))
+            if exact and base.mutable:
+                base = ExactBase(codec)
             found = self.tables[name] = Table(index, info, type, codec, base, group_by)
+            found.exact = self._as_stored if exact else None
         return found
 
     def _grouping(self, group_by: Callable[[Any], Any] | None) -> Callable[[Any], int]:
@@ -209,6 +214,17 @@ class LayeredBackend:
             self._failed = error  # `encode` raises it: the reader of the state did nothing wrong
             early[key] = b""
 
+    def _as_stored(self, table: Table, key: Any, value: Any) -> Any:
+        """A value of a frozen layer as a checkpoint gives it. The value itself stays in the layer, and nobody changes it."""
+        early = {} if self._current is None else self._early[table.index]
+        if key not in early:
+            try:
+                early[key] = self._encoder.value(table, key, value)
+            except UserCodeError as error:
+                self._failed = error  # as in `_hurry`; where nothing is encoded, the next `encode` raises it
+                return value
+        return table.codec.decode(early[key])
+
     # Encoding.
 
     def encode(self, limit: int) -> tuple[list[Block], bool]:
@@ -275,6 +291,7 @@ class LayeredBackend:
         entries, deleted, groups, by = frozen.entries, frozen.deleted, self._groups, table.group_by
         everything, whole, known = self._everything, self._whole, self._known
         take, put, note, encoded = entries.popitem, base.put, changed.add, not base.mutable
+        exact = table.exact is not None
         # A group without a confirmed chain is written as a whole next time, too. It needs no note of what changed in it,
         # unless a checkpoint that was pending when `known` was looked at may give it a chain without that.
         noted = emit is None or self._overlapping
@@ -293,7 +310,7 @@ class LayeredBackend:
                 except Exception:  # a key that the cache cannot look up
                     group = self._group_of(table, key)
                 data = early.get(key) if early else None
-                if data is None and encoded:
+                if data is None and (encoded or (exact and not comes_back(value))):
                     data = self._encoder.value(table, key, value)
                 data = put(key, value, group, data) or data
                 if noted or group in known:
@@ -356,7 +373,9 @@ class LayeredBackend:
                         self._blocks.put_all(table, group, keys, encoded)
                     else:
                         for key, value in zip(keys, values, strict=True):
-                            self._blocks.put(table, group, key, value, early.get(key) if early else None)
+                            known = early.get(key) if early else None
+                            known = value.data if type(value) is Stored else known
+                            self._blocks.put(table, group, key, value, known)
                     nothing = False
                     yield len(keys)
             self._whole.discard(group)

@@ -10,6 +10,7 @@ import msgspec
 from tailrace.errors import ConfigError, IncompatibleState, StateAccessError, UserCodeError, error_text, shortened
 from tailrace.state.backend import MetaPart
 from tailrace.state.codecs import Codec, codec_for, decoder, immutable, type_name
+from tailrace.state.comingback import comes_back
 
 _MISSING: Any = object()
 
@@ -131,8 +132,10 @@ _decoder = msgspec.msgpack.Decoder(dict[str, _Saved])
 class OperatorStates:
     """The operator states of one function (or sink writer) in one subtask: bound to it, saved and restored."""
 
-    def __init__(self, function: object, where: Subtask, allow_dropped: bool = False) -> None:
+    def __init__(self, function: object, where: Subtask, allow_dropped: bool = False, exact: bool = False) -> None:
+        """`exact`: another worker may have to go on from a checkpoint: so does this one, with what its bytes give (B8)."""
         self._where = where
+        self._exact = exact
         self._allow_dropped = allow_dropped
         self._states: dict[str, OperatorState] = {}
         for name, declaration in declared_operator_states(function).items():
@@ -157,6 +160,8 @@ class OperatorStates:
             raise UserCodeError(
                 f"{what}; it is {shortened(state.value)}", operator=self._where.name, subtask=self._where.subtask
             ) from error
+        if self._exact and not comes_back(state._value):
+            state._value = state._codec.decode(data)
         return _Saved(state._codec.name, type_name(state.type), isinstance(state.value, list), data)
 
     def restore(self, parts: list[MetaPart], over: bool = False) -> None:

@@ -14,6 +14,7 @@ from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import IncompatibleState, TailraceError, error_text, shortened
 from tailrace.state.blocks import Encoder
 from tailrace.state.codecs import Entries, checks_classes, decoder, type_name, unpack
+from tailrace.state.comingback import comes_back
 from tailrace.state.format import TableInfo
 from tailrace.state.tables import Table
 
@@ -106,11 +107,12 @@ class Restoring:
         for key in found.deleted:
             base.remove(plain_key(key), group)
         base.commit()
+        objects = base.mutable and table.exact is None
         for key, value in zip(found.keys, found.values, strict=True):
-            data = None if base.mutable else self._encoder.value(table, key, value)
-            table.load(key, value, group, data)
+            bare = objects or (base.mutable and comes_back(value))
+            table.load(key, value, group, None if bare else self._encoder.value(table, key, value))
         for key, single in zip(found.single_keys, found.singles, strict=True):
             value = decode(single)
-            data = None if base.mutable else bytes(single) if same else self._encoder.value(table, key, value)
+            data = None if objects else bytes(single) if same else self._encoder.value(table, key, value)
             table.load(key, value, group, data)
         base.commit()

@@ -10,6 +10,9 @@ Invariant B5: what an operator keeps of the table in columns (`front`) hides eve
 only while that is there, and each of their keys is in it: nobody looks below for one of them.
 Invariant B2: an object that can be changed in place is handed out from `top` only. One that is found below is moved up
 first, and counts as written; if the checkpoint that is being encoded still needs it, it is encoded before that.
+Invariant B8: where another worker may go on from a checkpoint (`exact`), a value that does not come back from its bytes as
+it is (`state.comingback`) is handed out behind a cut as its bytes give it: once for each cut behind which it is used,
+whether it was encoded or not. So a base holds such a one as bytes, and writes the same bytes however often.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any, Protocol
 from tailrace.elements.keygroups import KeyGroups
 from tailrace.elements.plainkeys import plain_key
 from tailrace.state.codecs import Codec, immutable
+from tailrace.state.comingback import comes_back
 from tailrace.state.format import TableInfo
 from tailrace.state.fronts import Front, FrozenColumns
 
@@ -225,8 +229,8 @@ class Table:
     """
 
     __slots__ = (
-        "base", "codec", "deleted", "front", "frozen", "group_by", "hurry", "index", "info", "kind", "layered", "name",
-        "replaced", "spilled", "top", "type", "users",
+        "base", "codec", "deleted", "exact", "front", "frozen", "group_by", "hurry", "index", "info", "kind", "layered",
+        "name", "replaced", "spilled", "top", "type", "users",
     )  # fmt: skip
 
     def __init__(
@@ -252,6 +256,8 @@ class Table:
         """Whether its tuples are replaced as a whole and never changed, as the operator says that declares it."""
         self.hurry: Callable[[Table, Any, Any], None] | None = None
         """While a checkpoint is encoded: encodes an object that is about to be handed out."""
+        self.exact: Callable[[Table, Any, Any], Any] | None = None
+        """Where another worker may go on from a checkpoint: gives a value of the frozen layer as its bytes give it."""
         self.users: list[ReadsTop] = []
         self.front: Front | None = None
         """While there is one, only it writes, and `get` finds what is below it."""
@@ -268,11 +274,14 @@ class Table:
             found = frozen.entries.get(key, MISSING)
             if found is MISSING and key in frozen.deleted:
                 return default
+        was_frozen = found is not MISSING
         if found is MISSING:
             found = self.base.get(key, MISSING)
             if found is MISSING:
                 return default
-        if not immutable(found):
+        if self.exact is not None and not comes_back(found):
+            found = self.top[key] = self.exact(self, key, found) if was_frozen else found
+        elif not immutable(found):
             if self.hurry is not None:
                 self.hurry(self, key, found)
             self.top[key] = found
@@ -436,7 +445,9 @@ class Table:
         if len(entries) > small or self.base.count > small or self.front is not None:
             return {}
         kinds = set(map(type, entries.values()))
-        return dict(entries) if kinds <= (REPLACED if self.replaced else ATOMS) else {}
+        if not kinds <= (REPLACED if self.replaced else ATOMS):
+            return {}
+        return dict(entries) if self.exact is None or comes_back(list(entries.values())) else {}
 
     def _renew(self, top: dict[Any, Any]) -> None:
         self.top, self.deleted = top, set()

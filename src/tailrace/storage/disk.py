@@ -25,6 +25,7 @@ from tailrace.elements.keys import PLAINLY_DESCRIBED, DescribedKeys, canonical_b
 from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import ConfigError
 from tailrace.state.codecs import Codec, immutable, pickled_key
+from tailrace.state.comingback import comes_back
 from tailrace.state.generations import Generation
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.tables import MISSING, Base, Entry, Portion, Table
@@ -311,6 +312,8 @@ class DiskBackend(LayeredBackend):
         base.commit()
         for key in list(islice(top, max(over, 0))):
             value = top[key]
+            if self.on_inexact is not None and not comes_back(value):
+                self.on_inexact()  # it comes back as its bytes give it, behind no cut
             base.put(key, value, self._group_of(table, key), self._encoder.value(table, key, value))
             del top[key]
             table.deleted.discard(key)

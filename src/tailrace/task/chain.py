@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tailrace.elements.batches import Batch, Rows
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import UserCodeError, shortened
 from tailrace.graph.graph import Node
@@ -215,10 +216,13 @@ class Chain:
         for output in self.outputs[i]:
             outbox.watermark(output, time)
 
-    def cut_again(self, checkpoint: int) -> None:
-        """A cut that was made before, in another process: what follows from it for the operators."""
+    def cut_again(self, cut: CutRequest) -> None:
+        """A cut that was made before, in another process: what follows from it for the operators, and for their state, of
+        which nothing is written."""
         for operator in self.operators:
-            operator.cut_again(checkpoint)
+            operator.cut_again(cut.number)
+            if operator.backend is not None:
+                operator.backend.freeze(cut)
 
     def begin_epoch(self, checkpoint: int) -> None:
         """What follows is behind the cut of a checkpoint."""

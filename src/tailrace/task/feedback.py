@@ -79,9 +79,10 @@ class FeedbackQueue:
         self._stopped_after: int | None = None
         """The newest cut by the time rounds were stopped: what is dropped belongs only to checkpoints from before."""
 
-    def remember(self, facts: Facts | None, sizes: Facts | None) -> None:
-        """Whoever does again what is done here is to find it as it was: what is taken, and what is merged."""
-        self.facts = facts
+    def remember(self, facts: Facts | None, sizes: Facts | None, on_inexact: Callable[[], None] | None = None) -> None:
+        """Whoever does again what is done here is to find it as it was: what is taken, and what is merged. `on_inexact` is
+        called where records would not be what they were."""
+        self.facts, self._shelf.on_inexact = facts, on_inexact
         if self._combined is not None:
             self._combined.sizes = sizes
 

@@ -181,9 +181,11 @@ class History:
         self.entries.append(data)
         self.size += len(data)
         if self._most and self.size + EACH * len(self.entries) > self._most:
-            self._cut_short()
+            self.cut_short()
 
-    def _cut_short(self) -> None:
+    def cut_short(self) -> None:
+        """What there is goes: until the next checkpoint whose cuts are still to come is complete, nobody can do again what
+        the slice did."""
         self._cut_off = max(self._cut_off, *self.cuts, 0)
         self.first = self._gone = self.end
         self.entries, self.cuts, self.size = [], {}, 0

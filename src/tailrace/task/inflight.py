@@ -12,7 +12,7 @@ what is restored is late exactly where it would have been.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelId, Element, Frame, encode_marker
@@ -77,9 +77,10 @@ class InFlight:
         outbox: Outbox,
         copy: bool,
         written: WrittenRecords | None = None,
+        on_inexact: Callable[[], None] | None = None,
     ) -> None:
         """`copy`: whether functions may change records that they are given, so that a log needs its own. `written`: what the
-        worker's files have of its channels."""
+        worker's files have of its channels. `on_inexact`: see `Shelf`."""
         self._plan, self._vertex, self._subtask, self._copy = plan, vertex, subtask, copy
         self._gate, self._outbox = gate, outbox
         edges = {edge.id: edge for edge in plan.edges if may_be_overtaken(plan, edge)}
@@ -90,6 +91,7 @@ class InFlight:
         self._out = [channel for channel in outbox.channels.values() if channel.id.edge in edges]
         who = plan.graph.node(vertex.nodes[0]).name
         self._shelf = Shelf(who, subtask, MemorySpill, 1 << 62)
+        self._shelf.on_inexact = on_inexact
         self._who = who
         self._written = WrittenRecords() if written is None else written
         self._received: dict[ChannelId, Recording] = {}

@@ -277,6 +277,8 @@ class Recording:
             raise InternalError(f"X3: {item.at} is in a file only, and no log may refer to that", ())
         frames: Sequence[LogFrame | Referred]
         if spans:
+            if item.batch is not None:
+                self._shelf.look(item.batch)
             frames = [Referred(round, span) for span in spans]
         elif data is not None:
             frames = [LogFrame(round, item.count, data, _numbered(item, start))]

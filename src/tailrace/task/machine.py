@@ -269,7 +269,7 @@ class Task:
         self.work.begin(now)
         self.wake()
         self.cuts.do_again(request, now)
-        self.chain.cut_again(request.number)
+        self.chain.cut_again(request)
         if not self.work.said_end:
             self.outbox.barrier(request)
         self.chain.begin_epoch(request.number)

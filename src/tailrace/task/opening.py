@@ -13,7 +13,6 @@ from tailrace.task.operators.base import OperatorTask
 from tailrace.task.outside import Answer, Recorder, Replayed
 from tailrace.task.services import Services
 
-
 Opening = Callable[[OperatorTask], AbstractContextManager[None]]
 """What is around the opening of each operator."""
 

@@ -26,6 +26,9 @@ _ENDED = -1
 _LATER = (0.0, 1.0, 60.0, 3_600.0, 1e9)
 """A reader that says in a replay that it has nothing is asked again as if it were so many seconds later: it may keep a pace,
 which begins anew where it is opened."""
+_EMPTY = 10_000
+"""And so many times in a row: one that scans gives nothing for as long as it finds nothing, and the log has only what it
+gave."""
 
 
 class Take(Protocol):
@@ -166,12 +169,12 @@ class Replayed(Outside):
 
 def _exactly(count: int, take: Take) -> Batch:
     """So many records of a reader, in as many reads as that takes: it gave them at once the first time, and may give fewer
-    now, or say a few times that it has nothing at the moment."""
+    now, or say for a while that it has nothing at the moment."""
     parts: list[Batch] = []
     missing, empty = count, 0
     while missing:
-        batch, _ = take(missing, _LATER[empty])
-        if batch is None or (not len(batch) and empty == len(_LATER) - 1):
+        batch, _ = take(missing, _LATER[min(empty, len(_LATER) - 1)])
+        if batch is None or (not len(batch) and empty == _EMPTY):
             raise InternalError(f"K3: a source gave {count - missing} records where it had given {count} before", ())
         empty = 0 if len(batch) else empty + 1
         missing -= len(batch)

@@ -88,6 +88,8 @@ class Services:
     """Seeded before each step of a task, where that is done again if its worker is lost; None: it is not."""
     clock_asked: bool = False
     """Whether user code has asked for the clock in the current step."""
+    inexact: bool = False
+    """Whether something that is done again behind the newest cuts may be done otherwise, since this was looked at last."""
     outside: Outside = field(default_factory=Outside)
     """What user code asks of the world goes through it."""
     tuning: Tuning = field(default_factory=Tuning)
@@ -106,9 +108,13 @@ class Services:
             if loop.combine_merge is not None:
                 merging = Combiner(FieldReader(loop.combine_key, loop.name, subtask).values, loop.combine_merge)
             found = FeedbackQueue(loop.name, subtask, spill, loop.spill_bytes, merging, loop.rounds is not None)
-            found.remember(self.facts, self.sizes)
+            found.remember(self.facts, self.sizes, self.note_inexact if self.depth else None)
             self.feedback[loop.scope] = found
         return found
+
+    def note_inexact(self) -> None:
+        """Some value is not what one would be that goes on from a checkpoint: what is done with it may be something else."""
+        self.inexact = True
 
     def keeping(self) -> Keeping:
         """Where a slice keeps what went to others."""

@@ -111,8 +111,8 @@ class Slice:
         """Frames of an older incarnation, dropped at the door."""
 
     def open(self, before: bytes | None = None) -> None:
-        """Opens all user functions, downstream first. `before`: of one that takes the place of another, what opening those of
-        that one has found of the world."""
+        """Opens all user functions, downstream first. `before`: what opening those of the worker whose place this one takes
+        has found of the world."""
         history = self.history
         opening = as_it_is if history is None else KeptOpening(self.services, before)
         for task in self.tasks:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.frames import ChannelId, decode, encode_batch, encoded_size
+from tailrace.state.comingback import comes_back
 from tailrace.task.copying import unpicklable
 
 FRAME_RECORDS = 4096
@@ -127,6 +128,8 @@ class Shelf:
         self.spilled = 0
         self.stored = 0
         """Records that have gone to the disk at once, ever."""
+        self.on_inexact: Callable[[], None] | None = None
+        """Called where records that wait do not come back from their frame as they are, if that matters."""
         self._make_spill = make_spill
         self._spill: Spill | None = None
         self._excess: deque[Item] = deque()
@@ -171,6 +174,8 @@ class Shelf:
 
     def spill(self, item: Item) -> None:
         """Moves an item to the spill, for all of its holders at once: it stays one item, whatever its frame's size."""
+        if item.batch is not None:
+            self.look(item.batch)
         data = item.data or framed(self.load(item), self.who, self.subtask, "go to the disk")
         item.ref = self._disk().append(data)
         item.batch = item.data = None
@@ -213,6 +218,7 @@ class Shelf:
 
         Raises `UserCodeError` for a record that cannot be pickled; `why` says what that was for.
         """
+        self.look(batch)
         data = framed(batch, self.who, self.subtask, why)
         count = len(batch)
         if isinstance(batch, Rows):
@@ -220,6 +226,11 @@ class Shelf:
         if len(data) <= 2 * FRAME_BYTES or count == 1:
             return [(count, data)]
         return [frame for piece, _ in self._pieces(batch, len(data)) for frame in self.encoded(piece, why)]
+
+    def look(self, batch: Batch) -> None:
+        """Records that are objects here go into a frame, or are in one: others may go on with what that gives."""
+        if self.on_inexact is not None and isinstance(batch, Rows) and not comes_back(batch.values):
+            self.on_inexact()
 
     def close(self) -> None:
         self._excess.clear()

@@ -1,5 +1,5 @@
-"""Timers of one operator on one clock: a heap with lazy deletion. Due timers come in order of time, then of setting; of those
-that old subtasks of a restored job have set at once, in the order of their keys' bytes."""
+"""Timers of one operator on one clock: a heap with lazy deletion. Due timers come in order of time, then of setting, then of
+their keys' bytes: old subtasks of a restored job have counted each for itself."""
 
 from __future__ import annotations
 

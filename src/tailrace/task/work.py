@@ -58,7 +58,16 @@ class Work:
         self.outbox, by_edge = make_outbox(plan, vertex, subtask, attempt, services, window)
         self.chain = build_chain(plan, vertex, subtask, attempt, services, self.outbox, by_edge)
         self.inflight = (
-            InFlight(plan, vertex, subtask, self.gate, self.outbox, services.copy_records, services.written)
+            InFlight(
+                plan,
+                vertex,
+                subtask,
+                self.gate,
+                self.outbox,
+                services.copy_records,
+                services.written,
+                services.note_inexact if services.depth else None,
+            )
             if services.overtaking
             else None
         )

@@ -38,7 +38,8 @@ class BatchesTask(OperatorTask):
         self.fn = node.operator.fn
         allowed = ctx.services.allow_dropped_state
         dropped = allowed if isinstance(allowed, bool) else ctx.uid in allowed
-        self.own_state = OperatorStates(self.fn, ctx, dropped) if isinstance(self.fn, Function) else None
+        exact = ctx.services.depth > 0
+        self.own_state = OperatorStates(self.fn, ctx, dropped, exact) if isinstance(self.fn, Function) else None
         self._work = as_callable(self.fn)
         self._more = (ctx,) if takes_context(self.fn) else ()
         """What the function is called with beside the batch."""

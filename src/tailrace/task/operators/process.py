@@ -38,7 +38,8 @@ class FunctionTask(OperatorTask):
         self.backend: Backend = backend_of(ctx)
         self.copies = ctx.services.copy_records
         self._handles = bind_all(fn, self.backend, ctx)
-        self.own_state = OperatorStates(fn, ctx, bool(getattr(self.backend, "allow_dropped", False)))
+        dropped = bool(getattr(self.backend, "allow_dropped", False))
+        self.own_state = OperatorStates(fn, ctx, dropped, ctx.services.depth > 0)
 
     def open(self) -> None:
         self.call_user(self.fn.open, self.ctx, what="open")
@@ -347,10 +348,13 @@ def unstamp(out: list[Any], times: list[int] | None) -> list[int]:
 def backend_of(ctx: OperatorContext) -> Backend:
     """The state backend of an operator in a subtask."""
     make, services = ctx.services.make_backend, ctx.services
+    made: Backend
     if make is None:
-        return MemoryBackend(services.max_parallelism, ctx.uid, ctx.subtask, operator=ctx.name)
-    made = make(ctx.uid, ctx.subtask)
-    made.operator = ctx.name
+        made = MemoryBackend(services.max_parallelism, ctx.uid, ctx.subtask, operator=ctx.name)
+    else:
+        made = make(ctx.uid, ctx.subtask)
+        made.operator = ctx.name
+    made.on_inexact = services.note_inexact if services.depth else None
     return made
 
 

@@ -1,0 +1,115 @@
+"""Which values come back from their pickled bytes exactly as they are, so that nobody who goes through one can tell. A set
+does not: where its members lie, and so the order in which it is gone through, follows from all that was ever put into it,
+and pickle writes only what is there.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import numpy as np
+
+_DEEPEST = 12
+"""What is nested deeper counts as not coming back: it may hold itself."""
+_PLAIN, _ITEMS, _PAIRS, _FIELDS, _ARRAY, _UNKNOWN = range(6)
+_ATOMS = (
+    type(None), bool, int, float, complex, str, bytes, bytearray, Decimal, Fraction, datetime, date, time, timedelta, UUID
+)  # fmt: skip
+_KINDS: dict[type, int] = {
+    **dict.fromkeys(_ATOMS, _PLAIN),
+    **dict.fromkeys((tuple, list, deque), _ITEMS),
+    **dict.fromkeys((dict, OrderedDict, defaultdict, Counter), _PAIRS),
+    np.ndarray: _ARRAY,
+}
+"""What is known of classes: each is looked at once."""
+_FIELDS_OF: dict[type, tuple[str, ...]] = {}
+"""The fields of objects that are not in a dictionary of theirs."""
+_OWN = ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__", "__new__")
+"""What a class has of its own where pickle does not take its fields as they are."""
+_HEAP = 1 << 9
+"""The flag of a class that was written in Python."""
+
+
+def comes_back(value: Any) -> bool:
+    """Whether a value is made of plain ones, and of lists, tuples, dictionaries and objects that hold such in fields."""
+    if _KINDS.get(type(value)) == _PLAIN:
+        return True
+    level: list[Any] = [value]
+    for _ in range(_DEEPEST):
+        kinds = {_kind(one) for one in set(map(type, level))}
+        kinds.discard(_PLAIN)
+        if not kinds:
+            return True
+        if _UNKNOWN in kinds:
+            return False
+        plain = _ITEMS in kinds and all(_KINDS[one] == _ITEMS for one in set(map(type, level)))
+        level = list(chain.from_iterable(level if plain else map(_inside, level)))
+    return False
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """What a value is made of."""
+    kind = _KINDS[type(value)]
+    if kind == _ITEMS:
+        return value  # type: ignore[no-any-return]
+    if kind == _PAIRS:
+        return chain(value, value.values())
+    if kind == _FIELDS:
+        named = [getattr(value, name, None) for name in _FIELDS_OF[type(value)]]
+        return chain(named, vars(value).values()) if hasattr(value, "__dict__") else named
+    if kind == _ARRAY and (value.dtype.hasobject or not (value.flags.c_contiguous or value.flags.f_contiguous)):
+        return (_NOT_AS_IT_IS,)  # what is between its items does not come back, and numpy adds in another order then
+    return ()
+
+
+_NOT_AS_IT_IS: Any = object()
+"""Of a class of which nothing is known."""
+
+
+def _kind(of: type) -> int:
+    """What the values of a class are."""
+    kind = _KINDS.get(of)
+    if kind is None:
+        kind = _KINDS[of] = _found(of)
+    return kind
+
+
+def _found(of: type) -> int:
+    if of in copyreg.dispatch_table or of is object:
+        return _UNKNOWN
+    if issubclass(of, Enum | np.number | np.bool_ | np.str_ | np.bytes_ | np.datetime64 | np.timedelta64):
+        return _PLAIN
+    if issubclass(of, tuple) and hasattr(of, "_columns"):
+        return _ITEMS  # a row of a DataFrame
+    if issubclass(of, tuple) and hasattr(of, "_fields"):
+        return (
+            _UNKNOWN if _names(of, tuple) & {"__getstate__", "__setstate__", "__reduce__", "__reduce_ex__"} else _ITEMS
+        )
+    if issubclass(of, msgspec.Struct):
+        _FIELDS_OF[of] = of.__struct_fields__
+        return _UNKNOWN if _names(of, msgspec.Struct) & set(_OWN) else _FIELDS
+    names = _names(of, object)
+    own = {name for name in names & set(_OWN) if getattr(getattr(of, name), "__module__", "") != "dataclasses"}
+    slots = [vars(one).get("__slots__", ()) for one in of.__mro__]
+    fields = [name for some in slots for name in ((some,) if isinstance(some, str) else some)]
+    if own or not all(one.__flags__ & _HEAP for one in of.__mro__ if one is not object):
+        return _UNKNOWN
+    if any(name.startswith("__") and name not in ("__dict__", "__weakref__") for name in fields):
+        return _UNKNOWN  # under a name that Python has made
+    _FIELDS_OF[of] = tuple(name for name in fields if name not in ("__dict__", "__weakref__"))
+    return _FIELDS
+
+
+def _names(of: type, base: type) -> set[str]:
+    """The names that a class has beside those of a base of it."""
+    return {name for one in of.__mro__ if one not in base.__mro__ for name in vars(one)}
