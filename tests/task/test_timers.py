@@ -38,6 +38,24 @@ def test_timers_come_in_order_of_time_and_then_of_setting() -> None:
     assert timers.next_time() is None and len(timers) == 0
 
 
+KEYS = ["b", "a", 3, 2, -1, None, (1, "x"), (1, "w"), b"k", 2.5]
+
+
+@given(st.permutations(KEYS), st.permutations(KEYS))
+def test_timers_that_old_subtasks_have_set_at_once_have_one_order(first: list[Any], second: list[Any]) -> None:
+    """Each of them has counted for itself. What is restored is in a table in any order, and the heap has any shape."""
+    found = []
+    for keys in (first, second):
+        timers = Timers()
+        for key in keys:
+            timers.table[key, 7] = 1
+        timers.rebuild()
+        timers.set("new", 7)
+        found.append([key for key, _ in due(timers, 7)])
+    assert found[0] == found[1] and found[0][-1] == "new"
+    assert len(found[0]) == len(KEYS) + 1
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["set", "delete", "pop"]), st.integers(0, 3), st.integers(0, 9)), max_size=80)
 )
