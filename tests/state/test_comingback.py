@@ -13,7 +13,7 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import uuid4
+from uuid import UUID
 
 import msgspec
 import numpy as np
@@ -66,14 +66,15 @@ class Named(dict[str, int]):
 
 
 SIMPLE = [
-    None, 1, math.nan, "a", b"a", Decimal(1), datetime.now(UTC), uuid4(), Colour.RED, np.int64(3), np.float32(1), (1, "a"),
+    None, 1, math.nan, "a", b"a", Decimal(1), datetime(2026, 1, 2, tzinfo=UTC),
+    UUID(int=7), Colour.RED, np.int64(3), np.float32(1), (1, "a"),
     [], [1, [2, (3, {"a": [4]})]], {"a": {1: [None]}}, Counter("aab"), defaultdict(list, a=[1]), deque([1, (2,)], 3),
     Place(1, [2]), Open([1]), Slotted((1,)), Plain({"a": 1}), Struct([1]), [Place(1, 2), Place(3, 4)], np.arange(6),
     np.arange(6).reshape(2, 3).T,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", SIMPLE, ids=lambda value: f"{type(value).__name__} {value}"[:40])
+@pytest.mark.parametrize("value", SIMPLE, ids=lambda value: type(value).__name__)
 def test_what_is_made_of_plain_values_comes_back_as_it_is(value: Any) -> None:
     assert comes_back(value)
     assert repr(pickle.loads(pickle.dumps(value, 5))) == repr(value) or "object at" in repr(value)
