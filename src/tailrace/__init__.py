@@ -51,6 +51,7 @@ from tailrace.errors import (
     GraphError,
     IncompatibleState,
     InternalError,
+    JobAlreadyFinished,
     JobFailed,
     ScopeError,
     SlotsError,

@@ -147,6 +147,20 @@ class Fenced(CheckpointError):
     """A newer start of the same job has taken over: this one may not write any more."""
 
 
+class JobAlreadyFinished(TailraceError):
+    """A job was to go on from its newest checkpoint, and has come to its end: all of its output is published. It is not a
+    `CheckpointError`: who begins anew where there is no checkpoint would publish everything once more.
+
+    Attributes: `job` (its name), `run_id` (the run that has ended), `ended_at` (when, seconds since 1970).
+    """
+
+    def __init__(self, message: str, *, job: str = "", run_id: str = "", ended_at: float = 0.0) -> None:
+        super().__init__(message)
+        self.job = job
+        self.run_id = run_id
+        self.ended_at = ended_at
+
+
 class StateAccessError(TailraceError):
     """Keyed state, a timer or `ctx.key` was used where there is no key."""
 

@@ -175,7 +175,7 @@ def test_retain(jobs: Any, retain: str, how: str) -> None:
         assert all(Path(one.path).is_file() for one in job.checkpoints[-2:])
     else:
         assert kept == {} and state_files(jobs) == set()
-        with pytest.raises(tr.CheckpointNotFound):
+        with pytest.raises(tr.JobAlreadyFinished if how == "FINISHED" else tr.CheckpointNotFound, match="if_finished"):
             counting(jobs, jobs.folder / "again", 10).execute("job", from_checkpoint="latest")
 
 
@@ -224,7 +224,9 @@ def test_one_checkpoint_is_started_from_many_times_and_by_several_jobs_at_once(j
     both = [env.execute(f"other {i}", from_checkpoint=Path(taken.path)) for i, env in enumerate(paced)]
     jobs.started += both
     assert all(job.await_termination(150) for job in both)
-    finish(jobs, counting(jobs, outs[3], end, parallelism=3), "job", from_checkpoint="latest")
+    with pytest.raises(tr.JobAlreadyFinished, match=r"job 'job' has finished already, at "):
+        counting(jobs, outs[3], end).execute("job", from_checkpoint="latest")
+    finish(jobs, counting(jobs, outs[3], end, parallelism=3), "job", from_checkpoint=taken.path)
     for out in outs[1:]:
         assert lines(first, out) == expected(end)
     assert before <= state_files(jobs)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.spark.launcher import _warn_of_later, find_origin
+from tailrace.spark.origins import find_origin, warn_of_later
 from tailrace.state.manifest import Manifest, Prepared, encode_manifest
 from tailrace.storage.store import Store
 
@@ -64,12 +64,12 @@ def test_to_go_back_is_allowed_and_what_it_costs_is_said(tmp_path: Path) -> None
     back = find_origin(*dataflow(tmp_path, "lines"), "job", store.url_of(older), False)
     assert back is not None and [path for path, _ in back.later] == [newer]
     with pytest.warns(UserWarning, match="is not the newest of this job, which is 1/2.manifest.*is written again"):
-        _warn_of_later(back, store)
+        warn_of_later(back, store)
     elsewhere = Store(str(tmp_path / "checkpoints"), "another")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _warn_of_later(back, elsewhere)
-        _warn_of_later(find_origin(*dataflow(tmp_path, "lines"), "job", "latest", False), store)
+        warn_of_later(back, elsewhere)
+        warn_of_later(find_origin(*dataflow(tmp_path, "lines"), "job", "latest", False), store)
 
 
 def test_a_dry_run_tells_what_fits_and_starts_nothing(tmp_path: Path) -> None:

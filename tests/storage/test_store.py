@@ -17,7 +17,7 @@ import pytest
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, Fenced
 from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manifest
 from tailrace.state.paths import kept_file, kept_prefix, published_mark
-from tailrace.storage.finding import resolve
+from tailrace.storage.finding import newest_start, resolve
 from tailrace.storage.processes import Process, started, this_process
 from tailrace.storage.remote import open_uploads
 from tailrace.storage.store import Store, folder_name
@@ -562,7 +562,7 @@ def test_checkpoints_in_s3_are_found_as_well(s3_url: str, manifest: Making) -> N
     for path, name in (("", "1/2.manifest"), ("/a", "2/2.manifest"), ("/a/1/1.manifest", "1/1.manifest")):
         assert resolve(url + path)[1] == name
     with pytest.raises(CheckpointNotFound, match="there are the jobs 'B', 'a', 'c'"):
-        resolve("latest", job="b", folder=url)
+        newest_start(Store(url, "b"))
 
 
 def test_a_job_may_be_called_almost_like_a_checkpoint(tmp_path: Path, manifest: Making) -> None:
@@ -572,12 +572,9 @@ def test_a_job_may_be_called_almost_like_a_checkpoint(tmp_path: Path, manifest: 
 
 
 def test_latest_is_the_newest_of_the_job(jobs: str) -> None:
-    store, name = resolve("latest", job="a", folder=jobs)
-    assert (name, store.job, store.manifest(name).checkpoint) == ("2/2.manifest", "a", 21)
+    assert newest_start(Store(jobs, "a")) == "2/2.manifest"
     store, name = resolve(jobs, job="a")
     assert store.manifest(name).checkpoint == 21
-    with pytest.raises(ConfigError):
-        resolve("latest", job="a")
 
 
 @pytest.mark.parametrize(
@@ -602,7 +599,7 @@ def test_what_is_not_there_is_told_with_what_is(jobs: str, path: str, said: str)
 
 def test_latest_of_an_unknown_job_names_the_jobs(jobs: str) -> None:
     with pytest.raises(CheckpointNotFound, match=r"no checkpoint of job 'A' in .*: there are the jobs 'B', 'a', 'c'"):
-        resolve("latest", job="A", folder=jobs)
+        newest_start(Store(jobs, "A"))
 
 
 @pytest.mark.parametrize(
@@ -629,7 +626,7 @@ def test_a_damaged_manifest_is_never_skipped(tmp_path: Path, manifest: Making, c
         store.latest,
         lambda: resolve(str(file)),
         lambda: resolve(str(tmp_path)),
-        lambda: resolve("latest", job="a", folder=str(tmp_path)),
+        lambda: newest_start(Store(str(tmp_path), "a")),
     ):
         with pytest.raises(CheckpointCorrupt, match=said):
             call()
@@ -661,7 +658,7 @@ def test_a_manifest_that_was_copied_or_renamed_is_no_checkpoint(
         calls += [
             store.latest,
             lambda: resolve(str(tmp_path)),
-            lambda: resolve("latest", job="a", folder=str(tmp_path)),
+            lambda: newest_start(Store(str(tmp_path), "a")),
         ]
     for call in calls:
         with pytest.raises(CheckpointCorrupt, match=said):

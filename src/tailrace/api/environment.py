@@ -150,6 +150,7 @@ class Environment:
         from_checkpoint: str | None = None,
         allow_dropped_state: bool | Iterable[str] = False,
         if_program_fails: Literal["cancel", "wait"] = "cancel",
+        if_finished: Literal["raise", "start-again"] = "raise",
     ) -> JobHandle:
         """Starts everything that has not run yet as one job and returns its handle at once.
 
@@ -158,6 +159,8 @@ class Environment:
         the operators (uids) whose state may be dropped where it does not fit the dataflow any more, and the sinks that are
         gone whose prepared output is given up; True allows it for all. `if_program_fails` says what becomes of the job when
         the program ends by an exception that nobody caught: it is cancelled, or the exit waits for it ("wait").
+        `if_finished` says what "latest" and "latest-or-new" mean for a job that has come to its end: `JobAlreadyFinished`,
+        or a start from the beginning ("start-again"), which publishes all of its output once more.
 
         Raises `GraphError` when there is nothing to run or the dataflow cannot run as written, `ConfigError` for settings,
         and `CheckpointNotFound`, `CheckpointCorrupt` or `IncompatibleState` for a checkpoint it cannot start from. What goes
@@ -167,9 +170,12 @@ class Environment:
         check_job_name(name)
         if if_program_fails not in ("cancel", "wait"):
             raise ConfigError(f"if_program_fails must be 'cancel' or 'wait', not {if_program_fails!r}")
+        if if_finished not in ("raise", "start-again"):
+            raise ConfigError(f"if_finished must be 'raise' or 'start-again', not {if_finished!r}")
         sinks = self._pending()
         plan = self._plan(sinks)
-        job = launcher().submit(self, plan, name, from_checkpoint, allow_dropped_state, if_program_fails)
+        start = (from_checkpoint, allow_dropped_state, if_program_fails, if_finished)
+        job = launcher().submit(self, plan, name, *start)
         self._started(job, sinks, plan)
         return job
 

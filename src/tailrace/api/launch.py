@@ -75,8 +75,10 @@ class Launcher(Protocol):
         from_checkpoint: str | None,
         allow_dropped_state: bool | tuple[str, ...],
         if_program_fails: Literal["cancel", "wait"],
+        if_finished: Literal["raise", "start-again"],
     ) -> JobHandle:
-        """Starts a job and returns at once. Raises `GraphError`, `ConfigError` or `CheckpointError` if it cannot start."""
+        """Starts a job and returns at once. Raises `GraphError`, `ConfigError`, `CheckpointError` or `JobAlreadyFinished` if
+        it cannot start."""
         ...
 
     def check_restore(

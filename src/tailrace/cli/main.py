@@ -71,6 +71,12 @@ def run(
             "--from", metavar="PATH", help="The checkpoint to start from: its path, latest, or latest-or-new."
         ),
     ] = None,
+    if_finished: Annotated[
+        str | None,
+        typer.Option(
+            metavar="start-again", help="With --from latest: run a job that has come to its end from the beginning."
+        ),
+    ] = None,
     allow_dropped_state: Annotated[
         bool, typer.Option("--allow-dropped-state", help="With --from: drop state that no longer fits.")
     ] = False,
@@ -107,9 +113,12 @@ def run(
         raise typer.BadParameter("a dry run needs --from, the checkpoint to look at", param_hint="--dry-run")
     if on_signal not in (None, "stop", "cancel"):
         raise typer.BadParameter(f"expected stop or cancel, got {on_signal!r}", param_hint="--on-signal")
+    if if_finished not in (None, "start-again"):
+        raise typer.BadParameter(f"expected start-again, got {if_finished!r}", param_hint="--if-finished")
     settings = dict(_setting(one) for one in conf or [])
     DEFAULTS.ship = ship
     DEFAULTS.from_checkpoint, DEFAULTS.allow_dropped_state = start, allow_dropped_state
+    DEFAULTS.by_command, DEFAULTS.if_finished = True, "raise" if if_finished is None else "start-again"
     DEFAULTS.dry_run, DEFAULTS.on_signal = dry_run, on_signal
     DEFAULTS.checkpoint_dir, DEFAULTS.checkpoint_interval, DEFAULTS.mode = checkpoint_dir, checkpoint_interval, mode
     DEFAULTS.work_dir, DEFAULTS.standby = work_dir, standby

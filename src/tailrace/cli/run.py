@@ -14,7 +14,7 @@ from typing import Any
 from tailrace.api.environment import Environment
 from tailrace.cli.program import load_as_main, run_as_main
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.errors import GraphError, JobFailed, TailraceError, error_text
+from tailrace.errors import GraphError, JobAlreadyFinished, JobFailed, TailraceError, error_text
 from tailrace.runtime.exits import PATIENCE
 from tailrace.runtime.job import JOBS, Job
 from tailrace.spark.defaults import DEFAULTS
@@ -61,6 +61,9 @@ def run_file(
             return _await_all()
         _cancel_all()
         raise
+    except JobAlreadyFinished as error:
+        print(error, file=sys.stderr)
+        return _await_all()
     except TailraceError as error:
         print(f"{error_text(error)}", file=sys.stderr)
         _after_failure()

@@ -44,6 +44,7 @@ from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, Failed, FailureKind, Leave, Progress, Published, Start
 from tailrace.protocol.standby import Held, StandsBy
 from tailrace.protocol.wire import AnyMessage
+from tailrace.state.ending import Ending
 from tailrace.state.manifest import encode_manifest
 
 
@@ -386,6 +387,25 @@ class Course:
         if not self.status.final:
             self.move(ENDS.get(self.status, JobStatus.FINISHED))
             self._tell_of_stop(well=self.status is JobStatus.FINISHED)
+
+    def gives_up(self, crashed: bool) -> bool:
+        """Whether the checkpoints of the job, which is over, are not to outlive it. `crashed`: its driver broke."""
+        stopping, durability = self._stopping, self._durability
+        if self._fenced or stopping.keeps or (stopping.is_sealed and durability.keeps):
+            return False
+        return durability.gives_up(self.status is JobStatus.FINISHED and not crashed)
+
+    def mark_of_end(self, crashed: bool, now: int) -> Ending | None:
+        """The mark that the job leaves of its end; None where another start has taken over."""
+        ended_as = str(JobStatus.FAILED if crashed else self.status)
+        aim = self._stopping.aim
+        drained, kept = aim is not None and aim.drain, not self.gives_up(crashed)
+        return None if self._fenced else self._durability.ending(ended_as, drained, kept, self._stopping.saved, now)
+
+    @property
+    def _fenced(self) -> bool:
+        """Whether another start has taken over: it starts from the checkpoints of this one."""
+        return self.cause is not None and self.cause.kind is FailureKind.FENCED
 
     def move(self, status: JobStatus) -> None:
         """The job gets another status. Raises `InternalError`, with what happened last, where it may not."""

@@ -22,6 +22,7 @@ from tailrace.coordinator.stats import CheckpointStats
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import FailureKind, Published
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Trigger
+from tailrace.state.ending import FINISHED, STOPPED, Ending
 from tailrace.state.manifest import Manifest
 from tailrace.state.paths import manifest_name
 
@@ -51,6 +52,8 @@ class Durability:
         self.savepoints = Savepoints()
         self.newest: tuple[int, Manifest] | None = None
         """The newest checkpoint that was complete in this attempt."""
+        self._last_complete: Manifest | None = None
+        """The newest one of this run that is known to be complete, in whatever attempt."""
         self.suspended = False
         """Whether none is taken for now: a worker is being replaced."""
         self._held_since: int | None = None
@@ -111,6 +114,7 @@ class Durability:
         if self.checkpoints is None:
             return []
         self.checkpoints.claimed(ours, path)
+        self._last_complete = ours or self._last_complete
         return [Sweep(incarnation, self.checkpoints.needed)]
 
     def silent_at(self, limit: int) -> int | None:
@@ -307,7 +311,7 @@ class Durability:
             reason = f"the newer checkpoint {number} is complete"
             decided += self.abort(older, reason, now, running, failure=False)
         complete = checkpoints.committed(number, manifest, path, url, now)
-        self.newest = number, manifest
+        self.newest, self._last_complete = (number, manifest), manifest
         decided += [complete.ended, Tell(Complete(number, self.output.visible_through))]
         decided += self.output.committed(number, manifest, path, complete.fresh)
         self.savepoints.complete(number, manifest, complete.stats)
@@ -370,12 +374,30 @@ class Durability:
         self.output.kept(self.checkpoints.kept_paths)
         return _deleted(surplus)
 
-    def give_up(self, well: bool, fenced: bool) -> list[str] | None:
-        """The job is over, well or not: the files of its checkpoints, where these are not to outlive it; None where they
-        stay. `fenced`: another start has taken over, and starts from them."""
-        if self.checkpoints is None or fenced or not self.checkpoints.settings.given_up(well):
+    def gives_up(self, well: bool) -> bool:
+        """Whether none of the checkpoints outlives a job that is over, well or not."""
+        return self.checkpoints is not None and self.checkpoints.settings.given_up(well)
+
+    def give_up(self) -> list[str]:
+        """None of the checkpoints is to outlive the job, which is over: their files."""
+        return [] if self.checkpoints is None else self.checkpoints.give_up_all()
+
+    def ending(self, ended_as: str, drained: bool, kept: bool, savepoint: str, now: int) -> Ending | None:
+        """The mark that a job leaves which has ended so. None where its newest checkpoint says where a start goes on: it was
+        stopped, was cancelled or has failed, and keeps that; and where it had none, since nothing of it was visible then.
+        `drained`: somebody wanted it to come to its end."""
+        checkpoints, newest = self.checkpoints, self._last_complete
+        if checkpoints is None or newest is None:
             return None
-        return self.checkpoints.give_up_all()
+        # Where nothing is retained, whoever stops a job without wanting its end ends its sources all the same.
+        over = newest.final and (drained or self.keeps or not newest.stopped)
+        if ended_as == FINISHED and not over:
+            ended_as = STOPPED
+        if kept and ended_as != FINISHED:
+            return None
+        path = checkpoints.kept_paths[-1] if kept else ""
+        when = now + checkpoints.clock_offset
+        return Ending(self._job, self._run_id, ended_as, when, newest.checkpoint, path, savepoint)
 
 
 def _deleted(names: list[str]) -> Decisions:

@@ -47,6 +47,7 @@ from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.replay import Gained, Known, Replayed, Restored, Severed
 from tailrace.protocol.snapshot import Ack, Declined
 from tailrace.protocol.wire import AnyMessage
+from tailrace.state.ending import Ending
 from tailrace.state.manifest import Manifest
 
 Deadline = tuple[int | None, Callable[[int], Iterable[Decision]]]
@@ -392,10 +393,11 @@ class Coordinator:
     def give_up(self, crashed: bool) -> list[str] | None:
         """The job is over, well or not; `crashed`: its driver broke. The files of its checkpoints, where these are not to
         outlive it; None where they stay."""
-        fenced = self.cause is not None and self.cause.kind is FailureKind.FENCED
-        if self.stopping.keeps or (self.stopping.is_sealed and self.durability.keeps):
-            return None
-        return self.durability.give_up(self.status is JobStatus.FINISHED and not crashed, fenced)
+        return self.durability.give_up() if self.course.gives_up(crashed) else None
+
+    def ending(self, crashed: bool, now: int) -> Ending | None:
+        """The mark that the job leaves of its end, before its checkpoints are given up; see `Durability.ending`."""
+        return self.course.mark_of_end(crashed, now)
 
     def tick(self, now: int) -> None:
         """The clock moved: does what is due, in the order of `_deadlines`, which sees what was done before."""

@@ -122,6 +122,11 @@ class Stopping:
         """Whether it may still fail."""
         return self.stage not in (Stage.NONE, Stage.SEALED)
 
+    @property
+    def saved(self) -> str:
+        """The folder of the savepoint of the stop; empty where there is none."""
+        return "" if self._savepoint is None else self._savepoint.path
+
     def ask(self, who: Any, aim: Aim) -> list[StopEnded]:
         """Somebody wants the job to stop: so does who has asked before for the same, else it is refused."""
         if not self.active:

@@ -133,6 +133,14 @@ def steady(value: datetime) -> datetime:
     return value.replace(tzinfo=timezone(offset), fold=0)
 
 
+def age_of(seconds: float) -> str:
+    """A time span for people, in its largest unit with a tenth: `12.5 s`, `3.2 min`, `5.0 h`, `4.1 days`."""
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
 def isoformat(time: int) -> str:
     """An instant for people and for progress reports, as Spark writes it (UTC, milliseconds, `Z`)."""
     if time <= MIN_TIME:

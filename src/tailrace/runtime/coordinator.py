@@ -321,7 +321,11 @@ class JobRunner(threading.Thread):
 
     def _end_storage(self) -> Awaited | None:
         """Perhaps unpublished output of checkpoints that stay; None where that is not known."""
-        return {} if self.store is None else self.store.end(self.machine.give_up(crashed=self.crash is not None))
+        if self.store is None:
+            return {}
+        crashed = self.crash is not None
+        ending = self.machine.ending(crashed, monotonic_micros())
+        return self.store.end(self.machine.give_up(crashed), ending)
 
     # Actions.
 

@@ -18,6 +18,7 @@ from tailrace.graph.explain import as_text
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.exits import Leaving
+from tailrace.runtime.finishedrun import FinishedRun
 from tailrace.runtime.following import Follower
 from tailrace.runtime.wishes import Stop, TakeCheckpoint, TakeSavepoint, Unheard
 from tailrace.storage.opening import absolute
@@ -31,7 +32,7 @@ class Job:
 
     def __init__(
         self,
-        runner: JobRunner | Follower,
+        runner: JobRunner | Follower | FinishedRun,
         job_id: str,
         run_id: str,
         name: str,

@@ -24,7 +24,8 @@ from tailrace.runtime.clock import monotonic_micros
 from tailrace.runtime.copier import Copier
 from tailrace.runtime.loop import Loop
 from tailrace.runtime.storing import StorageThread
-from tailrace.storage.endings import Awaited, awaited, still_ours
+from tailrace.state.ending import Ending
+from tailrace.storage.endings import Awaited, awaited, leave
 from tailrace.storage.origins import claim_again
 from tailrace.storage.store import Store
 
@@ -67,13 +68,14 @@ class JobStore:
             case _:
                 assert_never(action)
 
-    def end(self, surplus: list[str] | None) -> Awaited | None:
-        """The job is over. `surplus`: the files of its checkpoints, where these are not to outlive it. Gives the
-        perhaps unpublished output of those that stay; None where that is not known."""
+    def end(self, surplus: list[str] | None, ending: Ending | None = None) -> Awaited | None:
+        """The job is over. `surplus`: the files of its checkpoints, where these are not to outlive it. `ending`: the mark
+        that it leaves of its end. Gives the perhaps unpublished output of checkpoints that stay; None where that is not
+        known."""
         kept: list[Awaited | None] = [None]
 
         def tidy() -> None:
-            kept[0] = {} if surplus is not None and self._remove_all(surplus) else self._prepared()
+            kept[0] = {} if self._leave(surplus, ending) else self._prepared()
 
         self._copier.close()  # what it still copies is given up, and may be among what goes now
         self._thread.do(tidy)
@@ -135,19 +137,14 @@ class JobStore:
         with self._warning("could not note that output left behind was removed"):
             self._store.mark_swept()
 
-    def _remove_all(self, names: list[str]) -> bool:
-        """Removes all of this run. False where something must stay: another start may have taken the job over without
-        our having noticed, and it starts from our files."""
-        try:
-            newest = still_ours(self._store, self._machine.run_id)
-        except Exception:
-            _log.warning("job %r: its checkpoints could not be removed", self._name, exc_info=True)
+    def _leave(self, surplus: list[str] | None, ending: Ending | None) -> bool:
+        """Marks the end, and removes all of this run, where that is wanted: whether all is gone. Where the storage is out
+        of reach the last checkpoint stays, and the next start goes on from it."""
+        if surplus is None and ending is None:
             return False
-        if newest is None:
-            return False
-        self._remove(names)
-        self._sweep(Sweep(newest + 1, []))
-        return True
+        with self._warning("its end could not be marked, or its checkpoints not be removed"):
+            return leave(self._store, self._machine.run_id, ending, surplus)
+        return False
 
     def _prepared(self) -> Awaited | None:
         """The prepared output of the checkpoints that stay. None where it is not known: then none of it is removed."""

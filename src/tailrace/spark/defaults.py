@@ -25,6 +25,7 @@ class Defaults:
     work_dir: str | None = None
     from_checkpoint: str | None = None
     allow_dropped_state: bool = False
+    if_finished: Literal["raise", "start-again"] = "raise"
     ship: bool = False
     on_signal: str | None = None
     dry_run: bool = False
@@ -77,6 +78,9 @@ class Defaults:
         if self.progress is not None:
             return self.progress
         return os.environ.get("TAILRACE_PROGRESS", "") not in ("", "0")
+
+    by_command: bool = False
+    """Whether this process is a command, which says on standard error what a program finds in its log."""
 
 
 DEFAULTS = Defaults()

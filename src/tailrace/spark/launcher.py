@@ -6,6 +6,7 @@ import contextlib
 import os
 import pickle
 import shutil
+import sys
 import uuid
 import warnings
 import weakref
@@ -15,7 +16,6 @@ from functools import partial
 from typing import Any, Literal
 
 from tailrace.api import connectors
-from tailrace.api.compat import check, unpublishable
 from tailrace.api.config import CheckpointConfig, StandbyConfig
 from tailrace.api.launch import Settings
 from tailrace.api.restorecheck import RestoreCheck
@@ -27,11 +27,12 @@ from tailrace.connectors.sources import Collection
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.machine import Coordinator
-from tailrace.errors import ConfigError, level_of_user
+from tailrace.errors import ConfigError, JobAlreadyFinished, level_of_user
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.exits import watch
+from tailrace.runtime.finishedrun import FinishedRun
 from tailrace.runtime.following import Follower
 from tailrace.runtime.hosting import Host, forget, host_of
 from tailrace.runtime.job import JOBS, Job
@@ -45,6 +46,15 @@ from tailrace.spark.application import Application, application, is_connect
 from tailrace.spark.capacity import notices_after
 from tailrace.spark.dataframes import DataFrame, DataFrameSource
 from tailrace.spark.defaults import DEFAULTS
+from tailrace.spark.origins import (
+    OR_NEW,
+    absolute,
+    find_origin,
+    tell_of_start,
+    wanted_checkpoint,
+    warn_of_later,
+    warn_of_lost_output,
+)
 from tailrace.spark.outposts import BESIDE, FarPost
 from tailrace.spark.places import Places, checked_work_dir
 from tailrace.spark.reaching import is_out_of_reach
@@ -55,9 +65,7 @@ from tailrace.spark.slots import SparkSlots, allowed_ports, check_settings
 from tailrace.spark.tables import prepare_table
 from tailrace.statedata.fitting import restore_check
 from tailrace.statedata.stored import StoredCheckpoint
-from tailrace.storage.finding import resolve
-from tailrace.storage.origins import Origin, origin_at
-from tailrace.storage.slots import newest_in
+from tailrace.storage.origins import Origin
 from tailrace.storage.store import Store
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.operators.expected import expected_schema
@@ -81,8 +89,6 @@ __all__ = [
     "write_savepoint",
 ]
 
-OR_NEW = "latest-or-new"
-"""The newest checkpoint, or a new beginning where there is none yet: what a service manager can always start with."""
 collection = Collection
 collect_sink = Collect
 dataframe_source = DataFrameSource
@@ -116,13 +122,15 @@ def submit(
     from_checkpoint: str | None = None,
     allow_dropped_state: bool | tuple[str, ...] = False,
     if_program_fails: Literal["cancel", "wait"] = "cancel",
+    if_finished: Literal["raise", "start-again"] = "raise",
 ) -> Job:
     """Starts a job and returns its handle at once. Checks before the start all that can be known by then."""
     run_id = str(uuid.uuid4())
     seed = int(run_id[:8], 16)
     config, on_signal = env.checkpoint, DEFAULTS.at_signal()
-    from_checkpoint = from_checkpoint or DEFAULTS.from_checkpoint
+    by_program, from_checkpoint = from_checkpoint is not None, from_checkpoint or DEFAULTS.from_checkpoint
     allow_dropped_state = allow_dropped_state or DEFAULTS.allow_dropped_state
+    start_again = "start-again" in (if_finished, DEFAULTS.if_finished)
     if DEFAULTS.dry_run:
         told = check_restore(env, plan, name, from_checkpoint, allow_dropped_state)
         print(told)
@@ -151,7 +159,12 @@ def submit(
         storage_options=None if config is None else config.storage_options,
     )
     check_size(spec, dump_job(spec))  # what cannot travel is told before Spark starts
-    origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state)
+    try:
+        origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state, start_again)
+    except JobAlreadyFinished as over:
+        if by_program or _results(plan):  # the result of the run that has ended is gone
+            raise
+        return _finished(over, run_id, name, plan)
     store = None if config is None else Store(absolute(config.dir), name, config.storage_options)
     if store is not None:
         store.make()  # a folder that cannot be made is told before anything is taken
@@ -180,9 +193,11 @@ def submit(
             incarnation = store.claim(spec.run_id)
             abandoned = store.abandoned()
             # An older driver may have committed until now; from here on it cannot.
-            origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state)
-        _warn_of_lost_output(origin, plan)
-        _warn_of_later(origin, store)
+            origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state, start_again)
+        warn_of_lost_output(origin, plan)
+        warn_of_later(origin, store)
+        if from_checkpoint is not None:
+            tell_of_start(name, origin)
         if post is not None:
             places = Places(spark, env.work_dir, store, incarnation, None, post.place)
         else:
@@ -230,6 +245,15 @@ def submit(
     return job
 
 
+def _finished(over: JobAlreadyFinished, run_id: str, name: str, plan: Plan) -> Job:
+    """The handle of a job that has come to its end in an earlier run, for a program that does not know of starts from
+    checkpoints: the command that runs it says so, and the program goes on as behind the first run."""
+    print(over, file=sys.stderr)
+    job = Job(FinishedRun(name), run_id, run_id, name, plan)
+    JOBS.append(job)
+    return job
+
+
 def _outpost(slots: SparkSlots, patience: float, ship: bool) -> FarPost:
     """The process of a coordinator on an executor."""
     tls = chosen(os.environ.get(TLS))
@@ -261,9 +285,7 @@ def _begin(
 
 def _bring(app: Application, plan: Plan, post: FarPost) -> None:
     """Results that a coordinator's process has come to this machine, before it ends."""
-    operators = [node.operator for node in plan.graph.nodes]
-    results = [one.sink for one in operators if isinstance(one, Sink) and isinstance(one.sink, Result)]
-    there = {sink.directory: sink for sink in results if sink.directory and host_of(sink.directory) == post.host}
+    there = {sink.directory: sink for sink in _results(plan) if sink.directory and host_of(sink.directory) == post.host}
     if there:
         copy = os.path.join(app.folder(), f"fetched-{uuid.uuid4().hex}")
         try:
@@ -274,32 +296,17 @@ def _bring(app: Application, plan: Plan, post: FarPost) -> None:
             shutil.rmtree(copy, ignore_errors=True)
 
 
-def find_origin(
-    env: Settings, plan: Plan, name: str, wanted: str | None, allow: bool | tuple[str, ...]
-) -> Origin | None:
-    """The checkpoint to start from, read and held against the dataflow. Raises `CheckpointError`."""
-    found = _wanted_checkpoint(env, name, wanted)
-    if found is None:
-        return None
-    origin = origin_at(*found)
-    manifest = origin.manifest
-    groups = (manifest.max_parallelism, plan.graph.max_parallelism)
-    check(
-        manifest.operators,
-        plan.graph.nodes,
-        allow,
-        max_parallelism=groups,
-        prepared=manifest.prepared,
-        in_flight=manifest.in_flight,
-    )
-    return origin
+def _results(plan: Plan) -> list[Result]:
+    """The sinks of a dataflow whose result the program reads."""
+    operators = [node.operator for node in plan.graph.nodes]
+    return [one.sink for one in operators if isinstance(one, Sink) and isinstance(one.sink, Result)]
 
 
 def check_restore(
     env: Settings, plan: Plan, name: str, from_checkpoint: str | None, allow_dropped_state: bool | tuple[str, ...]
 ) -> RestoreCheck:
     """What of a checkpoint would fit this plan. Starts nothing."""
-    found = _wanted_checkpoint(env, name, from_checkpoint)
+    found = wanted_checkpoint(env, name, from_checkpoint)
     if found is None:
         there = f"there is none of job {name!r}" if from_checkpoint == OR_NEW else "its path, or 'latest'"
         raise ConfigError(f"a dry run needs a checkpoint: {there}")
@@ -319,51 +326,6 @@ def write_savepoint(
     sessions = [one.df.sparkSession for one in writer.new.values() if one.df is not None]
     spark = sessions[0] if sessions else session(default_parallelism())
     return savepoints.write_savepoint(writer, path, name, storage_options, spark)
-
-
-def _wanted_checkpoint(env: Settings, name: str, wanted: str | None) -> tuple[Store, str] | None:
-    """The checkpoint that a user names, None where none is named. Raises `CheckpointError` and `ConfigError`."""
-    if wanted is None:
-        return None
-    config = env.checkpoint
-    options = None if config is None else config.storage_options
-    if wanted in ("latest", OR_NEW):
-        if config is None:
-            raise ConfigError(
-                f'from_checkpoint="{wanted}" needs checkpoint=tr.CheckpointConfig(dir="…"), to know where to look'
-            )
-        if wanted == OR_NEW and newest_in(Store(absolute(config.dir), name, options).folder) is None:
-            return None
-        return resolve("latest", job=name, folder=absolute(config.dir), options=options)
-    return resolve(absolute(wanted), options=options)
-
-
-def _warn_of_later(origin: Origin | None, store: Store | None) -> None:
-    """Going back is the user's choice; a warning tells its price."""
-    if origin is None or not origin.later or not origin.own_path(store):
-        return
-    warnings.warn(
-        f"checkpoint {origin.manifest.checkpoint} ({origin.path}) is not the newest of this job, which is "
-        f"{origin.later[-1][0]}: the output that later ones have published is visible already and is written again; "
-        f"remove it where it must be there once. The later ones and their prepared output stay: you can start from them",
-        stacklevel=level_of_user(),
-    )
-
-
-def _warn_of_lost_output(origin: Origin | None, plan: Plan) -> None:
-    """`allow_dropped_state` was given for it; a warning tells its price all the same."""
-    lost = {} if origin is None else unpublishable(origin.manifest.prepared, plan.graph.nodes)
-    for uid, count in lost.items():
-        warnings.warn(
-            f"output that the sink with uid {uid!r} had prepared and not published ({count} transactions) is given up: it "
-            f"will never be visible, and its hidden files stay where they are",
-            stacklevel=level_of_user(),
-        )
-
-
-def absolute(folder: str) -> str:
-    """A local folder as an absolute path: workers have other working folders. URLs stay as they are."""
-    return folder if "://" in folder else os.path.abspath(folder)
 
 
 def _restored(origin: Origin | None) -> abc.Collection[str]:

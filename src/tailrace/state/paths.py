@@ -1,6 +1,7 @@
 """Where the files of checkpoints lie, below the folder of their job: how each name is built, and what a name says.
 
     <incarnation>/claim                            made by who holds the incarnation; `ready`, `closed`, `swept`: marks of it
+    <incarnation>/ended                            the mark of a run's end, which outlives its checkpoints (`ending`)
     <incarnation>/<n>.manifest                     a manifest slot: checkpoint n, a pointer or a seal
     <incarnation>/<n>.published                    the mark of that manifest
     <incarnation>/chk-<n>/w<slot>-<epoch>.state    what one worker wrote for checkpoint n
@@ -23,13 +24,15 @@ from typing import NamedTuple
 
 CLAIM = "claim"
 """The file by which an incarnation is held, within its folder."""
+ENDED = "ended"
+"""The mark of the end of a run, within the folder of its newest incarnation."""
 _MANIFEST = ".manifest"
 _PUBLISHED = ".published"
 _STATE = ".state"
 _INPUTS = "inputs"
 _KEPT = "kept"
 
-_FENCE = re.compile(r"\d+/(claim|ready|closed|swept)")
+_FENCE = re.compile(r"\d+/(claim|ready|closed|swept|ended)")
 _SLOT = re.compile(r"(\d+)\.manifest")
 _PLACE = re.compile(r"(\d+)/(\d+)\.manifest")
 SAVEPOINT = f"savepoint{_MANIFEST}"
@@ -70,6 +73,11 @@ def closed_mark(incarnation: int) -> str:
 def swept_mark(incarnation: int) -> str:
     """The mark that nothing is left behind of earlier runs."""
     return f"{incarnation}/swept"
+
+
+def ended_mark(incarnation: int) -> str:
+    """The mark of the end of a run whose newest incarnation this is."""
+    return f"{incarnation}/{ENDED}"
 
 
 def is_fence(name: str) -> bool:

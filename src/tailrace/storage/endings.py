@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tailrace.state.ending import Ending
 from tailrace.state.manifest import Manifest
 from tailrace.state.takeover import overtaken_by
 from tailrace.storage.reading import read_placed
@@ -17,6 +18,23 @@ def still_ours(store: Store, run_id: str) -> int | None:
     """The newest incarnation of the job; None where another run has taken over without ours having noticed."""
     newest = store.holder(max(store.incarnations(), default=0))
     return newest.incarnation if overtaken_by(run_id, [newest]) is None else None
+
+
+def leave(store: Store, run_id: str, ending: Ending | None, surplus: list[str] | None) -> bool:
+    """The last that a run does to what it has written: it marks its end, and behind that removes the files of its
+    checkpoints, where these are not to outlive it (`surplus`). Whether they are gone. In this order a start goes on from the
+    last checkpoint as long as there is no mark, which publishes nothing twice. False, with nothing done, where another run
+    has taken over: that one starts from our files. An error of the storage leaves the checkpoints where they are."""
+    newest = still_ours(store, run_id)
+    if newest is None:
+        return False
+    if ending is not None:
+        store.mark_ended(newest, ending)
+    if surplus is None:
+        return False
+    store.delete(surplus)
+    store.sweep(newest + 1, [])
+    return True
 
 
 def awaited(store: Store, run_id: str, kept: Iterable[str]) -> Awaited | None:

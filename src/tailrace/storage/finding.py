@@ -7,29 +7,19 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from tailrace.errors import CheckpointNotFound, ConfigError
+from tailrace.elements.timestamps import isoformat
+from tailrace.errors import CheckpointNotFound, JobAlreadyFinished
+from tailrace.state.ending import Ending
 from tailrace.state.paths import CLAIM, SAVEPOINT, checkpoint_number, claim_name, manifest_name, means_manifest
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.slots import holds_manifest, incarnations_in, job_in, listed, newest_in, numbers_in, owner_of
 from tailrace.storage.store import Store
 
 
-def resolve(
-    wanted: str,
-    *,
-    job: str | None = None,
-    folder: str | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> tuple[Store, str]:
+def resolve(wanted: str, *, job: str | None = None, options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
     """The checkpoint that a user names, as a store and the name of a manifest in it: the path of a manifest, of a
     checkpoint's folder, of an incarnation or a job (the newest in it), of a checkpoint folder (the newest of `job`, or else
-    of all), of a savepoint, or "latest" with `folder` and `job`. Raises `CheckpointNotFound`, saying what is there, and
-    `CheckpointCorrupt`."""
-    if wanted == "latest":
-        if folder is None or job is None:
-            raise ConfigError('"latest" needs a checkpoint folder and the name of a job')
-        store = Store(folder, job, options)
-        return store, _newest(store, f"of job {job!r} in {absolute(folder)}", folder, options)
+    of all), of a savepoint. Raises `CheckpointNotFound`, saying what is there, and `CheckpointCorrupt`."""
     url = absolute(os.fspath(wanted))
     above, _, last = url.rpartition("/")
     if last == SAVEPOINT:
@@ -45,21 +35,63 @@ def resolve(
     inside = incarnations_in(opened)
     if last.isdecimal() and (opened.exists(CLAIM) or numbers_in(opened, None)):
         store = Store.at(above, options)
-        return store, _newest(store, f"in {url}", above, options, [int(last)])
+        return store, _newest(store, f"in {url}", [int(last)])
     if any(opened.exists(claim_name(one)) or numbers_in(opened, one) for one in reversed(inside)):
         store = Store.at(url, options)
-        return store, _newest(store, f"of job {store.job!r} in {url}", url, options)
+        return store, _newest(store, f"of job {store.job!r} in {url}")
     return _newest_of_all(url, job, options)
 
 
-def _newest(
-    store: Store, where: str, look: str, options: Mapping[str, Any] | None, incarnations: list[int] | None = None
-) -> str:
-    name = newest_in(store.folder, incarnations)
+def newest_start(store: Store, *, or_new: bool = False, start_again: bool = False) -> str | None:
+    """The checkpoint that the next start of a job goes on from, by its name; None for the beginning. `or_new`: that is where
+    the job has no checkpoint yet. `start_again`: that is where the job has come to its end, or its newest run has ended and
+    keeps nothing to go on from. Else raises `JobAlreadyFinished` or `CheckpointNotFound`. An older run's checkpoint behind a
+    newer run that has ended is never meant: what that one has published would be published once more."""
+    name, ending = newest_in(store.folder)
+    if ending is not None and (ending.finished or name is None):
+        if start_again:
+            return None
+        raise _finished(ending) if ending.finished else CheckpointNotFound(_nothing_left(store, ending))
+    if name is None and or_new:
+        return None
+    return _newest(store, f"of job {store.job!r} in {_above(store)}")
+
+
+def _finished(ending: Ending) -> JobAlreadyFinished:
+    stays = f" Its last checkpoint stays ({ending.checkpoint}), for a start that names it." if ending.checkpoint else ""
+    return JobAlreadyFinished(
+        f"job {ending.job!r} has finished already, at {isoformat(ending.timestamp)} (run {ending.run_id}): all of its "
+        f"output is published, and nothing is left to do.{stays} To run it once more from the beginning, and publish all of "
+        f'that once more, say if_finished="start-again" (tailrace run: --if-finished start-again)',
+        job=ending.job,
+        run_id=ending.run_id,
+        ended_at=ending.timestamp / 1e6,
+    )
+
+
+def _nothing_left(store: Store, ending: Ending) -> str:
+    """What a message says where the newest run of a job has ended before its input had, and keeps no checkpoint."""
+    saved = f"start from its savepoint, {ending.savepoint}, or " if ending.savepoint else ""
+    return (
+        f"there is no checkpoint of job {ending.job!r} in {store.url} to go on from: {ending}, and keeps none "
+        f'(retain="never"). A checkpoint of an earlier run would publish once more what that one has published; {saved}'
+        f'begin anew with if_finished="start-again" (tailrace run: --if-finished start-again)'
+    )
+
+
+def _newest(store: Store, where: str, incarnations: list[int] | None = None) -> str:
+    name, ending = newest_in(store.folder, incarnations)
     if name is None:
-        raise CheckpointNotFound(f"there is no checkpoint {where}: {_what_is_in(look, options)}")
+        look = store.url if store.incarnations() else _above(store)
+        over = "" if ending is None else f"{ending}, and keeps none; "
+        raise CheckpointNotFound(f"there is no checkpoint {where}: {over}{_what_is_in(look, store.storage_options)}")
     store.manifest(name)  # raises where it cannot be read
     return name
+
+
+def _above(store: Store) -> str:
+    """The folder of all jobs."""
+    return store.url.rpartition("/")[0]
 
 
 def _savepoint(url: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
@@ -112,7 +144,8 @@ def _what_is_in(url: str, options: Mapping[str, Any] | None) -> str:
             manifest_name(one, number) for one in reversed(claimed) for number in reversed(numbers_in(folder, one))
         ]
         there = [slot for slot in slots if holds_manifest(folder.read(slot))]
-        return f"in {folder.url} there are {listed(there)}" if there else f"job {job_in(folder)!r} has none"
+        none = f"job {job_in(folder)!r} has none that is complete"
+        return f"in {folder.url} there are {listed(there)}" if there else none
     jobs = _jobs(url, options)
     if jobs:
         return f"there are the jobs {listed([repr(one) for one in jobs])}"

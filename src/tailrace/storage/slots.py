@@ -1,15 +1,20 @@
 """The slots of a job's folder, and what may have one: a manifest, a seal, or a pointer to the slot behind a gap.
 
 See `store` for how slots are taken.
+
+Invariant L5: a start from the newest checkpoint goes on from the last one that any run of the job has committed, or from
+nothing: behind the mark of an end (`state.ending`) nothing older is found.
 """
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import msgspec
 
-from tailrace.state.paths import claim_name, incarnation_of, manifest_name, slot_number
+from tailrace.state.ending import Ending, decode_ending
+from tailrace.state.paths import ENDED, claim_name, ended_mark, incarnation_of, manifest_name, slot_number
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.processes import Owner
 
@@ -62,23 +67,46 @@ def owner_of(folder: Folder, incarnation: int) -> Owner | None:
 
 def numbers_in(folder: Folder, incarnation: int | None) -> list[int]:
     """The manifest slots that are taken in an incarnation; None: in the folder itself."""
+    return _numbers(_files(folder, incarnation))
+
+
+def _files(folder: Folder, incarnation: int | None) -> list[str]:
     entries = folder.entries("" if incarnation is None else str(incarnation))
-    found = [slot_number(entry.name.rpartition("/")[2]) for entry in entries]
-    return sorted(one for one in found if one is not None)
+    return [entry.name.rpartition("/")[2] for entry in entries]
 
 
-def newest_in(folder: Folder, incarnations: list[int] | None = None, barren: list[int] | None = None) -> str | None:
-    """The newest manifest. `barren` gets the incarnations that have none."""
+def _numbers(files: list[str]) -> list[int]:
+    return sorted(number for number in map(slot_number, files) if number is not None)
+
+
+class Newest(NamedTuple):
+    """The newest thing that runs have left behind them in a folder: a checkpoint, or the mark of an end."""
+
+    manifest: str | None
+    """The newest checkpoint that a start may go on from; None where there is none, or a newer run has ended and keeps
+    none: a start from an older run's would publish once more what that one has published."""
+    ending: Ending | None = None
+    """The mark of the run that is the newest one to have left anything, where it has left one."""
+
+
+def newest_in(folder: Folder, incarnations: list[int] | None = None, barren: list[int] | None = None) -> Newest:
+    """The newest checkpoint, or end. `barren` gets the incarnations that have neither: their runs have published nothing.
+    Raises `CheckpointCorrupt` for a mark that cannot be read."""
     for incarnation in reversed(incarnations_in(folder) if incarnations is None else incarnations):
-        for number in reversed(numbers_in(folder, incarnation)):
+        files = _files(folder, incarnation)
+        if ENDED in files:
+            name = ended_mark(incarnation)
+            ending = decode_ending(folder.read(name), folder.url_of(name))
+            return Newest(ending.checkpoint or None, ending)
+        for number in reversed(_numbers(files)):
             try:
                 if holds_manifest(folder.read(manifest_name(incarnation, number))):
-                    return manifest_name(incarnation, number)
+                    return Newest(manifest_name(incarnation, number))
             except FileNotFoundError:
                 continue  # its job has deleted it meanwhile
         if barren is not None:
             barren.append(incarnation)
-    return None
+    return Newest(None)
 
 
 def listed(names: list[str]) -> str:

@@ -6,6 +6,7 @@
     <folder>/<job>/<incarnation>/chk-<n>/w<slot>-<e>.state
     <folder>/<job>/<incarnation>/ready                    every earlier incarnation is sealed
     <folder>/<job>/<incarnation>/closed                   the job has ended and said so
+    <folder>/<job>/<incarnation>/ended                    how its run has ended, where no checkpoint says where to go on
     <folder>/<job>/<incarnation>/swept                    nothing is left behind of earlier runs (`leftovers`)
 
 Fencing. The manifest slots of an incarnation are taken one after the other, and each by one only. They begin with slot 0.
@@ -36,8 +37,9 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, CheckpointsRemoved, ConfigError, Fenced
+from tailrace.state.ending import Ending, encode_ending
 from tailrace.state.manifest import Manifest, decode_manifest
-from tailrace.state.paths import SAVEPOINT, manifest_name, manifest_place, published_mark, swept_mark
+from tailrace.state.paths import SAVEPOINT, ended_mark, manifest_name, manifest_place, published_mark, swept_mark
 from tailrace.state.takeover import Holder
 from tailrace.storage.claims import Claims
 from tailrace.storage.filesystem import Folder, LocalFolder, Writer
@@ -102,7 +104,7 @@ class Store:
     def at(cls, url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
         """The store whose job folder is at a path or URL, to read from it."""
         folder = open_folder(url, storage_options)
-        return cls(url, job_in(folder) or folder.url.rpartition("/")[2], folder=folder)
+        return cls(url, job_in(folder) or folder.url.rpartition("/")[2], storage_options, folder=folder)
 
     @property
     def url(self) -> str:
@@ -222,9 +224,10 @@ class Store:
             raise Fenced(f"{self._claims.taken_over(newer)} (and its seal is gone): {taken[0]} cannot be committed")
 
     def latest(self) -> tuple[str, Manifest] | None:
-        """The newest committed manifest with its name. Raises `CheckpointCorrupt` for one that cannot be read."""
+        """The newest committed manifest with its name; None also where a newer run has ended and keeps none. Raises
+        `CheckpointCorrupt` for one that cannot be read."""
         barren: list[int] = []
-        found = newest_in(self.folder, [one for one in self.incarnations() if one not in self._barren], barren)
+        found, _ = newest_in(self.folder, [one for one in self.incarnations() if one not in self._barren], barren)
         held = self._claims.held
         self._barren.update(one for one in barren if held and one < held[-1])  # sealed, and so for good
         return None if found is None else (found, self.manifest(found))
@@ -275,6 +278,11 @@ class Store:
         """Marks the manifest: all its prepared output was published."""
         with contextlib.suppress(FileExistsError):
             self.folder.create(published_mark(name), b"published\n")
+
+    def mark_ended(self, incarnation: int, ending: Ending) -> None:
+        """Notes how the run has ended that holds this incarnation, its newest. Done twice it is done once."""
+        with contextlib.suppress(FileExistsError):
+            self.folder.create(ended_mark(incarnation), encode_ending(ending))
 
     # Files.
 

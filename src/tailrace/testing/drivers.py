@@ -36,6 +36,7 @@ from tailrace.protocol import wire
 from tailrace.protocol.deployment import FailureKind, Hello
 from tailrace.protocol.snapshot import Trigger
 from tailrace.runtime.settings import nests_of, start_from
+from tailrace.storage.finding import newest_start
 from tailrace.storage.origins import Origin, origin_at
 from tailrace.task.events import CoordinatorLost
 from tailrace.testing.cluster import Cluster
@@ -129,11 +130,11 @@ class Drivers:
         if wanted is None:
             return None
         if wanted == "latest":
-            newest = store.latest()
+            newest = newest_start(store, or_new=True, start_again=True)
             if newest is None:  # nothing of its own yet: started again, it begins where it began
                 begun = self._job.origin
                 return None if begun is None or begun == "latest" else self._origin(store, begun)
-            found = origin_at(store, newest[0])
+            found = origin_at(store, newest)
         else:
             files, path = wanted
             found = origin_at(store if files is self._storage.files else self._storage.at(files), path)

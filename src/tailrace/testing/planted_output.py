@@ -16,11 +16,17 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.marks import Marks
 from tailrace.coordinator.output import Output
 from tailrace.protocol.deployment import Published
+from tailrace.state.ending import Ending
 from tailrace.state.manifest import awaits_output, has_more
+from tailrace.state.paths import manifest_name
+from tailrace.storage.endings import leave
+from tailrace.storage.filesystem import Folder
 from tailrace.storage.origins import Origin
+from tailrace.storage.slots import Newest, holds_manifest, incarnations_in, numbers_in
+from tailrace.storage.store import Store
 from tailrace.task.publishing import Publisher
 from tailrace.testing.faults import Fault
-from tailrace.testing.planting import OUTAGES, Bug, Patches, method
+from tailrace.testing.planting import OUTAGES, RANDOM, Bug, Patches, method
 from tailrace.testing.scenarios import Scenario
 
 MS = 1_000
@@ -180,7 +186,40 @@ def _coordinators_lost_in_a_row(made: Scenario) -> Scenario:
     return replace(made, checkpoints=settings, faults=tuple(faults))
 
 
+def _no_mark_of_the_end() -> Patches:
+    """A job that has come to its end removes its checkpoints and leaves nothing that says so."""
+    return [method(Store, "mark_ended", lambda _: lambda self, incarnation, ending: None)]
+
+
+def _removed_before_the_mark() -> Patches:
+    """A job that is over removes its checkpoints first, and marks its end behind that."""
+
+    def leaving(store: Store, run_id: str, ending: Ending | None, surplus: list[str] | None) -> bool:
+        gone = leave(store, run_id, None, surplus)
+        return leave(store, run_id, ending, None) or gone
+
+    return [mock.patch("tailrace.testing.ends.leave", leaving)]
+
+
+def _behind_the_end() -> Patches:
+    """Who looks for the newest checkpoint does not see that a newer run has ended."""
+
+    def newest(folder: Folder, incarnations: list[int] | None = None, barren: list[int] | None = None) -> Newest:
+        names = [name for one in incarnations_in(folder) for name in _manifests(folder, one)]
+        return Newest(names[-1] if names else None)
+
+    return [mock.patch("tailrace.storage.finding.newest_in", newest)]
+
+
+def _manifests(folder: Folder, incarnation: int) -> list[str]:
+    names = [manifest_name(incarnation, number) for number in numbers_in(folder, incarnation)]
+    return [name for name in names if holds_manifest(folder.read(name))]
+
+
 OUTPUT_BUGS = (
+    Bug("a job that has finished leaves no mark", "counted", _no_mark_of_the_end, _started_again),
+    Bug("an older run is gone on from behind one that has ended", RANDOM, _behind_the_end),
+    Bug("checkpoints are removed before the end is marked", "counted", _removed_before_the_mark, _started_again),
     Bug("a successor sweeps away that a checkpoint is published", "counted", _marks_swept, _coordinators_lost_in_a_row),
     Bug("a store that does not answer counts as one without the file", OUTAGES, _no_answer_is_no, seed=3),
     *(

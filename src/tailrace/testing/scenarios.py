@@ -18,9 +18,10 @@ from tailrace.coordinator.loops import Pace
 from tailrace.coordinator.restarts import Exponential, Fixed, Strategy
 from tailrace.errors import TailraceError
 from tailrace.state.paths import marked_manifest
-from tailrace.storage.endings import still_ours
+from tailrace.storage.endings import leave, still_ours
 from tailrace.task.tuning import Tuning
 from tailrace.testing.checker import BOOKS, Book, Ledger, check_leftovers, check_records
+from tailrace.testing.ends import FINISHED, found_by
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.loop_programs import LoopOptions, loops_with
@@ -451,8 +452,10 @@ def judge_files(world: Simulation, files: LoopFiles) -> Iterator[str]:
         if older.store is not None and (still_ours(older.store, older.run_id) is not None):
             yield f"{older.run_id} may remove what {run_id}, which has taken over from it, starts from"
     files.newest = None
-    store.delete(checkpoints.give_up_all())
-    store.sweep(newest + 1)
+    over = world.coordinator.status is JobStatus.FINISHED
+    leave(store, run_id, world.coordinator.ending(False, world.now) if over else None, checkpoints.give_up_all())
+    if over and found_by(files) != FINISHED:
+        yield f"the job has finished, and the same start once more goes on from {found_by(files) or 'the beginning'!r}"
     left = files.leftovers([i for i in store.incarnations() if _run_of(store, i) == world.driver.run_id], [])
     if left:
         yield f"the job has left {left[:3]} behind"

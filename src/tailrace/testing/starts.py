@@ -22,6 +22,7 @@ from tailrace.errors import IncompatibleState, TailraceError
 from tailrace.state.paths import manifest_place, published_mark
 from tailrace.storage.slots import holds_manifest
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
+from tailrace.testing.ends import FINISHED, NOTHING, found_by, leaves, misled, newest_committed
 from tailrace.testing.faults import Fault
 from tailrace.testing.simulator import Simulation
 
@@ -133,6 +134,7 @@ def start_again(
         wrong += history.told()
         covered["went on from some moment"] += 1
         covered.update(f"started {what}" for what in history.done)
+        covered.update(f"found {what}" for what in history.found)
     return wrong
 
 
@@ -156,8 +158,16 @@ class _History:
         """Checkpoints of starts without the sink."""
         self.done: list[str] = []
         """What the user has done."""
+        self.found: list[str] = []
+        """What the same start once more has found."""
         self.story = [f"as it was after {moment.at}"]
         self.wrong: list[str] = []
+        self.last: Simulation | None = None
+        """The newest start in the job's own folder."""
+        self._before: tuple[frozenset[bytes], JobStatus | None] = (frozenset(), None)
+        """What had been prepared when that one began, and how the one before had ended."""
+        self.rest = random.Random(f"once more {chance.getstate()[1][:2]} {moment.at}")
+        """Draws what comes behind the history: that changes nothing of it."""
 
     def told(self) -> list[str]:
         """Everything that is wrong, with the story."""
@@ -182,6 +192,7 @@ class _History:
                 return
         self.reader()
         self.same(to_the_end=True)
+        self.once_more()
 
     # What others do.
 
@@ -196,7 +207,7 @@ class _History:
         """A start in the same folder, mostly from the newest checkpoint; it comes to its end, or is left alone."""
         name = self._checkpoint()
         what = f"from {name}"
-        world = self._built(self.files, (self.files, name), what, faults=self._faults())
+        world = self.last = self._built(self.files, (self.files, name), what, faults=self._faults())
         if world is not None:
             self._run(world, self.files, what, None if to_the_end else self._turns())
 
@@ -258,6 +269,53 @@ class _History:
             if again is not None:
                 self._run(again, self.files, f"from {name}")
 
+    def once_more(self) -> None:
+        """The last start is over, and its user says the same once more, some times: `latest`. Now and then it is to begin
+        anew where the job has finished, and is left alone or cancelled on its way."""
+        chance, left = self.rest, None
+        for _ in range(chance.choice([1, 2, 3])):
+            world = self.last
+            if self.wrong or world is None or newest_committed(self.files) in self.renamed:
+                return
+            ended = world.coordinator.status if world.coordinator.status.final else None
+            if ended is not None and left is not world:
+                left = world
+                self.story.append(f"it left {leaves(world, chance)}")
+                ended = self._forget_unseen(ended)
+            wrong = misled(found_by(self.files), self.files, ended)
+            if wrong is not None:
+                self.wrong.append(wrong)
+                return
+            found = found_by(self.files, start_again=chance.random() < 0.7)
+            self.found.append(found if found in (FINISHED, NOTHING) else "a checkpoint" if found else "the beginning")
+            if found not in (FINISHED, NOTHING):
+                self._latest(found, ended)
+
+    def _latest(self, found: str, ended: JobStatus | None) -> None:
+        """Goes on from there, until its end, or until it is cancelled or left alone."""
+        what, before = f"once more from {found or 'the beginning'}", newest_committed(self.files)
+        world = self._built(self.files, (self.files, found) if found else None, what)
+        if world is None:
+            return
+        self._run(world, self.files, what, self.rest.choice([None, 200, 600]))
+        if not (self.wrong or world.coordinator.status.final) and self.rest.random() < 0.5:
+            world.coordinator.cancel(world.now)
+            world.coordinate(world.driver)
+            self._run(world, self.files, f"{what}, cancelled", cancelled=True)
+        if newest_committed(self.files) != before:
+            self.last, self._before = world, (self.files.lineage.get(found, frozenset()), ended)
+
+    def _forget_unseen(self, ended: JobStatus) -> JobStatus | None:
+        """How the newest run has ended that counts. A checkpoint that was complete when its job was cancelled, before its
+        job had learned of it, and that is gone, has never been: nothing was visible, and all is as before its run."""
+        lineage, newest = self.files.lineage, newest_committed(self.files)
+        before, earlier = self._before
+        seen = any(token in self.book.published for token in lineage[newest] - before)
+        if newest in self.files.contents or ended is not JobStatus.CANCELLED or seen:
+            return ended
+        del lineage[newest]
+        return earlier
+
     # How.
 
     def _checkpoint(self) -> str:
@@ -304,6 +362,7 @@ class _History:
         turns: int | None = None,
         until: JobStatus | None = None,
         whole: bool = True,
+        cancelled: bool = False,
     ) -> None:
         """Goes on until the end, or for so many turns, or until a status. Where it ends, all of its lineage (`whole`) must
         be there."""
@@ -325,7 +384,7 @@ class _History:
         status, cause = world.coordinator.status, world.coordinator.cause
         if status is JobStatus.FINISHED:
             self.wrong += self._judged(files) if whole else []
-        elif status.final and not self.again.refused("" if cause is None else cause.message):
+        elif status.final and not cancelled and not self.again.refused("" if cause is None else cause.message):
             self.wrong.append(f"{what}, it ended as {status}: {cause.message if cause is not None else 'no cause'}")
         if files is not self.files:
             self.wrong += files.wrong

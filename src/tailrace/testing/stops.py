@@ -27,6 +27,7 @@ from tailrace.storage.reading import verify
 from tailrace.storage.store import Store
 from tailrace.task.events import Step
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
+from tailrace.testing.ends import once_more
 from tailrace.testing.faults import Fault
 from tailrace.testing.loop_watch import LoopFiles
 from tailrace.testing.programs import PROGRAMS
@@ -284,6 +285,11 @@ class _Run:
             self.wrong(told)
         if not self.outcome.wrong:
             self._judge(status)
+        if not self.outcome.wrong:
+            found, right = once_more(self.world, self.files)
+            self.outcome.covered[f"found {'a checkpoint' if '/' in found else found}"] += 1
+            if found != right:
+                self.wrong(f"it ended as {status}, and the same start once more finds {found}, not {right}")
         return self.files.drained or (status is JobStatus.FINISHED and not self._suspended)
 
     @property
