@@ -105,6 +105,7 @@ __all__ = [
     "GraphError",
     "IncompatibleState",
     "InternalError",
+    "JobAlreadyFinished",
     "JobFailed",
     "JobStatus",
     "KeyedProcessFunction",
