@@ -15,6 +15,8 @@ from hypothesis import settings
 from pyspark import cloudpickle
 from tests import buckets, class_archive
 
+from tailrace.log import sparing
+
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("no deadlines", deadline=None)
 settings.load_profile("no deadlines")
@@ -72,6 +74,12 @@ def _functions_travel_by_value(request: pytest.FixtureRequest) -> Iterator[None]
     cloudpickle.register_pickle_by_value(request.module)
     yield
     cloudpickle.unregister_pickle_by_value(request.module)
+
+
+@pytest.fixture(autouse=True)
+def _warnings_are_told_anew() -> None:
+    """What another test was warned of is no news to this one."""
+    sparing.forget()
 
 
 # To import all files takes a quarter of a minute in each process, and few of them have tests with Spark.

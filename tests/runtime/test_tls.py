@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import socket
 import ssl
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -284,3 +287,97 @@ def test_files_that_are_no_text_are_refused(given_folder: Path) -> None:
     (given_folder / KEY).write_bytes(b"\x30\x82\xff\xfe")
     with pytest.raises(ConfigError, match="to be in PEM"):
         chosen(str(given_folder))
+
+
+# Certificates that expire, and those that come in their place.
+
+
+def issued(folder: Path, days: float, authority: tuple[Any, Any] | None = None, begins: float = -30) -> tuple[Any, Any]:
+    """Puts a certificate that is valid for so many days from now into a folder, with its authority: a new one of ten years,
+    unless one is given. Returns the authority."""
+    now = datetime.datetime.now(datetime.UTC)
+
+    def signed(name: str, days: float, by: tuple[Any, Any] | None, begins: float = -30) -> tuple[Any, Any]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(subject if by is None else by[0].subject)
+        builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
+        builder = builder.not_valid_before(now + datetime.timedelta(days=begins))
+        builder = builder.not_valid_after(now + datetime.timedelta(days=days))
+        builder = builder.add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
+        return builder.sign(key if by is None else by[1], hashes.SHA256()), key
+
+    authority = authority or signed("authority", 3650, None)
+    certificate, key = signed("worker", days, authority, begins)
+    form, kind, none = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / AUTHORITY).write_bytes(authority[0].public_bytes(form))
+    (folder / CERTIFICATE).write_bytes(certificate.public_bytes(form))
+    (folder / KEY).write_bytes(key.private_bytes(form, kind, none))
+    return authority
+
+
+@pytest.mark.parametrize(("begins", "ends"), [(-30, -1), (2, 10)], ids=["expired", "not valid yet"])
+def test_a_certificate_that_is_not_valid_now_is_refused_where_the_job_starts(
+    tmp_path: Path, begins: float, ends: float
+) -> None:
+    """Each worker failed at its dial."""
+    issued(tmp_path, ends, begins=begins)
+    with pytest.raises(ConfigError, match=r"no connection can be made .*: certificate (has expired|is not yet valid)"):
+        chosen(str(tmp_path))
+
+
+def test_a_certificate_of_another_authority_is_refused_where_the_job_starts(tmp_path: Path) -> None:
+    issued(tmp_path, 10)
+    (tmp_path / AUTHORITY).write_text(OTHERS.authority)
+    with pytest.raises(ConfigError, match=r"no connection can be made with this certificate: .*issuer certificate"):
+        chosen(str(tmp_path))
+
+
+def test_a_certificate_that_expires_soon_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    issued(tmp_path, 10)
+    assert chosen(str(tmp_path)) is not None and not caplog.records
+    issued(tmp_path, 0.5)
+    assert chosen(str(tmp_path)) is not None
+    assert "the certificate expires at" in caplog.text and "in 12.0 hours" in caplog.text
+
+
+def test_a_renewed_certificate_is_taken_by_a_job_that_runs(tmp_path: Path) -> None:
+    """Files were read once, when the job started: with the first loss of a worker behind their end it was over."""
+    authority = issued(tmp_path, 10)
+    theirs = chosen(str(tmp_path))
+    world = World(theirs)
+    try:
+        before = world.dial(theirs)
+        issued(tmp_path, -1, authority)  # time goes by
+        with pytest.raises(DialFailed, match="do not agree on TLS"):
+            world.dial(theirs)
+        issued(tmp_path, 20, authority)
+        after = world.dial(theirs)
+        world.run(lambda: len(world.accepted) == 2)
+        for end, other in zip((before, after), world.accepted, strict=True):
+            assert exchanged(end, other, [(CONTROL, b"still here")]) == [(CONTROL, b"still here")]
+    finally:
+        world.close()
+
+
+def test_files_that_do_not_fit_each_other_while_they_are_replaced_stop_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = issued(tmp_path, 10)
+    theirs = chosen(str(tmp_path))
+    world = World(theirs)
+    try:
+        assert theirs is not None and tls.dialing(theirs) is not None
+        key = (tmp_path / KEY).read_text()
+        issued(tmp_path, 20, authority)
+        new = (tmp_path / KEY).read_text()
+        (tmp_path / KEY).write_text(key)  # the certificate is new, and its key is still to come
+        assert world.dial(theirs) is not None
+        assert "the certificate of before is used on" in caplog.text
+        (tmp_path / KEY).unlink()
+        assert world.dial(theirs) is not None
+        (tmp_path / KEY).write_text(new)
+        caplog.clear()
+        assert world.dial(theirs) is not None and not caplog.records
+    finally:
+        world.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Any
 
@@ -23,8 +22,7 @@ from tailrace.connectors.marks import (
     marked,
     plain,
 )
-
-_log = logging.getLogger("tailrace")
+from tailrace.log import log
 
 
 class _Place(msgspec.Struct, omit_defaults=True):
@@ -119,7 +117,7 @@ class FollowedFile(Reader):
         count = self.seen - self.splitter.at
         self.ended, self.lost = True, self.lost + max(0, count)
         known = f"{count} bytes that it had behind that are lost" if count > 0 else "nothing was seen behind that"
-        _log.warning("TextFiles: %s, followed up to byte %d, %s; %s", self.path, self.splitter.at, why, known)
+        log.warning("TextFiles: %s, followed up to byte %d, %s; %s", self.path, self.splitter.at, why, known)
 
     def _open(self, path: str) -> None:
         """The file, to read on where we are."""

@@ -20,7 +20,6 @@ generation was read to its end (`ended`).
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Any
 
@@ -39,6 +38,7 @@ from tailrace.connectors.marks import (
 )
 from tailrace.connectors.paths import files_at
 from tailrace.errors import ConfigError
+from tailrace.log import log
 
 PATIENCE = 30.0
 """A file that is out of sight counts as over when nothing came for so many seconds: its writer may not have noticed the
@@ -47,8 +47,6 @@ SETTLING = 2.0
 """A file with the very bytes of another is taken for a copy in the making until it stayed as it is for so many seconds."""
 FORGOTTEN = 86_400.0
 """Seconds after which a file that is out of sight is forgotten."""
-
-_log = logging.getLogger("tailrace")
 
 
 def refuse_compressed(paths: list[str]) -> None:
@@ -172,7 +170,7 @@ class Following(Enumerator):
         told = sorted(packed - self._passed)
         if told:
             self._passed = packed
-            _log.warning(
+            log.warning(
                 "TextFiles: %s: compressed files cannot be followed and are skipped; a file that a rotation compressed was "
                 "read before that",
                 ", ".join(told),
@@ -219,7 +217,7 @@ class Following(Enumerator):
             return
         same = begins_as(path, one.mark)
         if same and gone_at is not None and one.read and now - gone_at > PATIENCE and status.st_size > one.mark.size:
-            _log.warning(
+            log.warning(
                 "TextFiles: %s came back after more than %d seconds out of sight, and is not followed any more: the %d "
                 "bytes that were added to it meanwhile are lost",
                 path,

@@ -3,13 +3,12 @@ may take its time and may fail: each sink has a thread of its own, and the job g
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
 
-_log = logging.getLogger("tailrace")
+from tailrace.log import log
 
 
 class Announcer:
@@ -34,7 +33,7 @@ class Announcer:
         for sink in self._sinks:
             sink.join(max(0.0, deadline - time.monotonic()))
             if timeout and sink.is_alive():
-                _log.warning(
+                log.warning(
                     "job %r: published() of sink %r has not returned; the job ends without it", self._job, sink.sink
                 )
 
@@ -62,4 +61,4 @@ class _Told(threading.Thread):
             try:
                 self.function()
             except Exception:
-                _log.exception("job %r: published() of sink %r raised in the driver", self.job, self.sink)
+                log.exception("job %r: published() of sink %r raised in the driver", self.job, self.sink)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator
 from typing import assert_never
 
@@ -20,6 +19,7 @@ from tailrace.coordinator.actions import (
 from tailrace.coordinator.failures import storage_failure
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import error_text
+from tailrace.log import log
 from tailrace.runtime.clock import monotonic_micros
 from tailrace.runtime.copier import Copier
 from tailrace.runtime.loop import Loop
@@ -28,8 +28,6 @@ from tailrace.state.ending import Ending
 from tailrace.storage.endings import Awaited, awaited, leave
 from tailrace.storage.origins import claim_again
 from tailrace.storage.store import Store
-
-_log = logging.getLogger("tailrace")
 
 
 class JobStore:
@@ -124,7 +122,7 @@ class JobStore:
         try:
             self._store.mark_published(path)
         except Exception:
-            _log.warning("job %r: could not mark a checkpoint as published", self._name, exc_info=True)
+            log.warning("job %r: could not mark a checkpoint as published", self._name, exc_info=True)
             self._tell(lambda: machine.not_marked(path, monotonic_micros()))
             return
         self._tell(lambda: machine.marked(path, monotonic_micros()))
@@ -153,7 +151,7 @@ class JobStore:
         try:
             return awaited(self._store, self._machine.run_id, checkpoints.kept_paths)
         except Exception:
-            _log.warning(
+            log.warning(
                 "job %r: its last checkpoint cannot be read, so no prepared output is removed",
                 self._name,
                 exc_info=True,
@@ -170,4 +168,4 @@ class JobStore:
         try:
             yield
         except Exception:
-            _log.warning("job %r: %s", self._name, what, exc_info=True)
+            log.warning("job %r: " + what, self._name, exc_info=True)

@@ -73,7 +73,9 @@ class Listener:
         self._pending: dict[int, _Pending] = {}  # by fd; oldest first, so deadlines never decrease
         self._paused_until: float | None = None  # not accepting, for want of file descriptors or memory, or of room
         self._crowded = False  # of room
-        self._tls = None if at.tls is None else accepting(at.tls)
+        self._tls = at.tls
+        if at.tls is not None:
+            accepting(at.tls)  # raises now if it is unfit
         self._sock = at.listen()
         bound = self._sock.getsockname()
         self.address: tuple[str, int] = (at.dialed or bound[0], bound[1])
@@ -116,7 +118,7 @@ class Listener:
             sock.setblocking(False)
             if self._tls is not None:
                 try:
-                    sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+                    sock = accepting(self._tls).wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
                 except OSError:  # it has left already
                     sock.close()
                     self.refused[Refusal.HUNG_UP] += 1

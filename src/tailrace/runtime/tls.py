@@ -6,16 +6,20 @@ Certificates are made for the job, by the driver, or given, as files that every 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import hashlib
 import os
 import ssl
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tailrace.errors import ConfigError
+from tailrace.log import log
 
 SETTING = "TAILRACE_TLS"
 CERTIFICATE, KEY, AUTHORITY = "cert.pem", "key.pem", "ca.pem"
@@ -23,6 +27,10 @@ CERTIFICATE, KEY, AUTHORITY = "cert.pem", "key.pem", "ca.pem"
 NAME = "tailrace"
 LIFE = datetime.timedelta(days=3650)
 """A certificate that is made lives longer than any job."""
+SOON = datetime.timedelta(days=1)
+"""How long before its end the certificate of a folder is warned of."""
+_ROUNDS = 4
+"""More than a handshake of TLS 1.3 has."""
 SKEW = datetime.timedelta(days=1)
 """By how much clocks of machines may differ."""
 
@@ -72,8 +80,41 @@ def chosen(said: str | None) -> Tls | None:
             f"{SETTING}={said}: expected 1, or the absolute path of a folder with {CERTIFICATE}, {KEY} and {AUTHORITY}"
         )
     given = Tls(folder=said)
-    accepting(given), dialing(given)  # what is wrong with them is told here, and not by the first worker
+    until = _valid_until(given)  # what is wrong with them is told here, and not by the first worker
+    left = until - time.time()
+    if left < SOON.total_seconds():
+        log.warning(
+            "%s=%s: the certificate expires at %s, in %.1f hours; put a new one there before: it is taken for all "
+            "connections that are made from then on, also by jobs that run",
+            SETTING,
+            said,
+            datetime.datetime.fromtimestamp(until, datetime.UTC).isoformat(timespec="minutes"),
+            left / 3600,
+        )
     return given
+
+
+def _valid_until(tls: Tls) -> float:
+    """Until when both ends of a connection trust each other, in seconds since 1970: they say so in a handshake in memory.
+    Raises `ConfigError` where they do not."""
+    texts, to_server, to_client = tls.texts(), ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = _context(*texts, tls.folder, True).wrap_bio(to_server, to_client, server_side=True)
+    client = _context(*texts, tls.folder, False).wrap_bio(to_client, to_server)
+    waiting = [client, server]
+    try:
+        for _ in range(_ROUNDS):
+            for end in tuple(waiting):
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+                    waiting.remove(end)
+    except ssl.SSLError as error:
+        why = getattr(error, "verify_message", None) or error
+        raise ConfigError(
+            f"{SETTING}={tls.folder}: no connection can be made with this certificate: {why}. {CERTIFICATE} has to be "
+            f"signed by the authority in {AUTHORITY}, for both ends of a connection, and both have to be valid now"
+        ) from error
+    shown: Any = client.getpeercert()
+    return float(ssl.cert_time_to_seconds(shown["notAfter"]))
 
 
 def made() -> Tls:
@@ -110,13 +151,31 @@ def made() -> Tls:
 
 
 def accepting(tls: Tls) -> ssl.SSLContext:
-    """For the end that listens."""
-    return _context(*tls.texts(), tls.folder, True)
+    """For the end that listens, with the files as they are now. Raises `ConfigError` where they were never of use."""
+    return _newest(tls, True)
 
 
 def dialing(tls: Tls) -> ssl.SSLContext:
-    """For the end that dials."""
-    return _context(*tls.texts(), tls.folder, False)
+    """For the end that dials, likewise."""
+    return _newest(tls, False)
+
+
+_last: dict[tuple[str, bool], ssl.SSLContext] = {}
+"""For each folder and end what its files gave last: they are replaced one after the other."""
+
+
+def _newest(tls: Tls, server: bool) -> ssl.SSLContext:
+    place = (tls.folder, server)
+    try:
+        context = _context(*tls.texts(), tls.folder, server)
+    except ConfigError as error:
+        if not tls.folder or place not in _last:
+            raise
+        log.warning("the certificate of before is used on: %s", error)
+        return _last[place]
+    if tls.folder:
+        _last[place] = context
+    return context
 
 
 @functools.lru_cache(maxsize=8)

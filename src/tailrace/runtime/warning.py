@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from tailrace.coordinator.actions import (
     NotReplaced,
     Replacing,
@@ -13,8 +11,7 @@ from tailrace.coordinator.actions import (
     StandbyLost,
     Told,
 )
-
-_log = logging.getLogger("tailrace")
+from tailrace.log import PACED, log
 
 
 def warn(job: str, action: Told) -> None:
@@ -23,20 +20,20 @@ def warn(job: str, action: Told) -> None:
         case Restarting():
             cause = action.cause
             where = f" in operator {cause.operator!r}" if cause.operator is not None else ""
-            _log.warning("job %r restarts (restart %d)%s: %s", job, action.attempt, where, cause.message)
+            log.warning("job %r restarts (restart %d)%s: %s", job, action.attempt, where, cause.message)
         case Stalled():
-            _log.warning("job %r: %s", job, stalled(action))
+            log.warning("job %r: %s", job, stalled(action), extra=PACED)
         case Replacing():
             what = "worker %d is being replaced, and the others go on: %s"
-            _log.warning("job %r: " + what, job, action.slot, action.cause.message)
+            log.warning("job %r: " + what, job, action.slot, action.cause.message)
         case NotReplaced():
-            _log.warning("job %r: worker %d cannot be replaced alone: %s", job, action.slot, action.reason)
+            log.warning("job %r: worker %d cannot be replaced alone: %s", job, action.slot, action.reason)
         case Replayed():
             what = "worker %d is back, %.1f s after its loss was noticed"
-            _log.warning("job %r: " + what, job, action.slot, action.took / 1e6)
+            log.warning("job %r: " + what, job, action.slot, action.took / 1e6)
         case StandbyLost():
             what = "it is started again when the job is" if action.left else "another one is started"
-            _log.warning("job %r: standby %d is gone (%s); %s", job, action.place, action.reason, what)
+            log.warning("job %r: standby %d is gone (%s); %s", job, action.place, action.reason, what)
 
 
 def stalled(action: Stalled) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tailrace import __version__
 from tailrace.errors import ConfigError
+from tailrace.log import log
 from tailrace.spark.executors import lacks_tailrace, unable
 from tailrace.spark.parcel import Parcel, send, was_sent
 
 T = TypeVar("T")
-_log = logging.getLogger("tailrace")
 _lock = threading.Lock()  # so that the first of several slots tells, and no other
 
 
@@ -29,7 +28,7 @@ def bring(spark: Any) -> Parcel:
     with _lock:
         first, parcel = not was_sent(spark), send(spark)
         if first:
-            _log.warning(
+            log.warning(
                 "the executors have no tailrace %s: it is shipped to them, with what it needs and with the modules of yours "
                 "that the program has imported (tailrace run --ship does this at once)",
                 __version__,

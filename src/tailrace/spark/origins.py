@@ -13,6 +13,7 @@ from tailrace.api.launch import Settings
 from tailrace.elements.timestamps import age_of
 from tailrace.errors import ConfigError, level_of_user
 from tailrace.graph.plan import Plan
+from tailrace.log import log
 from tailrace.spark.defaults import DEFAULTS
 from tailrace.storage.finding import newest_start, resolve
 from tailrace.storage.origins import Origin, origin_at
@@ -20,7 +21,6 @@ from tailrace.storage.store import Store
 
 OR_NEW = "latest-or-new"
 """The newest checkpoint, or a new beginning where there is none yet: what a service manager can always start with."""
-_log = logging.getLogger("tailrace")
 
 
 def find_origin(
@@ -89,7 +89,7 @@ def tell_of_start(name: str, origin: Origin | None) -> None:
         age = max(0.0, time.time() - origin.manifest.timestamp / 1e6)
         where = f"{origin.folder}/{origin.path}"
         told = f"job {name!r} goes on from checkpoint {origin.manifest.checkpoint}, {age_of(age)} old ({where})"
-    _log.info("%s", told)
+    log.info("%s", told)
     if DEFAULTS.by_command and not (_log.isEnabledFor(logging.INFO) and _log.hasHandlers()):
         print(told, file=sys.stderr)
 

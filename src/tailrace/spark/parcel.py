@@ -12,7 +12,6 @@ import atexit
 import hashlib
 import importlib.machinery
 import importlib.metadata
-import logging
 import os
 import platform
 import shutil
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tailrace.errors import OWN_FOLDER, ConfigError
+from tailrace.log import log
 from tailrace.spark.application import application
 
 CARRIED = {"msgspec": "0.19", "xxhash": "3.5", "fsspec": "2025.7"}
@@ -36,7 +36,6 @@ LIMIT = 256 << 20
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
-_log = logging.getLogger("tailrace")
 _lock = threading.Lock()
 _left_out: set[str] = set()
 """The modules of which a warning has told that they are not shipped."""
@@ -119,7 +118,7 @@ def local_modules() -> dict[str, dict[str, str]]:
                 found[name] = {shipped: file}
             elif name not in _left_out:
                 _left_out.add(name)
-                _log.warning(
+                log.warning(
                     "module %r is not shipped to the executors: it was loaded from %s, where no import would find it "
                     "under its name; install it there if a function of the job needs it",
                     name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import queue
 import secrets
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.errors import ConfigError
+from tailrace.log import log
 from tailrace.runtime.binding import Binding
 from tailrace.spark.application import application, is_connect
 from tailrace.spark.executors import columns_of_one
@@ -26,7 +26,6 @@ MOST_SECONDS = 30.0
 """For Spark to run the task at all."""
 _found: dict[tuple[str, str], bool] = {}
 """What was found, by session and address."""
-_log = logging.getLogger("tailrace")
 
 
 def is_out_of_reach(spark: Any, patience: float) -> bool:
@@ -53,7 +52,7 @@ def is_out_of_reach(spark: Any, patience: float) -> bool:
             return False
         _found[key] = reached
         if not reached:
-            _log.warning(
+            log.warning(
                 "no way leads from the executors to this program at %s: the coordinators of its jobs run on executors, and "
                 "take two task slots more (%s=executor does this at once, TAILRACE_DRIVER_HOST names another address)",
                 at.host,

@@ -1,0 +1,58 @@
+"""The log of Tailrace."""
+
+from __future__ import annotations
+
+import logging
+
+from tailrace.log import PACED, PAUSE, Sparing, log
+
+
+def told(sparing: Sparing, text: str, *args: object, level: int = logging.WARNING) -> str | None:
+    """The text that is let through."""
+    record = logging.LogRecord("tailrace", level, __file__, 1, text, args, None)
+    return record.getMessage() if sparing.filter(record) else None
+
+
+def test_a_kind_of_warning_is_told_once_a_minute_with_how_many_there_were() -> None:
+    now = [5.0]
+    sparing = Sparing(lambda: now[0])
+    assert told(sparing, "job %r restarts (restart %d)", "a", 1) == "job 'a' restarts (restart 1)"
+    for attempt in range(2, 5):
+        now[0] += PAUSE / 4
+        assert told(sparing, "job %r restarts (restart %d)", "a", attempt) is None
+    now[0] += PAUSE / 4
+    assert told(sparing, "job %r restarts (restart %d)", "a", 5) == (
+        "job 'a' restarts (restart 5) (3 more warnings of this kind since the last one)"
+    )
+    now[0] += PAUSE
+    assert told(sparing, "job %r restarts (restart %d)", "a", 6) == "job 'a' restarts (restart 6)"
+
+
+def test_other_jobs_other_kinds_and_errors_are_told() -> None:
+    sparing = Sparing(lambda: 5.0)
+    for text, args in [
+        ("job %r restarts", ("a",)),
+        ("job %r restarts", ("b",)),
+        ("job %r waits", ("a",)),
+        ("plain", ()),
+    ]:
+        assert [told(sparing, text, *args) is None for _ in range(3)] == [False, True, True]
+    assert all(told(sparing, "job %r failed", "a", level=logging.ERROR) for _ in range(3))
+
+
+def test_a_warning_with_pauses_of_its_own_is_told() -> None:
+    sparing = Sparing(lambda: 5.0)
+    for _ in range(3):
+        record = logging.LogRecord("tailrace", logging.WARNING, __file__, 1, "job %r: hangs", ("a",), None)
+        record.__dict__.update(PACED)
+        assert sparing.filter(record)
+
+
+def test_a_flood_of_kinds_takes_no_memory() -> None:
+    sparing = Sparing(lambda: 5.0)
+    assert all(told(sparing, "file %s is gone", f"{at}") for at in range(10_000))
+    assert len(sparing._kinds) <= 1_000
+
+
+def test_the_log_of_the_package_is_spared() -> None:
+    assert any(isinstance(one, Sparing) for one in log.filters) and log is logging.getLogger("tailrace")
