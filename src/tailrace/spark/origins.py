@@ -90,7 +90,7 @@ def tell_of_start(name: str, origin: Origin | None) -> None:
         where = f"{origin.folder}/{origin.path}"
         told = f"job {name!r} goes on from checkpoint {origin.manifest.checkpoint}, {age_of(age)} old ({where})"
     log.info("%s", told)
-    if DEFAULTS.by_command and not (_log.isEnabledFor(logging.INFO) and _log.hasHandlers()):
+    if DEFAULTS.by_command and not (log.isEnabledFor(logging.INFO) and log.hasHandlers()):
         print(told, file=sys.stderr)
 
 
