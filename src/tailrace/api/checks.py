@@ -13,11 +13,13 @@ from tailrace.api.functions import (
     METHODS,
     AggregateFunction,
     CoProcessFunction,
+    FlatMapFunction,
     Function,
     KeyedProcessFunction,
     MapBatchesFunction,
     ProcessFunction,
 )
+from tailrace.elements.callables import misfit_function
 from tailrace.elements.convert import alike_names
 from tailrace.elements.timestamps import micros
 from tailrace.errors import ConfigError, GraphError, shortened
@@ -47,8 +49,15 @@ def check_job_name(name: Any) -> None:
     raise ConfigError(f"the name of the job, {shortened(name, 80)}, {what}; choose another: execute(name)")
 
 
-def check_callable(fn: Any, arguments: int, verb: str, kind: type[Function] | None = None) -> None:
-    """Raises `GraphError` unless `fn` can be called with this many positional arguments."""
+SEVERAL = (FlatMapFunction, MapBatchesFunction)
+"""Functions whose plain callables give any number of records: they may yield."""
+
+
+def check_callable(
+    fn: Any, arguments: int, verb: str, kind: type[Function] | None = None, *, several: bool = False
+) -> None:
+    """Raises `GraphError` unless `fn` can be called with this many positional arguments, and gives a value; or `several`, as
+    that kind of function does."""
     if inspect.isclass(fn) and issubclass(fn, Function):
         raise GraphError(f"{verb}: pass an object, not the class: {fn.__name__}()")
     if kind is not None and isinstance(fn, Function) and not isinstance(fn, kind):
@@ -64,10 +73,13 @@ def check_callable(fn: Any, arguments: int, verb: str, kind: type[Function] | No
         if isinstance(fn, pc.Expression):
             hint = "; give its values a name before, with_columns(x=...) on a stream in columns, and use that column"
         raise GraphError(f"{verb}: expected a function, got {type(fn).__name__} {fn!r}{hint}")
-    _check_arity(fn, arguments, verb, _name(fn))
+    _check_work(fn, arguments, verb, _name(fn), several or kind in SEVERAL)
 
 
-def _check_arity(work: Any, arguments: int, verb: str, name: str) -> None:
+def _check_work(work: Any, arguments: int, verb: str, name: str, several: bool) -> None:
+    wrong = misfit_function(work, several=several)
+    if wrong is not None:
+        raise GraphError(f"{verb}: {name} {wrong}")
     try:
         signature = inspect.signature(work)
     except (TypeError, ValueError):
@@ -85,6 +97,8 @@ OPTIONAL = ("on_timer", "on_round_end", "finish")
 """Methods that a function may leave as they are."""
 ENDS = {"on_round_end": 2, "finish": 1}
 """What a process function may do at ends, with the number of arguments."""
+_YIELDS = frozenset({"flat_map", "map_batches", "process", "process1", "process2", *OPTIONAL})
+"""Methods that give any number of records."""
 
 
 def check_methods(fn: object, kind: type, methods: dict[str, int], verb: str) -> None:
@@ -93,7 +107,7 @@ def check_methods(fn: object, kind: type, methods: dict[str, int], verb: str) ->
         method = getattr(fn, name)
         if getattr(method, "__func__", None) is getattr(kind, name) and name not in OPTIONAL:
             raise GraphError(f"{verb}: {type(fn).__name__} has no method {name}; a tr.{kind.__name__} must define it")
-        _check_arity(method, arguments, verb, f"{type(fn).__name__}.{name}")
+        _check_work(method, arguments, verb, f"{type(fn).__name__}.{name}", name in _YIELDS)
 
 
 def check_object(value: Any, kind: type, verb: str) -> None:
@@ -146,7 +160,7 @@ def check_process(fn: Any, verb: str, keyed: bool) -> None:
         if isinstance(fn, KeyedProcessFunction):
             check_methods(fn, KeyedProcessFunction, {"on_timer": 2}, verb)
         return
-    check_callable(fn, 2, verb)
+    check_callable(fn, 2, verb, several=True)
 
 
 def check_selector(selector: Any, columns: tuple[str, ...] | None, verb: str) -> Selector:

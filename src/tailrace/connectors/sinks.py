@@ -18,6 +18,7 @@ from tailrace.connectors.filesinks import FileSink, FileWriter
 from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquetwriter import ParquetWriter, TableWriter
 from tailrace.connectors.results import Result
+from tailrace.elements.callables import misfit_function
 from tailrace.errors import ConfigError
 
 
@@ -181,6 +182,9 @@ class Callback(Sink):
     def __init__(self, fn: Callable[[Any], object]) -> None:
         if not callable(fn):
             raise ConfigError(f"Callback takes a function, not {fn!r}")
+        wrong = misfit_function(fn)
+        if wrong is not None:
+            raise ConfigError(f"Callback: {getattr(fn, '__name__', type(fn).__name__)} {wrong}")
         self.fn = fn
 
     def writer(self, ctx: SinkContext) -> SinkWriter:

@@ -20,6 +20,7 @@ from tailrace.connectors.parquet import ParquetRows, read_schema
 from tailrace.connectors.paths import files_at, local_path
 from tailrace.connectors.travelling import Reading, folder_of, is_local, split_of
 from tailrace.elements.batches import Form
+from tailrace.elements.callables import misfit_function, one_for_several
 from tailrace.elements.convert import rows_of
 from tailrace.errors import ConfigError, GraphError
 
@@ -95,8 +96,9 @@ class Collection(Source):
     tried_dry = True
 
     def __init__(self, items: Iterable[Any]) -> None:
-        if isinstance(items, str | bytes) or not isinstance(items, Iterable):
-            raise GraphError(f"from_collection: expected a list of records, got {type(items).__name__}")
+        wrong = one_for_several(items) if isinstance(items, Iterable) else type(items).__name__
+        if wrong is not None:
+            raise GraphError(f"from_collection: expected a list of records, got a {wrong}{_instead(items)}")
         self.items = list(items)
 
     def splits(self, parallelism: int) -> abc.Sequence[tuple[int, int, int]]:
@@ -142,6 +144,9 @@ class Generator(Source):
     def __init__(self, fn: Callable[..., Any], *, rate: float | None = None, count: int | None = None) -> None:
         if not callable(fn):
             raise ConfigError(f"Generator takes a function, not {fn!r}")
+        wrong = misfit_function(fn, several=True)
+        if wrong is not None:
+            raise ConfigError(f"Generator: {getattr(fn, '__name__', type(fn).__name__)} {wrong}")
         self.fn, self.rate, self.count = fn, check_rate(rate), count
         self.indexed = _takes_one(fn)
         if not self.indexed and not _callable_with(fn):
@@ -158,6 +163,22 @@ class Generator(Source):
         if self.indexed:
             return _Numbers(split[0] if position is None else position, self.count, split[1], self.rate, self.fn)
         return _Iterated(self.fn(), position or 0, self.count, self.rate)
+
+
+def _instead(items: Any) -> str:
+    """What to write in place of a collection that is none of records, if that is known."""
+    if hasattr(items, "itertuples"):
+        return (
+            ", which goes through the names of its columns; write from_collection(df.itertuples(index=False)), or "
+            "from_dataframe(spark.createDataFrame(df))"
+        )
+    if hasattr(items, "iter_rows"):
+        return (
+            "; write from_collection(df.iter_rows(named=True)), or from_dataframe(spark.createDataFrame(df.to_arrow()))"
+        )
+    if isinstance(items, abc.Mapping):
+        return ", which goes through its keys; write from_collection(d.items())"
+    return "; write from_collection(table.to_pylist())" if hasattr(items, "to_pylist") else ""
 
 
 def _takes_one(fn: Callable[..., Any]) -> bool:

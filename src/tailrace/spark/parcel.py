@@ -127,6 +127,12 @@ def local_modules() -> dict[str, dict[str, str]]:
     return found
 
 
+def is_of_the_user(name: str, file: Any) -> bool:
+    """Whether a module with this full name, from this file, is one of the user's own in source: what is compiled cannot be
+    imported twice."""
+    return name.partition(".")[0] not in _NOT_LOCAL and _is_local(file) and str(file).endswith(".py")
+
+
 def _file_name(name: str, file: str, module: Any) -> str | None:
     """What the file of a module must be called for an import to find it; None where that cannot be. What is compiled has its
     name in it."""

@@ -19,7 +19,7 @@ from typing import Any
 from pyspark import cloudpickle
 
 MAIN = "__main__"
-_THIS_PROCESS = uuid.uuid4().hex
+THIS_PROCESS = uuid.uuid4().hex
 """Tells the driver's own process from a worker's: the simulator loads a job where it was made."""
 
 
@@ -27,7 +27,7 @@ def dump(value: Any) -> bytes:
     """Pickles a value together with the definitions of `__main__` that it refers to."""
     buffer = io.BytesIO()
     pickler = _Pickler(buffer)
-    pickler.dump(_THIS_PROCESS)
+    pickler.dump(THIS_PROCESS)
     pickler.dump(value)
     sent: set[str] = set()
     while missing := sorted(pickler.roots - sent):  # what is pickled here may refer to others
@@ -46,7 +46,7 @@ def load(data: bytes) -> Any:
     program = types.ModuleType(MAIN)
     while (definitions := unpickler.load()) is not None:
         vars(program).update(definitions)
-    if origin != _THIS_PROCESS:
+    if origin != THIS_PROCESS:
         # Not into the module that is there: functions of Spark look their own names up in it.
         sys.modules[MAIN] = program
     return value

@@ -15,6 +15,7 @@ from tailrace.errors import GraphError, error_text
 from tailrace.graph.graph import Node
 from tailrace.runtime.link import CONTROL, LIMITS
 from tailrace.spark import program
+from tailrace.spark.modules import bring_up_to_date, versions_here
 from tailrace.task.jobspec import JobSpec
 
 _MARGIN = 1 << 20
@@ -22,14 +23,14 @@ _MARGIN = 1 << 20
 
 
 def dump_job(spec: JobSpec) -> bytes:
-    """Pickles a job with the places where this process finds its modules. Raises `GraphError` naming the operator whose
-    function cannot be pickled."""
+    """Pickles a job with the places where this process finds its modules, and their versions. Raises `GraphError` naming
+    the operator whose function cannot be pickled."""
     try:
         body = program.dump(spec)
     except Exception as error:
         raise _named(spec, error) from error
     places = [os.path.abspath(place) for place in sys.path if not place or os.path.exists(place)]
-    return pickle.dumps((places, body), 5)
+    return pickle.dumps((places, body, versions_here(), program.THIS_PROCESS), 5)
 
 
 def check_size(spec: JobSpec, blob: bytes) -> None:
@@ -46,9 +47,12 @@ def check_size(spec: JobSpec, blob: bytes) -> None:
 
 
 def load_job(data: bytes) -> JobSpec:
-    """Unpickles a job in a worker. Modules are also looked for where the driver found them, after the worker's own
-    places. Raises `ImportError` naming the module that is missing, and where."""
-    places, body = pickle.loads(data)
+    """Unpickles a job in a worker. Modules are also looked for where the driver found them, after the worker's own places;
+    those that were changed since an earlier job of this process are imported anew. Raises `ImportError` naming the module
+    that is missing, and where."""
+    places, body, versions, origin = pickle.loads(data)
+    if origin != program.THIS_PROCESS:
+        bring_up_to_date(versions)
     for place in places:
         if place not in sys.path and os.path.exists(place):
             sys.path.append(place)

@@ -17,6 +17,7 @@ from tailrace.errors import ConfigError, GraphError, StateAccessError, shortened
 from tailrace.state.backend import Backend
 from tailrace.state.codecs import codec_for, immutable
 from tailrace.state.tables import Table
+from tailrace.state.views import ListView, MapView
 
 _MISSING: Any = object()
 
@@ -184,9 +185,10 @@ class ListState(State):
         return [] if found is None else found
 
     def get(self) -> list[Any]:
-        """A copy of the list of the key at hand, that can be handed on; empty where there is none. Use `add`, `extend`
-        and `update` to change the state."""
-        return list(self._list())
+        """A copy of the list of the key at hand, that can be handed on; empty where there is none. It refuses changes, which
+        would be lost: use `append`, `extend` and `update` to change the state, or make a list of it. What is in it is the
+        state itself."""
+        return ListView(self._list())
 
     @property
     def value(self) -> list[Any]:
@@ -220,7 +222,7 @@ class ListState(State):
             self.clear()
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.get())
+        return iter(list(self._list()))
 
     def __len__(self) -> int:
         return len(self._list())
@@ -258,13 +260,14 @@ class MapState(State):
         return {} if found is None else found
 
     def get(self, key: Any = _MISSING, default: Any = None) -> Any:
-        """The entry `key`, or `default`; without arguments a copy of the whole mapping."""
-        return dict(self._map()) if key is _MISSING else self._map().get(key, default)
+        """The entry `key`, or `default`; without arguments the same as `.value`."""
+        return MapView(self._map()) if key is _MISSING else self._map().get(key, default)
 
     @property
     def value(self) -> dict[Any, Any]:
-        """A copy of the whole mapping."""
-        return dict(self._map())
+        """A copy of the whole mapping. It refuses changes, which would be lost: change the state itself, or make a
+        dictionary of it. What is in it is the state itself."""
+        return MapView(self._map())
 
     @value.setter
     def value(self, new: Mapping[Any, Any]) -> None:

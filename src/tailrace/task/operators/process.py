@@ -10,6 +10,7 @@ import numpy as np
 
 from tailrace.api.functions import CoProcessFunction, Function, KeyedProcessFunction, ProcessFunction
 from tailrace.elements.batches import Batch, Rows
+from tailrace.elements.callables import one_for_several
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import shortened
 from tailrace.graph.graph import Node
@@ -98,13 +99,19 @@ class FunctionTask(OperatorTask):
         """Adds what a call returned to the output."""
         if result is None:
             return
-        if not isinstance(result, GeneratorType) and isinstance(result, str | bytes | dict):
-            raise TypeError(
-                f"process must yield values or return an iterable or None, not a {type(result).__name__}; "
-                f"yield the value instead"
-            )
+        if result.__class__ is not GeneratorType and result.__class__ is not list:
+            self._check_several(result)
         # A generator is copied from as it yields: it may change afterwards what it has yielded.
         out.extend(map(own_copy, result) if self.copies else result)
+
+    def _check_several(self, result: Any) -> None:
+        """Raises `TypeError` for what is one record, and would be taken apart."""
+        wrong = type(result).__name__ if isinstance(result, tuple) and result else one_for_several(result)
+        if wrong is not None:
+            raise TypeError(
+                f"a process function must yield its records or return a list of them, and it returned one {wrong}, which "
+                f"would be taken apart; yield the value instead, or return [value]"
+            )
 
     def _emit(self, out: list[Any], times: list[int] | None, split: int = -1) -> None:
         if self.ctx.stamping:
@@ -128,7 +135,7 @@ class FunctionTask(OperatorTask):
                 for value, ctx.current_key in zip(values, all_keys, strict=True):
                     result = call(value, ctx)
                     kind = result.__class__
-                    if (kind is GeneratorType or kind is list or kind is tuple) and not copies:
+                    if (kind is GeneratorType or kind is list) and not copies:
                         out.extend(result)  # what most functions give back: looked for first
                     elif result is not None:
                         self._collect(result, out)

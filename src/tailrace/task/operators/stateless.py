@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
 
 from tailrace.api.functions import Function, as_callable
 from tailrace.elements.batches import Batch, Rows
+from tailrace.elements.callables import one_for_several
 from tailrace.elements.columns.kinds import plain_schema
 from tailrace.errors import message_of
 from tailrace.graph.graph import Node
@@ -76,12 +78,8 @@ class FusedRows(OperatorTask):
         index = self.index_at(at.tb_lineno)
         record = at.tb_frame.f_locals[input_names(self.nodes)[index]]
         what = None
-        if (
-            isinstance(self.nodes[index].operator, FlatMap)
-            and at.tb_next is None
-            and "not iterable" in message_of(error)
-        ):
-            what = f"flat_map must return an iterable or None ({message_of(error)})"
+        if isinstance(error, _Misfit):
+            what = message_of(error)
         node = self.nodes[index]
         return user_error(error, node.name, self.ctx.subtask, record, what=what, written=node.written)
 
@@ -125,7 +123,7 @@ def compiled(nodes: list[Node], functions: list[Callable[..., Any]]) -> tuple[Ca
         elif isinstance(node.operator, Filter):
             lines.append(f"{indent}if not {call}: continue")
         else:
-            lines.append(f"{indent}for {names[i + 1]} in () if (r := {call}) is None else r:")
+            lines.append(f"{indent}for {names[i + 1]} in r if (r := {call}).__class__ is list else several(r):")
             indent += "  "
     body = "\n".join(lines)
     plain = f"""def plain(values):
@@ -140,10 +138,30 @@ def compiled(nodes: list[Node], functions: list[Callable[..., Any]]) -> tuple[Ca
 {body}
 {indent}out.append({names[-1]}); kept.append(t)
   return out, kept"""
-    scope: dict[str, Any] = {f"f{i}": fn for i, fn in enumerate(functions)}
+    scope: dict[str, Any] = {"several": _several, **{f"f{i}": fn for i, fn in enumerate(functions)}}
     for source in (plain, timed):
         exec(compile(source, FUSED, "exec"), scope)
     return scope["plain"], scope["timed"]
+
+
+def _several(given: Iterable[Any] | None) -> Iterable[Any]:
+    """The records that a flat_map has given, where it has given no list. Raises `_Misfit` for what is one value, and for
+    what cannot be gone through."""
+    if given is None:
+        return ()
+    if given.__class__ is GeneratorType:
+        return given
+    wrong = one_for_several(given)
+    if wrong is not None:
+        raise _Misfit(f"flat_map must give records, and it returned one {wrong}; return [value], or yield it")
+    try:
+        return iter(given)
+    except TypeError as error:
+        raise _Misfit(f"flat_map must return an iterable or None ({message_of(error)})") from None
+
+
+class _Misfit(TypeError):
+    """A flat_map has given what is not several records."""
 
 
 class ToRowsTask(OperatorTask):
