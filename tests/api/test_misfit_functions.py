@@ -214,14 +214,14 @@ def test_an_error_in_a_generator_of_flat_map_is_the_users() -> None:
 # Collections.
 
 COLLECTIONS: list[tuple[Any, str]] = [
-    (pd.DataFrame({"a": [1, 2]}), r"got a DataFrame, .* write from_collection\(df\.itertuples\(index=False\)\)"),
-    (pl.DataFrame({"a": [1, 2]}), r"got a DataFrame; write from_collection\(df\.iter_rows\(named=True\)\)"),
-    (pa.table({"a": [1, 2]}), r"got a Table; write from_collection\(table\.to_pylist\(\)\)"),
-    ({"a": 1}, r"got a dict, which goes through its keys; write from_collection\(d\.items\(\)\)"),
-    ("text", "got a str"),
-    (b"bytes", "got a bytes"),
-    (pd.Series([1]), "got a Series"),
-    (7, "got a int"),
+    (pd.DataFrame({"a": [1, 2]}), r"got DataFrame, .* write from_collection\(df\.itertuples\(index=False\)\)"),
+    (pl.DataFrame({"a": [1, 2]}), r"got DataFrame; write from_collection\(df\.iter_rows\(named=True\)\)"),
+    (pa.table({"a": [1, 2]}), r"got Table; write from_collection\(table\.to_pylist\(\)\)"),
+    ({"a": 1}, r"got dict, which goes through its keys; write from_collection\(d\.items\(\)\)"),
+    ("text", "got str"),
+    (b"bytes", "got bytes"),
+    (pd.Series([1]), "got Series"),
+    (7, "got int"),
 ]
 
 

@@ -98,7 +98,7 @@ class Collection(Source):
     def __init__(self, items: Iterable[Any]) -> None:
         wrong = one_for_several(items) if isinstance(items, Iterable) else type(items).__name__
         if wrong is not None:
-            raise GraphError(f"from_collection: expected a list of records, got a {wrong}{_instead(items)}")
+            raise GraphError(f"from_collection: expected a list of records, got {wrong}{_instead(items)}")
         self.items = list(items)
 
     def splits(self, parallelism: int) -> abc.Sequence[tuple[int, int, int]]:
