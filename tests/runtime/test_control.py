@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import socket
 import tempfile
 import threading
@@ -18,8 +20,15 @@ from typer.testing import CliRunner
 from tailrace.cli.main import app
 from tailrace.coordinator.slices import Failover, SliceStandby, SliceStatus
 from tailrace.errors import ConfigError
-from tailrace.runtime.control import ControlDoor, Reply, ask, folder, jobs
+from tailrace.runtime.control import ControlDoor, Reply, ask, folders, jobs
 from tailrace.runtime.loop import Loop
+
+
+def folder() -> str:
+    """The only folder for sockets, where a test has set it."""
+    [one] = folders()
+    return one
+
 
 WHO = {"name": "routes", "id": "abcd1234", "status": "RUNNING", "pid": 1}
 
@@ -29,7 +38,7 @@ class Served:
 
     def __init__(self, handle: Callable[[dict[str, Any], Reply], None]) -> None:
         self.loop = Loop()
-        self.door = ControlDoor(self.loop, handle)
+        self.door = ControlDoor(self.loop, handle, "routes")
         self.over = False
         self.asked: list[dict[str, Any]] = []
         self.thread = threading.Thread(target=self._serve)
@@ -49,7 +58,7 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Served]]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(tmp_path))
     opened: list[Served] = []
 
     def serve(answer: dict[str, Any] | None = None, **who: Any) -> Served:
@@ -72,10 +81,11 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
 def test_a_request_is_answered_and_the_socket_goes_with_the_door(served: Callable[..., Served]) -> None:
     one = served()
-    assert ask(one.door.path, {"verb": "who"}, 5) == WHO
-    assert [who for _, who in jobs()] == [WHO]
+    assert ask(one.door.paths[0], {"verb": "who"}, 5) == WHO
+    [(path, who)] = jobs()
+    assert ([path], who) == (one.door.paths, WHO)
     one.close()
-    assert ask(one.door.path, {"verb": "who"}, 5) is None
+    assert ask(path, {"verb": "who"}, 5) is None
     assert list(jobs()) == []
 
 
@@ -84,13 +94,13 @@ def test_what_is_no_request_is_shown_out_and_others_are_served(served: Callable[
     for said in (b"not json\n", b"x" * 70_000 + b"\n"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(5)
-            sock.connect(one.door.path)
+            sock.connect(one.door.paths[0])
             try:
                 sock.sendall(said)
                 assert sock.recv(10) == b""
             except ConnectionError:
                 pass  # it was shown out before it had said all
-    assert ask(one.door.path, {"verb": "who"}, 5) == WHO
+    assert ask(one.door.paths[0], {"verb": "who"}, 5) == WHO
 
 
 def test_only_this_user_may_enter(served: Callable[..., Served]) -> None:
@@ -99,30 +109,100 @@ def test_only_this_user_may_enter(served: Callable[..., Served]) -> None:
 
 
 def test_a_folder_that_others_may_enter_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(tmp_path))
     os.makedirs(folder())
     os.chmod(folder(), 0o777)
     loop = Loop()
-    door = ControlDoor(loop, lambda request, reply: None)
-    assert not os.path.exists(door.path)
+    door = ControlDoor(loop, lambda request, reply: None, "routes")
+    assert door.paths == [] and list(Path(folder()).iterdir()) == []
     door.close()
     loop.close()
 
 
-def test_where_a_socket_cannot_be_made_no_folder_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path of a socket may have some hundred bytes, and folders for temporary files may be deep. The job runs without a
-    door."""
+def test_the_path_of_a_socket_may_be_longer_than_the_system_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: Callable[..., Served]
+) -> None:
+    """It may have some hundred bytes, and folders of users may be deep, as under Slurm."""
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
-    loop = Loop()
-    ControlDoor(loop, lambda request, reply: None).close()
-    loop.close()
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(deep))
+    one = served({"status": "CANCELLED"})
+    assert len(one.door.paths[0]) > 107 and [path for path, _ in jobs()] == one.door.paths
+    assert called("cancel", "routes") == (0, "job 'routes' is CANCELLED\n")
+    one.close()
     assert list(deep.iterdir()) == []
 
 
+def test_a_job_that_has_no_door_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(tmp_path / "nowhere"))
+    loop = Loop()
+    said = "job 'routes' cannot be asked from another terminal (tailrace list, show, stop, …): "
+    ControlDoor(loop, lambda request, reply: None, "routes").close()
+    assert caplog.messages == [f"{said}there is no folder for its socket; TAILRACE_CONTROL_DIR names one"]
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(tmp_path))
+    monkeypatch.setattr(socket.socket, "bind", _refused)
+    ControlDoor(loop, lambda request, reply: None, "routes").close()
+    assert caplog.messages[1] == f"{said}[Errno 28] No space left on device"
+    assert list(tmp_path.iterdir()) == [], "no folder is left"
+    loop.close()
+
+
+def _refused(*args: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("of_job", ["a service", "a login", "a login that has ended"])
+@pytest.mark.parametrize("of_shell", ["a service", "a login", "another login"])
+def test_jobs_are_found_from_any_shell_of_their_user(
+    of_job: str, of_shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service has no XDG_RUNTIME_DIR, a login may have one of its own, and takes it along when it ends."""
+    fixed, login, other = (tmp_path / name for name in ("fixed", "login", "other"))
+    for one in (fixed, login, other):
+        one.mkdir()
+    monkeypatch.setattr("tailrace.runtime.control.FIXED", str(fixed))
+    monkeypatch.delenv("TAILRACE_CONTROL_DIR", raising=False)
+
+    def settings(whose: str) -> None:
+        if whose == "a service":
+            monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+        else:
+            monkeypatch.setenv("XDG_RUNTIME_DIR", str(other if whose == "another login" else login))
+
+    settings(of_job)
+    one = Served(lambda request, reply: reply(WHO))
+    try:
+        if of_job == "a login that has ended":
+            shutil.rmtree(login)
+        settings(of_shell)
+        assert [who for _, who in jobs() if who == WHO] == [WHO], "and once, though it has two sockets"
+    finally:
+        one.close()
+    assert [file for place in (fixed, login, other) for file in place.glob("*/*")] == []
+
+
+def test_a_folder_that_is_somebody_elses_hides_no_job_of_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TAILRACE_CONTROL_DIR", raising=False)
+    fixed, login = tmp_path / "fixed", tmp_path / "login"
+    for one in (fixed, login):
+        one.mkdir()
+    monkeypatch.setattr("tailrace.runtime.control.FIXED", str(fixed))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(login))
+    (fixed / f"tailrace-{os.getuid()}").mkdir(mode=0o755)
+    job = Served(lambda request, reply: reply(WHO))
+    try:
+        assert [path for path, who in jobs() if who == WHO] == [job.door.paths[0]]
+        assert [Path(path).parents[1] for path in job.door.paths if path.startswith(str(tmp_path))] == [login]
+    finally:
+        job.close()
+
+
 def test_sockets_of_processes_that_are_gone_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(tmp_path))
     os.makedirs(folder(), mode=0o700)
     left = os.path.join(folder(), f"{2**22 + 1}-dead.sock")  # above the largest pid there can be
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
@@ -149,16 +229,16 @@ def test_in_a_folder_that_is_not_this_users_own_nothing_is_touched(
 ) -> None:
     """In /tmp anybody may make a link with the name of our folder. The command followed it, and removed each file there
     that was no live socket: the user's own keys, if the link led to them."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(tmp_path))
     there = _somebody_elses(tmp_path, how)
     if how == "another user's":
         mine = os.getuid()
-        monkeypatch.setattr("tailrace.runtime.control.folder", lambda path=folder(): path)
+        monkeypatch.setattr("tailrace.runtime.control.folders", lambda path=folder(): [path])
         monkeypatch.setattr(os, "getuid", lambda: mine + 1)
     before = sorted(os.listdir(there))
     loop = Loop()
-    door = ControlDoor(loop, lambda request, reply: None)
-    with pytest.raises(ConfigError, match="nothing in it is touched; remove it, or set XDG_RUNTIME_DIR"):
+    door = ControlDoor(loop, lambda request, reply: None, "routes")
+    with pytest.raises(ConfigError, match="nothing in it is touched; remove it, or set TAILRACE_CONTROL_DIR"):
         list(jobs())
     called = CliRunner().invoke(app, ["checkpoint", "routes"])
     assert called.exit_code == 2 and "the folder for the sockets of your jobs" in called.output
@@ -175,7 +255,7 @@ def short() -> Iterator[str]:
 
 
 def test_only_sockets_of_jobs_are_removed(short: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", short)
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", short)
     os.makedirs(folder(), mode=0o700)
     gone = 2**22 + 1
     names = ["config", f"{gone}-notes.txt", f"{gone}-a.sock.bak", "0-a.sock", "-1-a.sock", "x-a.sock", f"{gone}-b.sock"]

@@ -242,7 +242,9 @@ def test_another_process_of_the_user_finds_the_job_and_has_it_take_a_checkpoint(
 ) -> None:
     """`tailrace checkpoint` looked for the door of a coordinator on this machine, and there was none. Where the executor is
     on this machine as well, it would now find two of one job."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="tr-"))  # a short path: sockets have no long ones
+    monkeypatch.setenv(
+        "TAILRACE_CONTROL_DIR", tempfile.mkdtemp(prefix="tr-")
+    )  # a short path: sockets have no long ones
     far = Far(flow(None, 100), tmp_path / "checkpoints")
     job = far.begin()
     until(lambda: job.status is JobStatus.RUNNING)
@@ -262,7 +264,7 @@ def test_another_terminal_shows_stops_and_cancels_it(
     flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command that ends a job is answered when it has ended."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="tr-"))
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", tempfile.mkdtemp(prefix="tr-"))
     far = Far(flow(None, 100), tmp_path / "checkpoints")
     job = far.begin()
     until(lambda: job.last_progress and job.last_progress["tailrace"]["totalInputRows"])
@@ -285,7 +287,7 @@ def test_another_terminal_shows_stops_and_cancels_it(
 def test_who_follows_a_job_sees_its_slices_and_who_stands_by(
     flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="tr-"))
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", tempfile.mkdtemp(prefix="tr-"))
     far = Far(flow(None, 100), tmp_path / "checkpoints", standbys=1)
     job = far.begin()
 
@@ -318,7 +320,7 @@ def test_who_follows_a_job_sees_its_slices_and_who_stands_by(
 def test_who_waits_for_a_checkpoint_of_a_job_that_ends_is_told_so(
     flow: Callable[..., tr.Environment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="tr-"))
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", tempfile.mkdtemp(prefix="tr-"))
     far = Far(flow(None, 100))
     job = far.begin()
     until(lambda: job.status is JobStatus.RUNNING)

@@ -341,7 +341,7 @@ class Waits(tr.ProcessFunction):
 
 @pytest.mark.parametrize("how", ["finished", "failed", "cancelled"])
 def test_nothing_is_left_of_a_loop(jobs: Any, traces: Any, monkeypatch: Any, tmp_path: Path, how: str) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(tmp_path))
     before, spilled = traces.now(), tmp_path / "spilled"
     spilled.mkdir()
 

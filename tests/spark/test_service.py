@@ -52,7 +52,10 @@ def tailrace(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     with tempfile.TemporaryDirectory(prefix="tr-", dir="/tmp") as sockets:  # the path of a socket is short
 
         def start(*args: str) -> subprocess.Popen[str]:
-            command, environment = [sys.executable, "-m", "tailrace", *args], {**os.environ, "XDG_RUNTIME_DIR": sockets}
+            command, environment = (
+                [sys.executable, "-m", "tailrace", *args],
+                {**os.environ, "TAILRACE_CONTROL_DIR": sockets},
+            )
             pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
             started.append(subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes))
             return started[-1]

@@ -110,7 +110,7 @@ class Answering(threading.Thread):
         self._over = False
         self._loop = Loop()
         self._desk = Desk(job, plan, self._ask)
-        self._door = ControlDoor(self._loop, self._desk.answer)
+        self._door = ControlDoor(self._loop, self._desk.answer, job.job_name)
 
     def run(self) -> None:
         while not self._over:

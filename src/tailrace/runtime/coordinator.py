@@ -117,7 +117,7 @@ class JobRunner(threading.Thread):
         self.store = None if store is None else JobStore(store, self._loop, name, machine, self._carry_out)
         """Where checkpoints are, or None for a job that takes none."""
         self._desk = Desk(self, plan, self._asked_for)
-        self._door = ControlDoor(self._loop, self._desk.answer)
+        self._door = ControlDoor(self._loop, self._desk.answer, name)
         self._moving = Moving(machine, self._carry_out)
         self._waiting: set[WishFuture] = set()
         self._maker = None if plan is None else ProgressMaker(job_id, run_id, name, plan, unix_micros())
