@@ -341,7 +341,7 @@ class Table:
         above = Layer({}, set()) if frozen is None else frozen
         for key, value in above.entries.items():
             if key not in top and key not in deleted:
-                yield key, value
+                yield key, value if self.exact is None or comes_back(value) else self.exact(self, key, value)
         for key, value in self.base.items():
             if not self._hides(key, above):
                 yield key, value

@@ -217,6 +217,10 @@ class History:
         cuts = [(number, at) for number, at in self.cuts.items() if at >= first]
         return Gained(first, self.entries[first - self.first :], cuts, cut_short=known < self._gone, opened=opened)
 
+    def everything(self) -> Gained:
+        """All of it, whoever was told what."""
+        return Gained(self.first, self.entries, sorted(self.cuts.items()), cut_short=self._gone > 0, opened=self.opened)
+
     def forget(self, party: int) -> None:
         """Somebody new stands for this party, and knows nothing."""
         self._told.pop(party, None)

@@ -56,7 +56,8 @@ class Restorable:
 
         def cutting(snapshot: TaskSnapshot, operator: Any, reached: int, arrived: int) -> None:
             self._incarnation = operator.ctx.services.incarnation
-            cut(snapshot, operator, reached, arrived)
+            with mock.patch.object(LayeredBackend, "freeze", freezing):  # where a cut is done again, nothing is written
+                cut(snapshot, operator, reached, arrived)
 
         def freezing(backend: LayeredBackend, wanted: CutRequest) -> None:
             self._copy(backend, wanted.number)
@@ -83,7 +84,6 @@ class Restorable:
 
         with (
             mock.patch.object(TaskSnapshot, "_freeze", cutting),
-            mock.patch.object(LayeredBackend, "freeze", freezing),
             mock.patch.object(Checkpoints, "surplus", giving_up(surplus)),
             mock.patch.object(Checkpoints, "give_up_all", giving_up(give_up_all)),
             mock.patch.object(Checkpoints, "claimed", claiming),

@@ -17,7 +17,7 @@ from tailrace.elements.frames import decode as decode_frame
 from tailrace.elements.markers import Barrier, EndOfInput, Marker
 from tailrace.errors import InternalError, UserCodeError
 from tailrace.protocol.deployment import Deploy, Phase
-from tailrace.protocol.replay import Gained, Resume
+from tailrace.protocol.replay import Resume
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.paths import manifest_name, manifest_place
@@ -47,6 +47,8 @@ class Shadows(Observer):
         self.wrong: list[str] = []
         self.compared = self.restored = self.entries = 0
         """How many shadows were compared; how many of them had been restored; and how much they did again."""
+        self.cut_short = 0
+        """How often there was none to compare, because a history did not reach back to the newest checkpoint."""
         self.in_flight = self.came_back = 0
         """How many were restored from a checkpoint with records in flight; and how many had some that an earlier checkpoint
         had brought back."""
@@ -81,6 +83,9 @@ class Shadows(Observer):
         assert attempt is not None
         history = attempt.slice.history
         assert history is not None
+        if not history.everything().reaches_back_to(base):
+            self.cut_short += 1
+            return
         where = f"turn {self._world.turns}, worker {process.slot}, from checkpoint {base}"
         try:
             shadow = self.shadow(process, attempt, base)
@@ -123,8 +128,7 @@ class Shadows(Observer):
         services = worker.services_of(spec, deploy)
         history = attempt.slice.history
         assert history is not None
-        told = Gained(history.first, list(history.entries), sorted(history.cuts.items()), opened=history.opened)
-        resume = Resume(deploy, base, told, [], in_flight=sorted(attempt.slice.services.in_flight))
+        resume = Resume(deploy, base, history.everything(), [], in_flight=sorted(attempt.slice.services.in_flight))
         shadow = Attempt(spec, process.slot, 0, deploy, services, itertools.count(1), resume)
         wanted = shadow.begin(deploy)
         if manifest:
@@ -248,7 +252,7 @@ def _one_by_one(frames: list[bytes], gathered: OutputChannel) -> Iterator[Any]:
         else:
             times = [None] * len(one) if one.times is None else one.times.tolist()
             groups = [None] * len(one) if one.groups is None else one.groups.tolist()
-            yield from zip(one.to_rows().values, times, groups, strict=True)
+            yield from zip(map(_in_its_order, one.to_rows().values), times, groups, strict=True)
 
 
 def _frames(outbox: Outbox, ident: ChannelId, elements: Iterable[tuple[int, Any]]) -> list[bytes]:
@@ -270,7 +274,16 @@ def _values(data: bytes) -> Any:
     if not frame.count:
         return frame.marker()
     rows = frame.batch().to_rows()
-    return frame.seq, rows.values, bytes(frame.times), bytes(frame.groups)
+    return frame.seq, _in_its_order(rows.values), bytes(frame.times), bytes(frame.groups)
+
+
+def _in_its_order(value: Any) -> Any:
+    """A value that is equal to another one only where both are gone through in the same order."""
+    if isinstance(value, set | frozenset):
+        return "in this order", [_in_its_order(one) for one in value]
+    if isinstance(value, dict):
+        return "in this order", [(_in_its_order(key), _in_its_order(one)) for key, one in value.items()]
+    return [_in_its_order(one) for one in value] if type(value) in (list, tuple) else value
 
 
 def _told(data: bytes) -> str:
@@ -339,7 +352,7 @@ def _apart(where: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
 def _plain(value: Any) -> Any:
     """A value that can be compared, of objects that cannot."""
     if isinstance(value, dict):
-        return {repr(key): _plain(one) for key, one in value.items()}
+        return {"in this order": list(map(repr, value)), **{repr(key): _plain(one) for key, one in value.items()}}
     if isinstance(value, str | bytes | int | float | None):
         return value
     if isinstance(value, Iterable):
