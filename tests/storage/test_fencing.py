@@ -163,6 +163,70 @@ def test_of_drivers_that_start_together_one_is_last_and_the_others_are_fenced(ma
                     later.commit(incarnation, 0, 1, data)
 
 
+@pytest.mark.parametrize("fault", [None, "error", "unknown-done", "unknown-not-done"])
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_commit_that_is_asked_for_twice_is_done_once_or_fenced(fault: Fault, number: int, manifest: Making) -> None:
+    """A driver that has claimed loses the answer to its commit and asks for it again, while another one claims and reads, in
+    every interleaving. What the other one has found stays, and the commit has succeeded; what it has not found is fenced."""
+    outcomes: set[tuple[str, int]] = set()
+    longest = (0, 0)
+
+    def one(schedule: Sequence[int]) -> None:
+        nonlocal longest
+        files = MemoryFiles()
+        found: list[int] = []
+        told: list[str] = []
+        ready = MemoryStore("job", files)
+        assert ready.claim("old") == 1
+
+        def old(store: MemoryStore) -> None:
+            ready.folder, ready._claims._folder = (
+                store.folder,
+                store.folder,
+            )  # it has claimed, and takes turns from here on
+            data = encode_manifest(manifest(number, run_id="old"))
+            create, faults = store.folder.create, [fault]
+
+            def once(name: str, given: bytes) -> None:
+                wrong = faults.pop() if faults and name == f"1/{number}.manifest" else None
+                if wrong in (None, "unknown-done"):
+                    create(name, given)
+                if wrong is not None:
+                    raise TimeoutError("no answer")
+
+            store.folder.create = once  # type: ignore[method-assign]
+            for _ in range(2):
+                try:
+                    ready.commit(1, 0, number, data)
+                    told.append("done")
+                    return
+                except Fenced:
+                    told.append("fenced")
+                    return
+                except TimeoutError:
+                    pass
+
+        def new(store: MemoryStore) -> None:
+            store.claim("new")
+            latest = store.latest()
+            found.append(0 if latest is None else latest[1].checkpoint)
+
+        used = interleave(files, [old, new], schedule)
+        longest = max(longest[0], used.count(0)), max(longest[1], used.count(1))
+        outcomes.add((told[0], found[0]))
+        assert (told, found) in ((["done"], [number]), (["fenced"], [0])), (schedule, told, found)
+        if found == [number]:
+            assert files.contents[f"1/{number}.manifest"] == encode_manifest(manifest(number, run_id="old"))
+
+    one([])
+    one([1] * 30)
+    rng = random.Random(f"{fault} {number}")
+    every = list(schedules(*longest))
+    for schedule in rng.sample(every, min(len(every), 120)):
+        one(schedule)
+    assert outcomes == {("done", number), ("fenced", 0)}
+
+
 @pytest.mark.parametrize("fault", ["error", "unknown-done", "unknown-not-done"])
 def test_whatever_fails_while_claiming_a_second_try_fences_and_finds(fault: Fault, manifest: Making) -> None:
     """The claim of a restart fails at each operation in turn; the next claim repairs everything."""

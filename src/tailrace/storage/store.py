@@ -180,20 +180,23 @@ class Store:
         if following != number:
             taken.append(manifest_name(incarnation, following))
             self._put(taken[-1], POINTER + b"%d\n" % number, name)
-        self._put(name, data, name)
-        self._check_nobody_newer(incarnation, taken)
+        if self._put(name, data, name):  # else whoever has claimed since we made it has found it
+            self._check_nobody_newer(incarnation, number, taken)
         return name
 
-    def _put(self, slot: str, data: bytes, name: str) -> None:
-        """Takes a slot on the way to the manifest `name`, unless we have done so already."""
+    def _put(self, slot: str, data: bytes, name: str) -> bool:
+        """Takes a slot on the way to the manifest `name`. False where we have done so already, at a try that seemed to
+        fail."""
         try:
             self.folder.create(slot, data)
+            return True
         except FileExistsError:
             there = self.folder.read(slot)
             if there != data:
                 by = re.match(rb"tailrace-seal by (\d+)", there)
                 newer = int(by[1]) if by else max(self.incarnations())
                 raise Fenced(f"{self._claims.taken_over(self.holder(newer))}: {name} cannot be committed") from None
+            return False
 
     def _check_there(self, incarnation: int, needs: Iterable[str]) -> None:
         """Every file that a manifest is to name, with one look at each folder. A newer driver removes those that no manifest
@@ -216,12 +219,20 @@ class Store:
                 f"{listed(sorted(missing))}. Has somebody cleaned up by hand, or a rule that deletes old files?"
             )
 
-    def _check_nobody_newer(self, incarnation: int, taken: list[str]) -> None:
-        """If a newer driver has come to the end of its claim, its seal was in the slot of our commit, and somebody has
-        removed it. Nobody has seen our manifest: removes it."""
-        if (newer := self._claims.newer(incarnation)) is not None:
-            self.folder.delete(taken)
-            raise Fenced(f"{self._claims.taken_over(newer)} (and its seal is gone): {taken[0]} cannot be committed")
+    def _check_nobody_newer(self, incarnation: int, number: int, taken: list[str]) -> None:
+        """If a newer driver has come to the end of its claim, its seal is behind our manifest, which it has read then. Or it
+        was in the slot of our commit, and somebody has removed it: nobody has seen our manifest, which goes."""
+        newer = self._claims.newer(incarnation)
+        if newer is None or self._is_sealed(manifest_name(incarnation, number + 1)):
+            return
+        self.folder.delete(taken)
+        raise Fenced(f"{self._claims.taken_over(newer)} (and its seal is gone): {taken[0]} cannot be committed")
+
+    def _is_sealed(self, slot: str) -> bool:
+        try:
+            return self.folder.read(slot).startswith(SEAL)
+        except FileNotFoundError:
+            return False
 
     def latest(self) -> tuple[str, Manifest] | None:
         """The newest committed manifest with its name; None also where a newer run has ended and keeps none. Raises
