@@ -10,14 +10,16 @@ import msgspec
 
 from tailrace.connectors.hidden import COVER, Folder, Hidden, Moved, Origin, trace_of, under_cover
 from tailrace.connectors.publishing import Finished
-from tailrace.storage.filesystem import make_folder
+from tailrace.storage.filesystem import Disk, make_folder
 
 
 class LocalFolder(Folder):
     def __init__(self, path: str) -> None:
         self.path = path
+        self._disk = Disk(path)
 
     def create(self, name: str) -> Hidden:
+        self._disk.check()
         make_folder(self.path)
         return LocalHidden(os.path.join(self.path, f".{name}{COVER}"), os.path.join(self.path, name))
 

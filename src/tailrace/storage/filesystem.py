@@ -149,11 +149,40 @@ def temporary_name(name: str) -> str:
     return f"{folder}{slash}.{base}.{uuid.uuid4().hex}.tmp"
 
 
+class Disk:
+    """The disk that a folder of this machine lies on. Where it is not mounted any more, the folder is not there, or is made
+    anew on the disk below: what was kept is out of reach then, and not gone."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._number: int | None = None
+        """Its device number, once it was looked at."""
+
+    def check(self) -> None:
+        """Raises `OSError` where the folder lies on another disk than at the first look."""
+        number = self._look()
+        if self._number is None:
+            self._number = number
+        elif number != self._number:
+            raise OSError(errno.ENODEV, "its disk is not mounted any more", self._path)
+
+    def _look(self) -> int:
+        path = self._path
+        while True:
+            try:
+                return os.stat(path).st_dev
+            except (FileNotFoundError, NotADirectoryError):
+                if path == os.path.dirname(path):
+                    raise
+                path = os.path.dirname(path)
+
+
 class LocalFolder(Folder):
     """A folder of this machine, or one that is mounted. Durable here means synced, and the folder too."""
 
     def __init__(self, path: str) -> None:
         self.url = path
+        self._disk = Disk(path)
 
     def path_of(self, name: str) -> str:
         """The path of a name."""
@@ -164,6 +193,7 @@ class LocalFolder(Folder):
         _sync_parents(self.url)
 
     def create(self, name: str, data: bytes) -> None:
+        self._disk.check()
         path, temporary = self.path_of(name), self.path_of(temporary_name(name))
         with _opened(temporary, "xb") as file:
             try:
@@ -183,8 +213,12 @@ class LocalFolder(Folder):
         _sync_above(path, self.url)
 
     def read(self, name: str) -> bytes:
-        with open(self.path_of(name), "rb") as file:
-            return file.read()
+        try:
+            with open(self.path_of(name), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            self._disk.check()
+            raise
 
     def read_range(self, name: str, offset: int, length: int) -> bytes:
         parts = []
@@ -199,7 +233,11 @@ class LocalFolder(Folder):
         path = self.path_of(name)
         if os.path.isdir(path):
             raise FileNotFoundError(errno.ENOENT, "is a folder", path)
-        return os.path.getsize(path)
+        try:
+            return os.path.getsize(path)
+        except FileNotFoundError:
+            self._disk.check()
+            raise
 
     def entries(self, name: str = "") -> list[Entry]:
         found = []
@@ -211,6 +249,7 @@ class LocalFolder(Folder):
                         folder = entry.is_dir()
                         found.append(Entry(prefix + entry.name, folder, 0 if folder else entry.stat().st_size))
         except (FileNotFoundError, NotADirectoryError):
+            self._disk.check()
             return []
         return sorted(found)
 
@@ -226,9 +265,11 @@ class LocalFolder(Folder):
                 os.rmdir(folder)
 
     def writer(self, name: str) -> Writer:
+        self._disk.check()
         return _LocalWriter(self, name)
 
     def rename(self, name: str, to: str) -> None:
+        self._disk.check()
         path, new = self.path_of(name), self.path_of(to)
         make_folder(os.path.dirname(new))
         os.replace(path, new)
@@ -239,6 +280,7 @@ class LocalFolder(Folder):
     def link(self, path: str, name: str) -> bool:
         """Gives a complete file of this machine a second name, in this folder, durably. False where it is on another disk,
         or the filesystem does not do that. Raises `FileExistsError` where the name is taken."""
+        self._disk.check()
         there = self.path_of(name)
         make_folder(os.path.dirname(there))
         try:

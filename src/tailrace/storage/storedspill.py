@@ -21,7 +21,7 @@ from tailrace.storage.filesystem import Folder
 PART_BYTES, LEAST_BYTES = 8 << 20, 64 << 10
 BEHIND = 2
 """So many parts may wait for their files."""
-PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0, *(10.0,) * 60)
 """Seconds between tries: a store may be out of reach for so long in all."""
 
 T = TypeVar("T")
