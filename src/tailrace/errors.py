@@ -87,6 +87,13 @@ class UserCodeError(TailraceError):
         )
 
 
+class OutOfReachError(UserCodeError):
+    """The place that a sink writes to is out of reach. It is tried again, whatever the restart strategy says."""
+
+    def __str__(self) -> str:
+        return f"the sink {self.operator!r}: {self.args[0]}"
+
+
 def _user_code_error(
     message: str, operator: str, subtask: int, record: str | None, trace: str, permanent: bool, written: str
 ) -> UserCodeError:

@@ -655,7 +655,7 @@ def test_a_job_is_restarted_where_it_takes_checkpoints_unless_somebody_says_othe
 
     config = tr.CheckpointConfig("/tmp/here")
     assert restart() == tr.NoRestart()
-    assert isinstance(restart(checkpoint=config), tr.FailureRate)
+    assert isinstance(restart(checkpoint=config), tr.ExponentialDelay)
     assert restart(checkpoint=config, restart=tr.NoRestart()) == tr.NoRestart()
     assert restart(restart=tr.FixedDelay(2, 5)) == tr.FixedDelay(2, 5)
 

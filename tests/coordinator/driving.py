@@ -162,6 +162,12 @@ class Job:
         assert first == second
         return int(first.checkpoint)
 
+    def trigger_later(self) -> int:
+        """The same, where that is some time later: the storage is out of reach."""
+        self.machine.checkpoint("somebody", self.now)
+        self.wait(20)
+        return int(self.said(Trigger)[0].checkpoint)
+
     def ack(self, slot: int, number: int, *prepared: bytes, older: tuple[str, ...] = ()) -> None:
         name = f"1/chk-{number}/w{slot}-{self.epochs[slot]}.state"
         self.says(slot, Ack(number, name, 10, list(older), [], [Transaction("sink", one) for one in prepared]))

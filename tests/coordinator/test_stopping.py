@@ -360,6 +360,8 @@ def test_where_nobody_knows_whether_it_is_complete_the_next_claim_tells(committe
     if committed:
         job.disk.append(decode_manifest(commit.data, "it"))
     job.machine.not_committed(cut.number, "no answer", FailureKind.STORE, job.now)
+    assert job.status is S.STOPPING, "it is asked once more"
+    job.says(0, Failed(FailureKind.USER, "it broke"))
     assert job.status is S.RESTARTING and told(job) == []
     job.all_say(WasReset(1))
     job.wait(PAUSE)

@@ -19,6 +19,7 @@ from tailrace.protocol.deployment import (
     Heartbeat,
     Hello,
     Leave,
+    NotPublished,
     OperatorEvent,
     Peer,
     PeerHello,
@@ -63,6 +64,7 @@ SAID: list[Any] = [
     Progress([SubtaskReport(0, 1, records_in=5, watermark=-3, metrics={"a.b": 1.5})], 77, {"bad token": 2}),
     SubtasksFinished([("files", b"\x00prepared")]),
     Published(4),
+    NotPublished(4, 1, "the disk is full"),
     OperatorEvent(0, 1, 2, b"asks for a split"),
     Failed(FailureKind.USER, "it broke", operator="map", subtask=1, record="[1]"),
     Welcome(7),
@@ -158,7 +160,7 @@ def test_a_field_of_a_later_version_is_passed_over() -> None:
 
 def test_every_kind_of_failure_has_its_word() -> None:
     said = {kind.value for kind in FailureKind if kind.of_worker}
-    assert said == {"user", "program", "peer", "import", "state", "store", "internal"}
+    assert said == {"user", "program", "peer", "import", "state", "store", "sink", "internal"}
     found = {kind.value for kind in FailureKind if not kind.of_worker}
     assert found == {"worker", "moved", "checkpoint", "slots", "fenced", "silent"}
 

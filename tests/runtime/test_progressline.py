@@ -97,3 +97,22 @@ def test_a_job_that_ended_before_its_first_second_can_be_told(status: JobStatus)
     stream = io.StringIO()
     ProgressLine("x", stream)(report(0, 0, 0, 0.0), status)
     assert stream.getvalue() == f"x: {status} | in 0 | out 7 | 0/s | busy 0% | watermark none\n"
+
+
+def test_a_checkpoint_that_does_not_come_is_told_with_its_phase_and_why_others_did_not() -> None:
+    stream, progress = io.StringIO(), report(0, 0, 0, 0.0)
+    progress["tailrace"]["checkpoints"] = {
+        "last": None,
+        "underWay": [
+            {"id": 8, "ageMs": 4_999.0, "phase": "encoding", "workers": [0]},
+            {"id": 9, "ageMs": 61_000.0, "phase": "writing", "workers": [1, 3]},
+        ],
+        "failedInARow": 3,
+        "lastFailure": {"id": 7, "reason": "worker 0: full", "timestamp": ""},
+        "waitsFor": [{"place": "the storage of checkpoints", "reason": "full", "tries": 3, "ageMs": 7_400.0}],
+    }
+    ProgressLine("x", stream)(progress, JobStatus.RUNNING)
+    assert stream.getvalue().endswith(
+        " | checkpoint 9 under way for 61 s: writing in worker 1, 3 | 3 failed in a row, the last one 7: worker 0: full"
+        " | waits for the storage of checkpoints for 7 s: full\n"
+    )

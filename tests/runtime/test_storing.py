@@ -145,6 +145,24 @@ def test_its_end_does_not_wait_for_ever() -> None:
     loop.close()
 
 
+@pytest.mark.parametrize("hangs", [True, False])
+def test_its_end_waits_longer_for_what_it_is_to_do_at_the_end_than_for_what_does_not_come_back(
+    monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    monkeypatch.setattr(storing, "STUCK_SECONDS", 0.05)
+    loop, release, done = Loop(), threading.Event(), threading.Event()
+    thread = StorageThread(loop, "test")
+    begun = threading.Event()
+    thread.do(lambda: (begun.set(), hangs and release.wait()))
+    assert begun.wait(5)
+    thread.do(lambda: (time.sleep(0.2), done.set()))
+    start = time.monotonic()
+    thread.close(20)
+    assert time.monotonic() - start < 10 and done.is_set() is not hangs
+    release.set()
+    loop.close()
+
+
 # Writing.
 
 

@@ -55,7 +55,7 @@ def test_the_seeds_choose_every_fault_and_both_sides_of_every_option() -> None:
             chosen.setdefault(option, Counter())[value] += 1
         kinds.update(fault.kind for fault in made.faults)
         outcomes.update(fault.outcome for fault in made.faults if fault.kind == "storage")
-    assert set(kinds) == set(WEIGHTS)
+    assert set(kinds) == {*WEIGHTS, "hang"}
     assert set(outcomes) == {"error", "unknown-done", "any"}
     assert set(chosen["feedback in memory"]) == {None, 0, 60, 600}
     assert set(chosen["priority"]) == {None, "adaptive", "feedback-first"}

@@ -6,10 +6,11 @@ import random
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import tailrace as tr
 from tailrace.errors import IncompatibleState, UserCodeError
-from tailrace.protocol.deployment import Publish, Published, Settled
+from tailrace.protocol.deployment import NotPublished, Publish, Published, Settled
 from tailrace.state.format import Placed
 from tailrace.task.publishing import Awaited, Publisher
 from tailrace.task.services import Services
@@ -94,3 +95,77 @@ def test_a_sink_that_raises_is_named() -> None:
     one, _ = publisher()
     with pytest.raises(UserCodeError, match="publishing raised OSError: no route"):
         one.publish(Publish([("shelf", [b"broken"])], 1))
+
+
+class Far(Shelf):
+    """Its place is out of reach for a while."""
+
+    away = True
+
+    @property
+    def out_of_reach(self) -> tuple[type[Exception], ...]:
+        return (OSError,)
+
+    def publish(self, prepared: Any) -> None:
+        if self.away and b"b" in prepared:
+            raise OSError(28, "No space left on device")
+        super().publish(prepared)
+
+    def settled(self, prepared: Any) -> None:
+        if self.away:
+            raise OSError("no route")
+        super().settled(prepared)
+
+
+def far(sink: Shelf) -> Publisher:
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(sink, uid="shelf", name="shelf")
+    return Publisher(0, env._plan(env._pending()), Services(random.Random, incarnation=5))
+
+
+def test_what_follows_of_a_publication_that_failed_counts_for_nothing_until_it_is_told_once_more() -> None:
+    """Its last part was sent before the coordinator heard of the failure: an answer to it would say that all is visible."""
+    sink = Far()
+    one = far(sink)
+    parts = [Publish([("shelf", [data])], 1, more=data != b"c") for data in (b"a", b"b", b"c")]
+    assert one.publish(parts[0]) == []
+    [failed] = one.publish(parts[1])
+    what = "the sink 'shelf': publishing raised OSError: [Errno 28] No space left on device"
+    assert failed == NotPublished(1, 0, what)
+    assert one.publish(parts[2]) == []
+    assert one.publish(Publish([("shelf", [b"x"])], 2)) == [Published(2)], "others go on"
+    again = [structs.replace(part, tries=1) for part in parts]
+    assert [said for part in again[:2] for said in one.publish(part)] == [NotPublished(1, 1, what)]
+    sink.away = False
+    again = [structs.replace(part, tries=2) for part in parts]
+    assert [said for part in again for said in one.publish(part)] == [Published(1)]
+    one.settled(Settled(2))
+    assert sink.told[-1] == ("settled", [b"a", b"b", b"c", b"x"]) or sink.told[-1] == (
+        "settled",
+        [b"x", b"a", b"b", b"c"],
+    )
+
+
+def test_what_cannot_be_settled_is_settled_with_what_comes_next() -> None:
+    sink = Far()
+    one = far(sink)
+    one.publish(Publish([("shelf", [b"a"])], 1))
+    one.settled(Settled(1))
+    sink.away = False
+    one.publish(Publish([("shelf", [b"c"])], 2))
+    one.settled(Settled(2))
+    assert sink.told[-1] == ("settled", [b"a", b"c"])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [FileNotFoundError("lost"), PermissionError("forbidden"), NotADirectoryError("a file"), ValueError("a record")],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_path_that_is_wrong_and_a_record_that_is_are_no_outage(error: Exception) -> None:
+    class Wrong(Far):
+        def publish(self, prepared: Any) -> None:
+            raise error
+
+    with pytest.raises(UserCodeError, match="publishing raised"):
+        far(Wrong()).publish(Publish([("shelf", [b"a"])], 1))

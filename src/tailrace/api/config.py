@@ -44,7 +44,8 @@ class CheckpointConfig:
     `max_concurrent` several may be under way. `keep` complete ones are kept while the job runs. `retain` says whether
     they outlive it: "on-cancellation" (also after a failure, not after a good end), "never" or "always".
     `tolerated_failures` checkpoints in a row may fail before the job counts as failed. `storage_options` go to the
-    filesystem (fsspec).
+    filesystem (fsspec). `storage_patience` (seconds or a `timedelta`): for so long the job waits for a storage that is out
+    of reach, that of checkpoints or that of a sink of files, and tries it again; then it fails.
 
     `mode` says what a barrier does where records wait. "aligned": it waits its turn, and a checkpoint takes as long as the
     job is behind. "unaligned": it goes past them, and they are written into the checkpoint (FLIP-76).
@@ -71,6 +72,7 @@ class CheckpointConfig:
     persist_inflight: str = "ad-hoc"
     tolerated_failures: int = 10
     storage_options: dict[str, Any] | None = None
+    storage_patience: Any = 600.0
 
     @property
     def overtakes(self) -> bool:
@@ -94,6 +96,7 @@ class CheckpointConfig:
         if span(self.timeout, "CheckpointConfig: timeout") <= 0:
             raise ConfigError(f"CheckpointConfig: timeout must be more than zero seconds, not {self.timeout!r}")
         span(self.min_pause, "CheckpointConfig: min_pause")
+        span(self.storage_patience, "CheckpointConfig: storage_patience")
         for name, least in (("max_concurrent", 1), ("keep", 1), ("tolerated_failures", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -244,9 +247,9 @@ class StandbyConfig:
 
 Restart = NoRestart | FixedDelay | ExponentialDelay | FailureRate
 RESTARTS = (NoRestart, FixedDelay, ExponentialDelay, FailureRate)
-DEFAULT_RESTART = FailureRate(failures=3, interval=300.0, delay=0.1)
-"""For a job with checkpoints and no restart strategy: it survives losses now and then, and a repeated error fails it
-soon."""
+DEFAULT_RESTART = ExponentialDelay(initial=0.1, maximum=60.0, multiplier=2.0, reset_after=600.0, attempts=20)
+"""For a job with checkpoints and no restart strategy: it survives losses now and then, and whatever passes within ten
+minutes or so; an error that comes again at each attempt fails it after that."""
 
 
 @dataclass(frozen=True)

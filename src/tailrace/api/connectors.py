@@ -144,6 +144,14 @@ class Sink:
     description: ClassVar[str] = "sink"
 
     @property
+    def out_of_reach(self) -> tuple[type[Exception], ...]:
+        """Exceptions by which it, or a writer of its, says that the place it writes to is out of reach: a full disk, a store
+        that does not answer. What raised one is tried again, after pauses that grow, for `storage_patience`, and the restart
+        strategy is not asked: `publish` while records go on, a writer by a restart. Of `OSError`, those that say that a path
+        is wrong or forbidden are none."""
+        return ()
+
+    @property
     def place(self) -> str | None:
         """Where the output goes, if two sinks of one execution that write there are a mistake; else None."""
         return None
@@ -167,3 +175,11 @@ class Sink:
 
     def published(self) -> None:
         """Something of this sink was published; called on the object that the user has, in the driver."""
+
+
+_WRONG_PATHS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
+
+
+def is_out_of_reach(sink: Any, error: BaseException) -> bool:
+    """Whether an error of a sink, or of a writer of its, says that its place is out of reach."""
+    return isinstance(error, getattr(sink, "out_of_reach", ())) and not isinstance(error, _WRONG_PATHS)

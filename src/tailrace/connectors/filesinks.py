@@ -7,6 +7,7 @@ Names never repeat, so publishing twice is harmless, and a file tells whose it i
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -78,6 +79,11 @@ class FileSink(Sink):
     """Files that this object has published and may be asked for again: their traces stay."""
     _agreement: Agreement | None = None
     """About the columns of its files; where it publishes."""
+
+    @property
+    def out_of_reach(self) -> tuple[type[Exception], ...]:
+        botocore = sys.modules.get("botocore.exceptions")  # what s3fs passes on as it is
+        return (OSError,) if botocore is None else (OSError, botocore.BotoCoreError)
 
     @property
     def place(self) -> str | None:

@@ -112,6 +112,37 @@ class CheckpointEnded:
 
 
 @dataclass(frozen=True)
+class CheckpointFailed:
+    """An action: tell the watchers that a checkpoint has failed, how many have in a row, and what comes next."""
+
+    checkpoint: int
+    reason: str
+    in_a_row: int
+    then: str
+
+
+@dataclass(frozen=True)
+class OutOfReach:
+    """An action: tell the watchers that the job waits for a place (the storage of checkpoints, that of a sink): why, how
+    many tries have failed within so many microseconds (`since`), and in how many it is tried again."""
+
+    place: str
+    reason: str
+    tries: int
+    since: int
+    pause: int
+    patience: int
+
+
+@dataclass(frozen=True)
+class InReach:
+    """An action: tell the watchers that a place can be used again, which was out of reach for so many microseconds."""
+
+    place: str
+    took: int
+
+
+@dataclass(frozen=True)
 class CopySavepoint:
     """An action: copy the state files of a checkpoint into a folder of their own (`target`; empty: the usual one), with this
     manifest. `copied` or `not_copied`, however long it takes: other wishes are not to wait for it."""
@@ -204,6 +235,6 @@ StoreAction = Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | Copy
 Ended = CheckpointEnded | SavepointEnded | StopEnded
 """What becomes of something that somebody waits for."""
 Replacement = Replacing | NotReplaced | Replayed | StandbyLost
-Told = Restarting | Stalled | Replacement
+Told = Restarting | Stalled | Replacement | CheckpointFailed | OutOfReach | InReach
 """What the watchers of a job are told in its log."""
 Action = Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Told | StoreAction

@@ -37,6 +37,10 @@ class Attempts:
         self.resume_at = self._began_at if pause else None
         self.deployed = self.publishing = False
 
+    def claimed(self, now: int) -> None:
+        """The job has an incarnation, however long the storage has taken: only now the slots are waited for."""
+        self._began_at = max(self._began_at, now)
+
     def paused(self, now: int) -> bool:
         """Whether the pause before a restart lasts."""
         return self.resume_at is not None and now < self.resume_at

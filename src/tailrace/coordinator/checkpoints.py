@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrace.coordinator.actions import CheckpointEnded, Commit, Delete
 from tailrace.coordinator.recorded import in_flight, operator_records
-from tailrace.coordinator.stats import CheckpointStats, parts_of, policy_of
+from tailrace.coordinator.stats import CheckpointStats, FailedCheckpoint, parts_of, policy_of
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.format import Placed
@@ -172,7 +172,14 @@ class Checkpoints:
         self.aborted = 0
         self.completed = 0
         self.failures = 0
-        """In a row."""
+        """How many have failed in a row, but for those that could not be written because the storage was out of reach."""
+        self.in_a_row = 0
+        """The same with those."""
+        self.last_failure: FailedCheckpoint | None = None
+        self.not_before = 0
+        """The storage is out of reach until then, as far as is known: none is triggered earlier."""
+        self.final_again = False
+        """Whether the last one of the job has failed, and is to be taken once more."""
         self.newest = 0
         """The newest complete checkpoint of this run."""
         self.stopping = False
@@ -200,7 +207,8 @@ class Checkpoints:
         `asked`: a savepoint is wanted."""
         if len(self.pending) >= self.settings.max_concurrent or any(p.alone for p in self.pending.values()):
             return None
-        earliest = 0 if self._ended_at is None else self._ended_at + self.settings.min_pause
+        ended = 0 if self._ended_at is None else self._ended_at + self.settings.min_pause
+        earliest = max(ended, self.not_before)
         if self.requests or asked:
             return earliest
         return None if self._next_at is None else max(self._next_at, earliest)
@@ -241,6 +249,7 @@ class Checkpoints:
         """A checkpoint begins: what its workers are asked for."""
         number = self.next_id
         self.next_id += 1
+        self.final_again = self.final_again and not kind.final
         cut = CutRequest(number, kind, hold)
         if kind is CutKind.CHECKPOINT and not hold:
             cut = CutRequest(number, kind, hold, self.settings.overtakes_after, self.settings.most_inflight)
@@ -333,7 +342,7 @@ class Checkpoints:
             self._sizes[manifest_name(manifest.incarnation, following)] = 0
         self.last = number
         self.completed += 1
-        self.failures = 0
+        self.failures = self.in_a_row = self.not_before = 0
         self._ended_at = now
         self._sizes.update({file.name: file.size for file in manifest.files})
         self.adopt(manifest, path)
@@ -363,7 +372,8 @@ class Checkpoints:
         """Every checkpoint of the attempt is over. One whose manifest is on its way may yet be complete: nobody waits for it
         any more, and the next claim finds it."""
         actions: list[CheckpointEnded | Delete] = []
-        self.committing = None
+        self.committing, self.commit_asked_at = None, None
+        self.final_again = False
         for pending in list(self.pending.values()):
             self._drop(pending.id, now)
             if pending.committing:
@@ -376,13 +386,24 @@ class Checkpoints:
             actions.append(Delete(gone))
         return actions
 
-    def abort(self, number: int, reason: str, now: int, failure: bool = True) -> Aborted | None:
+    def storage_away(self, until: int) -> None:
+        """The storage is tried again at `until`: by then the next one is due."""
+        self.not_before, self._next_at = until, self._next_at and until
+
+    def is_open(self, number: int) -> bool:
+        """Whether a checkpoint is under way, and its manifest is not yet."""
+        return number in self.pending and not self.pending[number].committing
+
+    def abort(self, number: int, reason: str, now: int, failure: bool = True, counts: bool = True) -> Aborted | None:
         """A pending checkpoint will never be complete; None where it is not pending, or its manifest is on its way. Whether
-        that is a `failure` that counts."""
-        if number not in self.pending or self.pending[number].committing:
+        that is a `failure`, and one that `counts` among those that the job tolerates."""
+        if not self.is_open(number):
             return None
         pending = self._drop(number, now)
-        failure = failure and not pending.wanted
+        if failure:
+            self.in_a_row += 1
+            self.last_failure = FailedCheckpoint(number, reason, now + self.clock_offset)
+        failure = failure and counts and not pending.wanted
         self.failures += int(failure)
         too_many = failure and self.failures > self.settings.tolerated_failures
         if too_many:

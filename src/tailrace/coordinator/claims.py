@@ -43,6 +43,10 @@ class Claims:
         self.due_at, self.asked_at = None, now
         return True
 
+    def ask_again(self, at: int) -> None:
+        """The storage could not be reached: it is asked once more at `at`."""
+        self.under_way, self.asked_at, self.due_at = True, None, at
+
     def answered(self) -> None:
         """The storage has answered, with an incarnation or an error."""
         self.under_way, self.asked_at = False, None

@@ -126,6 +126,7 @@ class Course:
     def begin(self, now: int) -> None:
         """All have deployed. What the restored checkpoint had prepared is published before anything else happens."""
         self._attempts.publishing = True
+        self.do(self._durability.restored(now), now)
         self.do(self._durability.output.begin(restarted=self._attempts.restarts > 0), now)
         self.do(self._durability.copies(), now)
         self._maybe_start(now)
@@ -190,7 +191,7 @@ class Course:
 
     def was_published(self, said: Published, now: int) -> None:
         """A worker has published what sinks had prepared."""
-        decided = self._durability.published(said)
+        decided = self._durability.published(said, now)
         if decided is not None:
             self.do([*decided, WasPublished()], now)
             self._maybe_start(now)
@@ -203,10 +204,17 @@ class Course:
         its strategy allows it, or ends."""
         if self.ending or self._replaces(cause, now):
             return
-        what, cause = reaction(cause, self._durability.checkpoints is None and self.status is JobStatus.FINISHING)
+        checkpointing = self._durability.checkpoints is not None
+        what, cause = reaction(cause, checkpointing, self.status is JobStatus.FINISHING)
         delay = 0 if what is Reaction.MOVE else None
         if what is Reaction.RESTART:
             delay = self._restarts.delay(now)
+        elif what is Reaction.WAIT:
+            delay, decided = self._durability.wait(cause, now)
+            if delay is None:  # its patience is over
+                self.do(decided, now)
+                return
+            self.do(decided, now)
         if delay is None:
             self.cause = cause
             self.end(JobStatus.FAILING, "the job has failed", now)
@@ -317,6 +325,7 @@ class Course:
 
     def claimed(self, now: int) -> None:
         """A claim has read what there is: it tells what has become of a stop."""
+        self._attempts.claimed(now)
         found = self._durability.found_stop(now)
         if found is not None:
             self._stopping.seal(found)

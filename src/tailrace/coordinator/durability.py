@@ -7,21 +7,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tailrace.coordinator.actions import CheckpointEnded, Claim, Delete, SavepointEnded, Sweep
-from tailrace.coordinator.checkpoints import Checkpoints
+from tailrace.coordinator.actions import CheckpointEnded, CheckpointFailed, Claim, Commit, Delete, SavepointEnded, Sweep
+from tailrace.coordinator.checkpoints import Checkpoints, PendingCheckpoint
 from tailrace.coordinator.claims import Claims
-from tailrace.coordinator.decisions import Decisions, StopFailed, Tell
+from tailrace.coordinator.decisions import Decision, Decisions, StopFailed, Tell
 from tailrace.coordinator.failures import Cause
+from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.origin import Origin
+from tailrace.coordinator.outages import SINKS, STORAGE, Outage, what_follows
 from tailrace.coordinator.output import Output
 from tailrace.coordinator.savepoints import Request, Savepoints
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.elements.cuts import CutKind
-from tailrace.protocol.deployment import FailureKind, Published
-from tailrace.protocol.snapshot import Abort, Ack, Complete, Trigger
+from tailrace.protocol.deployment import FailureKind, NotPublished, Published
+from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
 from tailrace.state.ending import FINISHED, STOPPED, Ending
 from tailrace.state.manifest import Manifest
 from tailrace.state.paths import manifest_name
@@ -44,8 +46,11 @@ class Durability:
         checkpoints: Checkpoints | None,
         origin: Origin,
         abandoned: Sequence[str] = (),
+        limits: Limits | None = None,
     ) -> None:
+        limits = Limits() if limits is None else limits
         self._job, self._run_id = job, run_id
+        self.storage, self.places = Outage(STORAGE, limits), Outage(SINKS, limits)
         self.claims = Claims(incarnation)
         self.checkpoints = checkpoints
         self.output = Output(run_id, origin, abandoned)
@@ -58,6 +63,10 @@ class Durability:
         """Whether none is taken for now: a worker is being replaced."""
         self._held_since: int | None = None
         """Since when the commit of the last checkpoint waits for a mark."""
+        self._commit: Commit | None = None
+        """The commit under way."""
+        self._commit_due_at: int | None = None
+        """When it is asked for once more: nobody knows whether it was done."""
 
     # Attempts begin and end.
 
@@ -74,7 +83,7 @@ class Durability:
 
     def attempt_over(self, reason: str, now: int, spare: bool = False) -> Decisions:
         """Nothing of this attempt is committed any more. `spare`: the savepoint of a stop may yet come."""
-        self._held_since = self.newest = None
+        self._held_since = self.newest = self._commit = self._commit_due_at = None
         self.suspended = False
         self.output.attempt_over()
         if self.checkpoints is None:
@@ -102,6 +111,16 @@ class Durability:
         """Time has gone by: the storage may have to be asked for an incarnation."""
         return [Claim()] if self.claims.ask(now) else []
 
+    def claim_failed(self, reason: str, kind: FailureKind, now: int) -> Decisions:
+        """There is no claim. Where the storage could not be reached, it is asked once more."""
+        what = f"no new incarnation could be claimed in the storage of checkpoints: {reason}"
+        if kind is not FailureKind.STORE:
+            return [Cause(what, kind)]
+        decided = self.storage.failed(what, now)
+        if self.storage.due_at is not None:
+            self.claims.ask_again(self.storage.due_at)
+        return decided
+
     def claimed(self, incarnation: int, manifest: Manifest | None, path: str) -> Decisions:
         """The storage has answered: see `Coordinator.claimed`."""
         self.claims.answered()
@@ -117,11 +136,49 @@ class Durability:
         self._last_complete = ours or self._last_complete
         return [Sweep(incarnation, self.checkpoints.needed)]
 
-    def silent_at(self, limit: int) -> int | None:
+    # Places that are out of reach.
+
+    @property
+    def silent_at(self) -> int | None:
         """When the storage has not answered a claim or a commit for too long, or a mark that the last commit waits for."""
         commit = None if self.checkpoints is None else self.checkpoints.commit_asked_at
-        asked = [self.claims.asked_at, commit, self._held_since]
-        return min((at + limit for at in asked if at is not None), default=None)
+        asked = map(self.storage.silent_at, (self.claims.asked_at, commit, self._held_since))
+        return min((at for at in asked if at is not None), default=None)
+
+    def wait(self, cause: Cause, now: int) -> tuple[int | None, Decisions]:
+        """A place is out of reach, and the job has to start again: after how long, None where its patience is over; and what
+        else is decided."""
+        outage = self.storage if cause.kind is FailureKind.STORE else self.places
+        decided = outage.failed(cause.message, now)
+        given_up = any(isinstance(one, Cause) for one in decided)
+        return None if given_up or outage.due_at is None else outage.due_at - now, decided
+
+    def restored(self, now: int) -> Decisions:
+        """All workers have read what they are to go on from."""
+        return self.storage.over(now)
+
+    @property
+    def retry_at(self) -> int | None:
+        """When something is tried once more that has failed: see `_retries`."""
+        return min((at for at, _ in self._retries() if at is not None), default=None)
+
+    def retry(self, now: int) -> Iterator[Decision]:
+        """What is due of that."""
+        for at, act in list(self._retries()):
+            if at is not None and at <= now:
+                yield from act(now)
+
+    def _retries(self) -> Iterator[tuple[int | None, Callable[[int], Decisions]]]:
+        yield self._commit_due_at, self._commit_again
+        yield self.places.due_at if self.output.unpublished else None, lambda now: self.output.tell_again()
+        if self.checkpoints is not None and self.checkpoints.final_again:
+            yield self.checkpoints.not_before, lambda now: self.trigger(now, self._final)
+
+    def _commit_again(self, now: int) -> Decisions:
+        """Nobody knows whether a commit was done. The storage does none a second time (`Store.commit`)."""
+        assert self.checkpoints is not None and self._commit is not None
+        self._commit_due_at, self.checkpoints.commit_asked_at = None, now
+        return [self._commit]
 
     # Stops.
 
@@ -238,29 +295,50 @@ class Durability:
             return [*self.abort(ack.checkpoint, refused, now, running, failure=False), *gone]
         return self._commit_next(now, running) if self.checkpoints.ack(slot, ack) else []
 
-    def abort(self, number: int, reason: str, now: int, running: bool, failure: bool = True) -> Decisions:
-        """A checkpoint will never be complete. Too many in a row are a failure of the job."""
-        aborted = None if self.checkpoints is None else self.checkpoints.abort(number, reason, now, failure)
-        if aborted is None:
+    def declined(self, said: Declined, who: str, now: int, running: bool) -> Decisions:
+        """A worker cannot take part in a checkpoint. Where the storage is out of reach, that is not counted among the
+        failures that the job tolerates: the next one comes when it is tried again."""
+        number, reason = said.checkpoint, f"{who}{said.reason}"
+        if self.checkpoints is None or not self.checkpoints.is_open(number):
+            return []
+        if not said.out_of_reach:
+            return self.abort(number, reason, now, running)
+        told = self.storage.failed(f"checkpoint {number} could not be written: {reason}", now)
+        if self.storage.due_at is not None:
+            self.checkpoints.storage_away(self.storage.due_at)
+        return [*self.abort(number, reason, now, running, counts=False), *told]
+
+    def abort(
+        self, number: int, reason: str, now: int, running: bool, failure: bool = True, counts: bool = True
+    ) -> Decisions:
+        """A checkpoint will never be complete. Too many in a row that count are a failure of the job."""
+        checkpoints = self.checkpoints
+        aborted = None if checkpoints is None else checkpoints.abort(number, reason, now, failure, counts)
+        if checkpoints is None or aborted is None:
             return []
         again = aborted.final and running and not aborted.too_many
         if again:
             self.savepoints.again(number)
         told = self.savepoints.failed(number, reason)
         decided: Decisions = [aborted.ended, *told, Tell(Abort(number)), *_deleted(aborted.gone)]
+        tolerated = checkpoints.settings.tolerated_failures
+        if failure:
+            left = tolerated - checkpoints.failures
+            decided.append(CheckpointFailed(number, reason, checkpoints.in_a_row, what_follows(aborted, counts, left)))
         if aborted.too_many:
-            assert self.checkpoints is not None
-            tolerated = self.checkpoints.settings.tolerated_failures
             what = f"checkpoint {number} failed, more than {tolerated} in a row (tolerated_failures): {reason}"
             return [*decided, Cause(what, FailureKind.CHECKPOINT)]
         if aborted.hold:
             decided.append(StopFailed(reason))
-        return [*decided, *self.trigger(now, self._final)] if again else decided
+        checkpoints.final_again = again
+        return [*decided, *self.trigger(now, self._final)] if again and checkpoints.not_before <= now else decided
 
     def suspend(self, reason: str, now: int) -> Decisions:
         """A worker is being replaced: checkpoints under way are given up, but for one whose manifest is on its way, and none
         is taken until `resume`."""
         self.suspended = True
+        if self.checkpoints is not None:
+            self.checkpoints.final_again = False
         decided: Decisions = []
         for number, pending in [] if self.checkpoints is None else list(self.checkpoints.pending.items()):
             if pending.final and not pending.committing:  # it is taken once more, when all is as it was
@@ -277,12 +355,12 @@ class Durability:
         """Whether a manifest is on its way."""
         return self.checkpoints is not None and self.checkpoints.committing is not None
 
-    def late(self, now: int) -> list[tuple[int, str]]:
+    def late(self, now: int) -> list[tuple[int, str, PendingCheckpoint]]:
         """Checkpoints that took too long, and what is said of them."""
         if self.checkpoints is None:
             return []
         what = f"it took longer than its timeout of {self.checkpoints.settings.timeout / 1e6:g} s"
-        return [(number, what) for number in self.checkpoints.timed_out(now)]
+        return [(number, what, self.checkpoints.pending[number]) for number in self.checkpoints.timed_out(now)]
 
     def _commit_next(self, now: int, running: bool) -> Decisions:
         self._held_since, held = None, self._held_since
@@ -293,7 +371,7 @@ class Durability:
             # Behind the last commit there is no other one whose success lets sinks forget what the origin had prepared.
             self._held_since = now if held is None else held
             return []
-        commit = self.checkpoints.commit(ready, self.output.carried(), self.claims.incarnation, now)
+        commit = self._commit = self.checkpoints.commit(ready, self.output.carried(), self.claims.incarnation, now)
         self.output.before_commit(ready.id)
         return [commit]
 
@@ -306,7 +384,8 @@ class Durability:
         manifest = None if checkpoints is None else checkpoints.commit_answered()
         if checkpoints is None or manifest is None or number not in checkpoints.pending:
             return [], None
-        decided: Decisions = []
+        self._commit = self._commit_due_at = None
+        decided: Decisions = self.storage.over(now)
         for older in checkpoints.overtaken(number):
             reason = f"the newer checkpoint {number} is complete"
             decided += self.abort(older, reason, now, running, failure=False)
@@ -320,20 +399,37 @@ class Durability:
             return decided, complete.stats
         return [*decided, *self._commit_next(now, running)], None
 
-    def not_committed(self, number: int, reason: str, kind: FailureKind) -> Decisions:
+    def not_committed(self, number: int, reason: str, kind: FailureKind, now: int) -> Decisions:
         """A manifest could not be written, or nobody knows whether it was: see `Coordinator.not_committed`."""
         if self.checkpoints is None:
             return []
-        self.checkpoints.commit_answered()
-        pending = number in self.checkpoints.pending
-        return [Cause(f"checkpoint {number} could not be committed: {reason}", kind)] if pending else []
+        if number not in self.checkpoints.pending:
+            self.checkpoints.commit_answered()
+            return []
+        what = f"checkpoint {number} could not be committed: {reason}"
+        if kind is not FailureKind.STORE:
+            self.checkpoints.commit_answered()
+            return [Cause(what, kind)]
+        self.checkpoints.commit_asked_at = None
+        decided = self.storage.failed(what, now)
+        self._commit_due_at = self.storage.due_at
+        return decided
 
     # Output, marks and files.
 
-    def published(self, said: Published) -> Decisions | None:
+    def published(self, said: Published, now: int) -> Decisions | None:
         """The worker has made all of a number visible; None where nobody waits for that."""
         decided = self.output.published(said)
-        return None if decided is None else [*decided, *self.copies()]
+        if decided is None:
+            return None
+        told = [] if self.output.unpublished else self.places.over(now)
+        return [*told, *decided, *self.copies()]
+
+    def not_published(self, said: NotPublished, now: int) -> Decisions:
+        """The place of a sink is out of reach: the worker is told once more."""
+        if not self.output.not_published(said):
+            return []
+        return self.places.failed(said.reason, now)
 
     def copies(self) -> Decisions:
         """Savepoints are copied whose output is visible."""

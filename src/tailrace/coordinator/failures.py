@@ -43,6 +43,8 @@ class Reaction(Enum):
     """The job starts again from its newest checkpoint, where its restart strategy allows it; else it fails."""
     MOVE = "a restart that does not count"
     """The same, whatever the restart strategy says: nothing has failed."""
+    WAIT = "a restart that does not count, after pauses that grow"
+    """The same until `storage_patience` is over; then the job fails: a place that it needs is out of reach."""
     FAIL = "the job fails"
     """No restart would mend it."""
 
@@ -53,7 +55,8 @@ REACTIONS: dict[FailureKind, Reaction] = {
     FailureKind.WORKER: Reaction.RESTART,
     FailureKind.MOVED: Reaction.MOVE,
     FailureKind.PEER: Reaction.RESTART,
-    FailureKind.STORE: Reaction.RESTART,
+    FailureKind.STORE: Reaction.WAIT,
+    FailureKind.SINK: Reaction.WAIT,
     FailureKind.CHECKPOINT: Reaction.RESTART,
     FailureKind.IMPORT: Reaction.FAIL,
     FailureKind.SLOTS: Reaction.FAIL,
@@ -67,15 +70,19 @@ REACTIONS: dict[FailureKind, Reaction] = {
 HALF_PUBLISHED = "all, some or none of the job's output may be visible"
 
 
-def reaction(cause: Cause, publishing_without_checkpoints: bool) -> tuple[Reaction, Cause]:
+def reaction(cause: Cause, checkpointing: bool, finishing: bool) -> tuple[Reaction, Cause]:
     """What follows from a failure, and the cause with what the user must know of it.
 
     A job without checkpoints that is publishing cannot start again: nobody can tell which output is visible, and a run from
-    the beginning would write all of it once more.
+    the beginning would write all of it once more. Before that it can, but all of its work is lost: so its restart strategy
+    is asked, whatever has failed.
     """
-    if publishing_without_checkpoints:
+    found = REACTIONS[cause.kind]
+    if checkpointing:
+        return found, cause
+    if finishing:
         return Reaction.FAIL, cause.described(HALF_PUBLISHED)
-    return REACTIONS[cause.kind], cause
+    return Reaction.RESTART if found is Reaction.WAIT else found, cause
 
 
 def storage_failure(error: Exception) -> FailureKind:

@@ -23,8 +23,14 @@ class Limits:
     """For workers to leave by themselves, before their Spark tasks are cancelled."""
     finish: int = 30_000_000
     """The same for a job that has finished: users' `close` may take its time."""
-    store: int = 120_000_000
-    """For the storage of checkpoints to answer a claim or a commit, or a mark that the last commit waits for."""
+    patience: int = 600_000_000
+    """For the storage of checkpoints, or the place of a sink, to be in reach again, and for an answer of the storage."""
+    retry: int = 500_000
+    """From the first try that fails to the next one; each pause after that is twice as long."""
+    retry_most: int = 10_000_000
+    """The longest such pause."""
+    calm_after: int = 60_000_000
+    """Behind a try that nobody has said to have failed, for the next failure to be one of another outage."""
     severed: int = 2_000_000
     """For the loss of a worker to be noticed, of whose link another worker has said that it closed."""
     calm: int = 5_000_000
@@ -45,11 +51,3 @@ class Limits:
             f"lower the parallelism, or raise slot_timeout"
         )
         return Cause(what, FailureKind.SLOTS)
-
-    def store_silent(self) -> Cause:
-        """The storage of checkpoints does not answer."""
-        what = (
-            f"the storage of checkpoints has not answered for {self.store / 1e6:.0f} s; once it does, start the job again "
-            f"from its newest checkpoint"
-        )
-        return Cause(what, FailureKind.SILENT)

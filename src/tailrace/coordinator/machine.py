@@ -36,6 +36,7 @@ from tailrace.protocol.deployment import (
     Failed,
     FailureKind,
     Hello,
+    NotPublished,
     OperatorEvent,
     Progress,
     Published,
@@ -92,7 +93,7 @@ class Coordinator:
         self.restarts: Strategy = restarts if restarts is not None else Never()
         self.attempts = Attempts()
         origin = Origin(job, run_id, "" if checkpoints is None else checkpoints.origin, start_from)
-        self.durability = Durability(job, run_id, incarnation, self.checkpoints, origin, abandoned)
+        self.durability = Durability(job, run_id, incarnation, self.checkpoints, origin, abandoned, self.limits)
         self._no_savepoints = no_savepoints
         self._leaving = Leaving(self.limits)
         self.stopping = Stopping()
@@ -210,6 +211,8 @@ class Coordinator:
                     self.course.all_finished(now)
             case Published():
                 self.course.was_published(message, now)
+            case NotPublished():
+                self.course.do(self.durability.not_published(message, now), now)
             case OperatorEvent():
                 self.takeovers.sent_event(index, message.vertex)
                 self._relay(message, index, now)
@@ -220,8 +223,7 @@ class Coordinator:
             case Ack():
                 self.course.do(self.durability.ack(index, message, now, self.course.flowing), now)
             case Declined():
-                what = f"worker {index}: {message.reason}"
-                self.course.do(self.durability.abort(message.checkpoint, what, now, self.course.flowing), now)
+                self.course.do(self.durability.declined(message, f"worker {index}: ", now, self.course.flowing), now)
             case WasReset():
                 pass  # of an earlier restart; another one began since
             case _ if isinstance(message, FROM_WORKER):
@@ -289,12 +291,11 @@ class Coordinator:
         self.durability.output.origin_published()
 
     def claim_failed(self, reason: str, now: int, kind: FailureKind = FailureKind.STORE) -> None:
-        """The storage of checkpoints did not give us a new incarnation. `kind` says whether it is asked again: not where
-        another start has taken the job over (FENCED), or where what is there cannot be read (STATE)."""
+        """The storage of checkpoints did not give us a new incarnation. `kind` says whether it is asked again (STORE): not
+        where another start has taken the job over (FENCED), or where what is there cannot be read (STATE)."""
         self.durability.claims.answered()
         if not self.course.ending:
-            what = f"no new incarnation could be claimed in the storage of checkpoints: {reason}"
-            self.course.fail(now, Cause(what, kind))
+            self.course.do(self.durability.claim_failed(reason, kind, now), now)
 
     def committed(self, checkpoint: int, path: str, url: str, now: int) -> None:
         """The manifest of a checkpoint exists; `path` is its name relative to the checkpoint folder of the job."""
@@ -308,10 +309,9 @@ class Coordinator:
             self.course.last_complete(last, now)
 
     def not_committed(self, checkpoint: int, reason: str, kind: FailureKind, now: int) -> None:
-        """The manifest of a checkpoint could not be written, or nobody knows whether it was (STORE). What the storage
-        holds is found out under a new incarnation, which is a restart; a job that was overtaken by another start (FENCED),
-        or whose checkpoints somebody has removed (STATE), has ended."""
-        decided = self.durability.not_committed(checkpoint, reason, kind)
+        """The manifest of a checkpoint could not be written, or nobody knows whether it was (STORE): it is asked for again.
+        A job that was overtaken by another start (FENCED), or whose checkpoints somebody has removed (STATE), has ended."""
+        decided = self.durability.not_committed(checkpoint, reason, kind, now)
         if not self.course.ending:
             self.course.do(decided, now)
 
@@ -420,8 +420,8 @@ class Coordinator:
             yield due, lambda now: [limits.slots_late(len(roster.connected), len(roster.slots), again=again)]
         if not self.course.ending:
             yield roster.silent_at(limits.lease), lambda now: roster.replace_silent(now, limits.lease)
-        if not self.course.ending:
-            yield durability.silent_at(limits.store), lambda now: [limits.store_silent()]
+            yield durability.silent_at, lambda now: [durability.storage.given_up()]
+            yield durability.retry_at, durability.retry
         if self.status is JobStatus.RESTARTING:
             yield roster.reset_late_at(limits.leave), lambda now: roster.replace_late(now, limits.leave)
             yield durability.claims.due_at, durability.claim_due
@@ -449,8 +449,9 @@ class Coordinator:
         return []
 
     def _checkpoints_late(self, now: int) -> Iterator[Decision]:
-        for number, what in self.durability.late(now):
-            yield from self.durability.abort(number, what, now, self.course.flowing)
+        for number, what, pending in self.durability.late(now):
+            away = all(one.index in pending.acks or one.phase_of(number) == "writing" for one in self.roster.slots)
+            yield from self.durability.declined(Declined(number, what, away), "", now, self.course.flowing)
 
     def _trigger_due(self, now: int) -> Decisions:
         return self.durability.trigger_due(now, final=self.roster.finished)

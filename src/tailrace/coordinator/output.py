@@ -13,7 +13,7 @@ from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.marks import Marks
 from tailrace.coordinator.origin import Origin
 from tailrace.coordinator.publishing import Publications
-from tailrace.protocol.deployment import Published
+from tailrace.protocol.deployment import NotPublished, Published
 from tailrace.state.manifest import Manifest, Prepared
 
 PUBLISHER = 0
@@ -125,6 +125,19 @@ class Output:
         if said.number == 0 and not said.skipped:
             self.origin.visible = self.origin.visible or self.origin.restores_itself
         return self._mark_visible()
+
+    def not_published(self, said: NotPublished) -> bool:
+        """The worker could not make all of a number visible. Whether that was said of what it was told last."""
+        return self._publications.failed(said.number, said.tries)
+
+    @property
+    def unpublished(self) -> bool:
+        """Whether something is to be told once more."""
+        return bool(self._publications.unpublished)
+
+    def tell_again(self) -> Decisions:
+        """What could not be made visible is told once more."""
+        return [Tell(told, PUBLISHER) for told in self._publications.once_more()]
 
     @property
     def pending(self) -> bool:

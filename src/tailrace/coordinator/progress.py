@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeGuard
 
 from tailrace.coordinator.slices import Slices, standby_figures
-from tailrace.coordinator.stats import CheckpointStats
+from tailrace.coordinator.stats import Books
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, isoformat
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
@@ -22,22 +22,6 @@ class Reporting(Protocol):
 
     @property
     def reports(self) -> Sequence[SubtaskReport]: ...
-
-
-class Books(Protocol):
-    """How the checkpoints of a job go."""
-
-    @property
-    def history(self) -> Sequence[CheckpointStats]: ...
-
-    @property
-    def completed(self) -> int: ...
-
-    @property
-    def aborted(self) -> int: ...
-
-    @property
-    def pending(self) -> Sized: ...
 
 
 class ProgressMaker:
@@ -175,12 +159,25 @@ class ProgressMaker:
 
 
 def checkpoint_figures(checkpoints: Books) -> dict[str, Any]:
-    """How checkpoints go: counts, and the last complete one with its parts in milliseconds."""
+    """How checkpoints go: counts, those under way, the last failure, what the job waits for, and the last complete one with
+    its parts in milliseconds."""
     last = checkpoints.history[-1] if checkpoints.history else None
     return {
         "completed": checkpoints.completed,
         "aborted": checkpoints.aborted,
         "pending": len(checkpoints.pending),
+        "underWay": [
+            {"id": one.id, "ageMs": one.age / 1000, "phase": one.phase, "workers": list(one.slots)}
+            for one in checkpoints.pending
+        ],
+        "failedInARow": checkpoints.in_a_row,
+        "lastFailure": None
+        if (failed := checkpoints.last_failure) is None
+        else {"id": failed.id, "reason": failed.reason, "timestamp": isoformat(failed.timestamp)},
+        "waitsFor": [
+            {"place": one.place, "reason": one.reason, "tries": one.tries, "ageMs": one.age / 1000}
+            for one in checkpoints.waits
+        ],
         "last": None
         if last is None
         else {
@@ -272,8 +269,10 @@ def stalled_figures(plan: Plan, reports: Sequence[SubtaskReport]) -> list[dict[s
     ]
 
 
-def job_metrics(plan: Plan, reports: list[SubtaskReport], restarts: int) -> dict[str, Any]:
-    """Figures of a whole job and of every subtask: records, busy time, queued bytes, users' own counters."""
+def job_metrics(
+    plan: Plan, reports: list[SubtaskReport], restarts: int, checkpoints: Books | None = None
+) -> dict[str, Any]:
+    """Figures of a whole job, its checkpoints and every subtask: records, busy time, queued bytes, users' own counters."""
     watermark = overall_watermark(reports)
     return {
         "records_in": sum(r.records_in for r in reports if r.source),
@@ -282,6 +281,7 @@ def job_metrics(plan: Plan, reports: list[SubtaskReport], restarts: int) -> dict
         "watermark": None if watermark is None else isoformat(watermark),
         "inflight_bytes": inflight_bytes(reports),
         "restarts": restarts,
+        "checkpoints": None if checkpoints is None else checkpoint_figures(checkpoints),
         "refused_connections": {},
         "subtasks": subtask_figures(plan, reports),
     }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from tailrace.protocol.deployment import Publish, Settled
 from tailrace.state.format import Placed
 from tailrace.state.manifest import Prepared
@@ -24,6 +26,8 @@ class Publications:
     def __init__(self) -> None:
         self.open: dict[int, list[Publish]] = {}
         """What was told by its number, and not answered."""
+        self.unpublished: set[int] = set()
+        """Numbers of `open` that the worker could not make visible, and that are to be told once more."""
         self.restored_marked = False
         """Whether the restored checkpoint is marked as published, and every other manifest that may have the same output."""
         self._marked = (0, False)
@@ -44,14 +48,32 @@ class Publications:
         ]
         return told
 
+    def failed(self, number: int, tries: int) -> bool:
+        """The worker could not make all of a number visible, when it was told for this time. False where it has been told
+        once more since, or nobody waits for it."""
+        if number not in self.open or self.open[number][0].tries != tries:
+            return False
+        self.unpublished.add(number)
+        return True
+
+    def once_more(self) -> list[Publish]:
+        """What is to be told once more."""
+        numbers, self.unpublished = sorted(self.unpublished), set()
+        for number in numbers:
+            told = self.open[number]
+            self.open[number] = [msgspec.structs.replace(one, tries=one.tries + 1) for one in told]
+        return [one for number in numbers for one in self.open[number]]
+
     def again(self) -> list[Publish | Settled]:
         """Another worker publishes from now on: what is to be told to it. It may publish what the one before had published,
         and not said."""
+        self.unpublished = set()
         told: list[Publish | Settled] = [one for number in sorted(self.open) for one in self.open[number]]
         return [*told, Settled(*self._settled)] if self._settled != (0, False) else told
 
     def answered(self, number: int) -> bool:
         """All of a number is visible. False where nobody waits for it."""
+        self.unpublished.discard(number)
         return self.open.pop(number, None) is not None
 
     def visible_through(self, newest: int) -> int:

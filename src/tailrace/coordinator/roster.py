@@ -14,7 +14,7 @@ from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.places import Each, Place, Silence, Start, executor_of, start_of
 from tailrace.coordinator.standbys import Standby, Standbys
-from tailrace.protocol.deployment import FailureKind, Hello, Peer, Progress, SubtaskReport, UnderWay
+from tailrace.protocol.deployment import PHASES, FailureKind, Hello, Peer, Progress, SubtaskReport, UnderWay
 from tailrace.protocol.recovery import Reset
 from tailrace.state.manifest import Prepared
 
@@ -43,6 +43,8 @@ class Slot(Place):
     elapsed: int = 0
     log: tuple[int, int, int] = (0, 0, 0)
     """Of its history: entries and bytes; and bytes that its worker keeps of what has gone to others."""
+    phases: dict[int, str] = field(default_factory=dict)
+    """How far its worker is with checkpoints, as it has said last."""
     refused: dict[str, int] = field(default_factory=dict)
 
     def admit(self, hello: Hello, now: int) -> int | None:
@@ -73,6 +75,11 @@ class Slot(Place):
                 for one in self.reports
             ]
         self.log = progress.log_entries, progress.log_bytes, progress.kept_bytes
+        self.phases = progress.phases
+
+    def phase_of(self, checkpoint: int) -> str:
+        """How far its worker is with a checkpoint, as far as it has said (`PHASES`)."""
+        return self.phases.get(checkpoint, PHASES[0])
 
     def works_at(self, under_way: UnderWay | None) -> list[Stalled]:
         """What its worker's thread is at. A report that was made later says that this is over."""

@@ -1,12 +1,17 @@
-"""Shows the slices of a job, by what the bookkeepers know. Nothing follows from it."""
+"""Shows the slices of a job and its checkpoints, by what the bookkeepers know. Nothing follows from it."""
 
 from __future__ import annotations
 
+from tailrace.coordinator.checkpoints import PendingCheckpoint
 from tailrace.coordinator.failovers import Marks
+from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.outages import Outage
 from tailrace.coordinator.roster import Roster, Slot
 from tailrace.coordinator.slices import Failover, Slices, SliceStandby, SliceStatus
 from tailrace.coordinator.standbys import Standby, Standbys
+from tailrace.coordinator.stats import Books, PendingStats, Waits
 from tailrace.coordinator.takeovers import Takeovers
+from tailrace.protocol.deployment import PHASES
 
 
 def slices_of(roster: Roster, takeovers: Takeovers, offset: int) -> Slices:
@@ -53,3 +58,35 @@ def _standby(one: Standby, slot: int, standbys: Standbys) -> list[SliceStandby]:
 def _failover(marks: Marks, offset: int) -> Failover:
     parts = marks.parts()
     return Failover((marks.noticed + offset) / 1e6, *(part / 1000 for part in (*parts, sum(parts))))
+
+
+def books_of(machine: Coordinator, now: int) -> Books | None:
+    """How the checkpoints of a job go; None where it takes none. Other threads ask, too."""
+    checkpoints, durability = machine.checkpoints, machine.durability
+    if checkpoints is None:
+        return None
+    waits = (durability.storage, durability.places)
+    return Books(
+        tuple(checkpoints.history),
+        checkpoints.completed,
+        checkpoints.aborted,
+        tuple(_under_way(one, machine.roster, now) for one in list(checkpoints.pending.values())),
+        checkpoints.in_a_row,
+        checkpoints.last_failure,
+        tuple(found for one in waits if (found := _waits(one, now)) is not None),
+    )
+
+
+def _under_way(one: PendingCheckpoint, roster: Roster, now: int) -> PendingStats:
+    """A checkpoint, with the workers that it waits for, and how far that one of them is that is least far."""
+    age = max(0, now - one.triggered_at)
+    missing = tuple(slot.index for slot in roster.slots if slot.index not in one.acks)
+    if not missing:
+        return PendingStats(one.id, age, "committing" if one.committing else "to be committed")
+    told = [roster.slots[slot].phase_of(one.id) for slot in missing]
+    return PendingStats(one.id, age, min(told, key=PHASES.index), missing)
+
+
+def _waits(outage: Outage, now: int) -> Waits | None:
+    since, reason = outage.since, outage.reason
+    return None if since is None else Waits(outage.place, reason, outage.tries, max(0, now - since))

@@ -1,10 +1,45 @@
-"""How a complete checkpoint went."""
+"""How checkpoints go: those that are complete, under way, or have failed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tailrace.protocol.snapshot import Ack
+
+
+@dataclass(frozen=True)
+class FailedCheckpoint:
+    """A checkpoint that has failed."""
+
+    id: int
+    reason: str
+    timestamp: int
+    """Microseconds since 1970."""
+
+
+@dataclass(frozen=True)
+class PendingStats:
+    """A checkpoint that is under way."""
+
+    id: int
+    age: int
+    """Microseconds since its trigger."""
+    phase: str
+    """How far those are that it waits for: `PHASES`."""
+    slots: tuple[int, ...] = ()
+    """The workers that it waits for; none where its manifest is on its way."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """A place that is out of reach, for which the job waits."""
+
+    place: str
+    reason: str
+    tries: int
+    age: int
+    """Microseconds since the first try that failed."""
 
 
 @dataclass(frozen=True)
@@ -75,3 +110,17 @@ def parts_of(acks: list[Ack], duration: int) -> tuple[int, int, int]:
     freeze = min(freeze, duration)
     alignment = min(alignment, duration - freeze)
     return freeze, alignment, min(write, duration - freeze - alignment)
+
+
+@dataclass(frozen=True)
+class Books:
+    """How the checkpoints of a job go."""
+
+    history: Sequence[CheckpointStats] = ()
+    completed: int = 0
+    aborted: int = 0
+    pending: Sequence[PendingStats] = ()
+    in_a_row: int = 0
+    """How many have failed since the newest complete one."""
+    last_failure: FailedCheckpoint | None = None
+    waits: Sequence[Waits] = ()

@@ -10,6 +10,7 @@
     SubtasksFinished          ->                            all tasks of the slice ended; what its sinks prepared
                               <-    Publish(prepared)       when all slices have ended; to one worker
     Published                 ->
+    NotPublished              ->                            or the place of a sink is out of reach; it is told once more
                               <-    Settled(number)         with checkpoints: nobody will ask for it again
                               <-    Leave                   at the end, and whenever the job is over for another reason
     (closes)
@@ -87,6 +88,11 @@ class InputTime(msgspec.Struct, frozen=True):
     subtask: int
 
 
+PHASES = ("triggered", "aligning", "encoding", "writing")
+"""How far a worker is with a checkpoint: it has not said; not all of its subtasks have cut; their state is not all encoded;
+the storage has not made its file durable."""
+
+
 class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Figures of one subtask since its start. Times are int64 microseconds."""
 
@@ -134,6 +140,8 @@ class Progress(Message, frozen=True):
     log_bytes: int = 0
     kept_bytes: int = 0
     """What has gone to other workers since the newest complete checkpoint, and is kept for those that take their places."""
+    phases: dict[int, str] = {}
+    """How far the worker is with each checkpoint that it was asked for and has not made durable: `PHASES`."""
 
 
 class SubtasksFinished(Message, frozen=True):
@@ -152,6 +160,15 @@ class Published(Message, frozen=True):
     """That of the `Publish`."""
     skipped: bool = False
     """Whether something of it stays under cover: no sink of the dataflow can publish it, and the user has given it up."""
+
+
+class NotPublished(Message, frozen=True):
+    """The place of a sink is out of reach: not everything of a `Publish` is visible. It has to be told once more."""
+
+    number: int
+    tries: int
+    """That of the `Publish`."""
+    reason: str
 
 
 class OperatorEvent(Message, frozen=True):
@@ -226,6 +243,8 @@ class Publish(Message, frozen=True):
     """Whether this is a part, and others of the same number follow: only the last one is answered."""
     folder: str = ""
     """The URL of the job's folder in which the bytes are that are not here; empty for this job's own."""
+    tries: int = 0
+    """How often it was told before, and has come to nothing."""
 
 
 class Settled(Message, frozen=True):
@@ -270,7 +289,9 @@ class FailureKind(StrEnum):
     STATE = "state"
     """The checkpoint that was to be restored: it is damaged, or does not fit. Trying again does not help."""
     STORE = "store"
-    """The storage of checkpoints did not answer."""
+    """The storage of checkpoints is out of reach."""
+    SINK = "sink"
+    """The place that a sink writes to is out of reach."""
     INTERNAL = "internal"
     """We did."""
 
@@ -286,7 +307,7 @@ class FailureKind(StrEnum):
     FENCED = "fenced"
     """A newer start of the job has taken over."""
     SILENT = "silent"
-    """The storage of checkpoints has not answered at all."""
+    """A place that the job needs was out of reach for longer than it is patient."""
 
     @property
     def of_worker(self) -> bool:
@@ -302,6 +323,7 @@ _OF_WORKERS = frozenset(
         FailureKind.IMPORT,
         FailureKind.STATE,
         FailureKind.STORE,
+        FailureKind.SINK,
         FailureKind.INTERNAL,
     }
 )

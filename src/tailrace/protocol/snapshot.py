@@ -97,6 +97,8 @@ class Declined(Message, frozen=True):
 
     checkpoint: int
     reason: str
+    out_of_reach: bool = False
+    """Whether that is because the storage of checkpoints is."""
 
 
 class Abort(Message, frozen=True):

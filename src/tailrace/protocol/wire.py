@@ -14,6 +14,7 @@ from tailrace.protocol.deployment import (
     Heartbeat,
     Hello,
     Leave,
+    NotPublished,
     OperatorEvent,
     PeerHello,
     Progress,
@@ -49,6 +50,7 @@ AnyMessage = (
     | Progress
     | SubtasksFinished
     | Published
+    | NotPublished
     | Failed
     | Welcome
     | Deploy

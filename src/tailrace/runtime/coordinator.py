@@ -16,11 +16,14 @@ import msgspec
 from tailrace.coordinator.actions import (
     Action,
     CheckpointEnded,
+    CheckpointFailed,
     CloseLink,
     Ended,
+    InReach,
     Kill,
     Launch,
     NotReplaced,
+    OutOfReach,
     Replacing,
     Replayed,
     Restarting,
@@ -37,9 +40,9 @@ from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.progress import ProgressMaker
-from tailrace.coordinator.showing import slices_of
+from tailrace.coordinator.showing import books_of, slices_of
 from tailrace.coordinator.slices import Slices
-from tailrace.coordinator.stats import CheckpointStats
+from tailrace.coordinator.stats import Books, CheckpointStats
 from tailrace.errors import CheckpointError
 from tailrace.graph.plan import Plan
 from tailrace.protocol import deployment
@@ -187,6 +190,11 @@ class JobRunner(threading.Thread):
         return [report for slot in self.machine.roster.slots for report in slot.figures(now)]
 
     @property
+    def books(self) -> Books | None:
+        """How the checkpoints go; None for a job that takes none."""
+        return books_of(self.machine, monotonic_micros())
+
+    @property
     def slices(self) -> Slices:
         """Where each slice runs, who holds its state, and how it was replaced."""
         machine = self.machine
@@ -296,7 +304,7 @@ class JobRunner(threading.Thread):
         if self._maker is None:
             return {}
         machine, slots = self.machine, self.machine.roster.slots
-        return self._maker.make(slots, unix_micros(), machine.checkpoints, machine.attempts.restarts, self.slices)
+        return self._maker.make(slots, unix_micros(), self.books, machine.attempts.restarts, self.slices)
 
     def _finish(self) -> None:
         if self.machine.roster.slots[0].reports:
@@ -353,6 +361,8 @@ class JobRunner(threading.Thread):
             case WasPublished():
                 self._announcer.announce()
             case Restarting() | Stalled() | Replacing() | NotReplaced() | Replayed() | StandbyLost():
+                self._tell(action)
+            case CheckpointFailed() | OutOfReach() | InReach():
                 self._tell(action)
             case _:  # a `StoreAction`: mypy names one that is not
                 assert self.store is not None

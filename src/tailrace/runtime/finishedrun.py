@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.slices import Slices
-from tailrace.coordinator.stats import CheckpointStats
+from tailrace.coordinator.stats import Books, CheckpointStats
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.runtime.wishes import Unheard, Wish, WishFuture
 
@@ -30,6 +30,7 @@ class FinishedRun:
         self.history: list[CheckpointStats] = []
         self.reports: list[SubtaskReport] = []
         self.slices = Slices()
+        self.books: Books | None = None
 
     def cancel(self) -> None:
         """Ends the job, which has ended."""

@@ -19,7 +19,7 @@ from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.progress import ProgressMaker
 from tailrace.coordinator.restarts import Strategy
 from tailrace.coordinator.slices import Slices
-from tailrace.coordinator.stats import CheckpointStats
+from tailrace.coordinator.stats import Books, CheckpointStats
 from tailrace.errors import CheckpointError, TailraceError
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import FailureKind, SubtaskReport
@@ -182,6 +182,11 @@ class Follower(threading.Thread):
     def slices(self) -> Slices:
         """Where each slice runs, who holds its state, and how it was replaced."""
         return self._view.slices
+
+    @property
+    def books(self) -> Books | None:
+        """How the checkpoints go; None for a job that takes none."""
+        return self._view.books
 
     def refused(self) -> dict[str, int]:
         """Connections refused at the coordinator's and the workers' ports, by reason."""

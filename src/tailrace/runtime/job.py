@@ -176,7 +176,7 @@ class Job:
 
     def metrics(self) -> dict[str, Any]:
         """Figures of the whole job and of every subtask: records, busy time, queued bytes, users' own counters."""
-        figures = job_metrics(self._plan, self._runner.reports, self.restarts)
+        figures = job_metrics(self._plan, self._runner.reports, self.restarts, self._runner.books)
         figures["busy_share"] = (self.last_progress or {}).get("tailrace", {}).get("busyShare", 0.0)
         figures["refused_connections"] = self._runner.refused()
         return figures

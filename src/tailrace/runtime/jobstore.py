@@ -29,6 +29,10 @@ from tailrace.storage.endings import Awaited, awaited, leave
 from tailrace.storage.origins import claim_again
 from tailrace.storage.store import Store
 
+REMOVED_WITHIN, READ_WITHIN = 30.0, 5.0
+"""Seconds that the end of a job waits for its storage: to remove checkpoints, and to say what output those have that stay.
+The next start does what was not done."""
+
 
 class JobStore:
     """The storage of one job's checkpoints, as its coordinator's driver uses it."""
@@ -78,7 +82,7 @@ class JobStore:
         self._copier.close()  # what it still copies is given up, and may be among what goes now
         self._thread.do(tidy)
         self._thread.do(self._release)
-        self._thread.close(timeout=30.0)
+        self._thread.close(REMOVED_WITHIN if surplus is not None else READ_WITHIN)
         return kept[0]
 
     # In the thread.
@@ -92,6 +96,8 @@ class JobStore:
 
     def _claim(self) -> None:
         machine = self._machine
+        if self._thread.closed:  # the job has ended while the storage did not answer
+            return
         try:
             found = claim_again(self._store, machine.run_id, self.origin_marked)
         except Exception as error:
@@ -104,6 +110,8 @@ class JobStore:
 
     def _commit(self, action: Commit) -> None:
         machine, number = self._machine, action.checkpoint
+        if self._thread.closed:
+            return
         try:
             path = self._store.commit(action.incarnation, action.after, number, action.data, action.needs)
             url = self._store.url_of(path)

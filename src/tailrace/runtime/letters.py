@@ -18,7 +18,7 @@ from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.slices import Slices
-from tailrace.coordinator.stats import CheckpointStats
+from tailrace.coordinator.stats import Books
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.wishes import Wish
@@ -148,16 +148,6 @@ class KillSlot:
     slot: int
     launch: int
     pid: int | None
-
-
-@dataclass(frozen=True)
-class Books:
-    """How checkpoints go, in the shape in which `ProgressMaker` reads it."""
-
-    history: Sequence[CheckpointStats] = ()
-    completed: int = 0
-    aborted: int = 0
-    pending: Sequence[int] = ()
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import Any
 from tailrace.coordinator.actions import Told
 from tailrace.coordinator.failures import Cause
 from tailrace.coordinator.lifecycle import JobStatus
+from tailrace.coordinator.showing import books_of
 from tailrace.errors import error_text
 from tailrace.runtime.binding import Binding
 from tailrace.runtime.clock import monotonic_micros
@@ -30,7 +31,6 @@ from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.hosting import Answer, FolderHost, Request
 from tailrace.runtime.letters import (
     Begin,
-    Books,
     Cancel,
     Ended,
     Farewell,
@@ -252,15 +252,13 @@ class FarRunner(JobRunner):
         self._box.say(Warned(action))
 
     def _view(self, status: JobStatus) -> View:
-        books, now = self.machine.checkpoints, monotonic_micros()
+        now = monotonic_micros()
         return View(
             status,
             self.restarts,
             tuple(SlotFigures(tuple(slot.figures(now))) for slot in self.machine.roster.slots),
             self.refused(),
-            None
-            if books is None
-            else Books(tuple(books.history), books.completed, books.aborted, tuple(books.pending)),
+            books_of(self.machine, now),
             self.slices,
         )
 

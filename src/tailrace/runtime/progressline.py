@@ -7,6 +7,9 @@ import re
 import sys
 from typing import Any, TextIO
 
+SLOW_MS = 5_000
+"""A checkpoint that is under way for so long is shown."""
+
 
 class ProgressLine:
     """Writes progress reports to a stream, standard error by default: in place on a terminal, else a line each. Rate and
@@ -45,6 +48,7 @@ def told_of(status: str, figures: dict[str, Any], rate: float, busy: float) -> l
         f"{status} | in {figures['totalInputRows']:,} | out {figures['totalOutputRows']:,} | {rate:,.0f}/s | "
         f"busy {busy:.0%} | watermark {_seconds(figures['watermark'])}",
         *_checkpoints(figures.get("checkpoints")),
+        *_troubles(figures.get("checkpoints")),
         *_standbys(figures.get("standby")),
     ]
     return [*told, f"restarts {figures['restarts']}"] if figures.get("restarts") else told
@@ -69,6 +73,23 @@ def _checkpoints(figures: dict[str, Any] | None) -> list[str]:
         if last["inflightReferredBytes"]:
             told += f", {size_of(last['inflightReferredBytes'])} of it written before"
     return [told]
+
+
+def _troubles(figures: dict[str, Any] | None) -> list[str]:
+    """A checkpoint that takes long, those that have failed since the last complete one, and what the job waits for."""
+    if figures is None:
+        return []
+    told = []
+    for one in figures.get("underWay", ()):
+        if one["ageMs"] >= SLOW_MS:
+            whose = f" in worker {', '.join(map(str, one['workers']))}" if one["workers"] else ""
+            told.append(f"checkpoint {one['id']} under way for {one['ageMs'] / 1000:,.0f} s: {one['phase']}{whose}")
+    if figures.get("failedInARow"):
+        failed = figures["lastFailure"]
+        told.append(f"{figures['failedInARow']} failed in a row, the last one {failed['id']}: {failed['reason']}")
+    for one in figures.get("waitsFor", ()):
+        told.append(f"waits for {one['place']} for {one['ageMs'] / 1000:,.0f} s: {one['reason']}")
+    return told
 
 
 def _standbys(figures: dict[str, Any] | None) -> list[str]:

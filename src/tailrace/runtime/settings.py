@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tailrace.api.config import CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, Restart
 from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.loops import NestSpec
 from tailrace.coordinator.origin import NOTHING, StartFrom
 from tailrace.coordinator.restarts import Exponential, Fixed, Never, Rate, Strategy
@@ -29,6 +32,12 @@ def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSetting
         origin=folder,
         retain=config.retain,
     )
+
+
+def limits_of(config: CheckpointConfig | None, slot_timeout: float, notice: float) -> Limits:
+    """How long a coordinator waits. `slot_timeout`: for its slots, and `notice` more at a restart, both in seconds."""
+    limits = Limits(slots=int(slot_timeout * 1_000_000), notice=int(notice * 1_000_000))
+    return limits if config is None else replace(limits, patience=micros(config.storage_patience))
 
 
 def _overtakes_after(config: CheckpointConfig) -> int:

@@ -34,6 +34,10 @@ _BEHIND = 64 << 20
 """Bytes of snapshots that may wait to be written, for the same reason."""
 
 
+STUCK_SECONDS = 3.0
+"""Something that has been asked of the storage before the end, and takes so much longer, is not waited for."""
+
+
 class StorageThread:
     """Runs one thing after the other."""
 
@@ -41,6 +45,7 @@ class StorageThread:
         self._loop = loop
         self._todo: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self.closed = False
+        self._begun = self._done = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -53,14 +58,21 @@ class StorageThread:
         self._loop.call_soon_threadsafe(event)
 
     def close(self, timeout: float) -> None:
-        """Ends the thread after what was asked, waiting at most `timeout` seconds."""
+        """Ends the thread after what was asked, waiting at most `timeout` seconds; where the storage does not answer what it
+        was asked before, only `STUCK_SECONDS`."""
         self.closed = True
+        under_way = self._begun if self._begun > self._done else None
         self._todo.put(None)
-        self._thread.join(timeout)
+        first = min(timeout, STUCK_SECONDS)
+        self._thread.join(first)
+        if self._done >= (under_way or 0):
+            self._thread.join(timeout - first)
 
     def _run(self) -> None:
         while (work := self._todo.get()) is not None:
+            self._begun += 1
             work()
+            self._done += 1
 
 
 class WorkerStorage:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from tailrace.coordinator.actions import (
+    CheckpointFailed,
+    InReach,
     NotReplaced,
+    OutOfReach,
     Replacing,
     Replayed,
     Restarting,
@@ -31,9 +34,35 @@ def warn(job: str, action: Told) -> None:
         case Replayed():
             what = "worker %d is back, %.1f s after its loss was noticed"
             log.warning("job %r: " + what, job, action.slot, action.took / 1e6)
+        case CheckpointFailed() | OutOfReach() | InReach():
+            _outage(job, action)
         case StandbyLost():
             what = "it is started again when the job is" if action.left else "another one is started"
             log.warning("job %r: standby %d is gone (%s); %s", job, action.place, action.reason, what)
+
+
+def _outage(job: str, action: CheckpointFailed | OutOfReach | InReach) -> None:
+    """Of what fails again and again: the 1st, the 2nd, the 4th, the 8th time, and so on."""
+    match action:
+        case CheckpointFailed():
+            if _is_told(action.in_a_row):
+                row = "" if action.in_a_row == 1 else f" ({action.in_a_row} in a row)"
+                what = "checkpoint %d has failed%s: %s; %s"
+                log.warning("job %r: " + what, job, action.checkpoint, row, action.reason, action.then, extra=PACED)
+        case OutOfReach():
+            if _is_told(action.tries):
+                left = max(0, action.patience - action.since) / 1e6
+                what = "%s is out of reach, for %.0f s now: %s; "
+                what += "tried again in %.1f s, and for %.0f s more (storage_patience)"
+                told = action.place, action.since / 1e6, action.reason, action.pause / 1e6, left
+                log.warning("job %r: " + what, job, *told, extra=PACED)
+        case InReach():
+            log.warning("job %r: %s is in reach again, after %.1f s", job, action.place, action.took / 1e6, extra=PACED)
+
+
+def _is_told(count: int) -> bool:
+    """Whether it is a power of two."""
+    return count & (count - 1) == 0
 
 
 def stalled(action: Stalled) -> str:

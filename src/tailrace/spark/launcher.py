@@ -25,7 +25,6 @@ from tailrace.connectors.results import Result
 from tailrace.connectors.sinks import Collect, Table
 from tailrace.connectors.sources import Collection
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import ConfigError, JobAlreadyFinished, level_of_user
 from tailrace.graph.operators import Sink, Source
@@ -38,7 +37,7 @@ from tailrace.runtime.hosting import Host, forget, host_of
 from tailrace.runtime.job import JOBS, Job
 from tailrace.runtime.letters import Begin, StoreAt
 from tailrace.runtime.progressline import ProgressLine
-from tailrace.runtime.settings import nests_of, no_savepoints, settings_of, start_from, strategy_of
+from tailrace.runtime.settings import limits_of, nests_of, no_savepoints, settings_of, start_from, strategy_of
 from tailrace.runtime.tls import SETTING as TLS
 from tailrace.runtime.tls import chosen
 from tailrace.spark import savepoints
@@ -209,7 +208,7 @@ def submit(
             incarnation or 1,
             plan.slots,
             dump_job(spec),
-            Limits(slots=int(env.slot_timeout * 1_000_000), notice=int(notices_after(app.master, app.setting) * 1e6)),
+            limits_of(config, env.slot_timeout, notices_after(app.master, app.setting)),
             run_id=spec.run_id,
             max_parallelism=plan.graph.max_parallelism,
             checkpoints=None if config is None or store is None else settings_of(config, store.url),

@@ -10,6 +10,7 @@ from tailrace.protocol.deployment import (
     Deploy,
     Deployed,
     EndSources,
+    NotPublished,
     OperatorEvent,
     Peer,
     Progress,
@@ -322,8 +323,14 @@ class Attempt:
         """How it goes."""
         keeps = self.slice.keeps
         kept = keeps.memory + keeps.spilled
-        progress = Progress(self.slice.reports(busy), elapsed, refused, keeps.entries, keeps.history, kept)
+        reports = self.slice.reports(busy)
+        progress = Progress(reports, elapsed, refused, keeps.entries, keeps.history, kept, self._phases())
         return [ToCoordinator(progress), *map(ToCoordinator, self.slice.nests.times())]
+
+    def _phases(self) -> dict[int, str]:
+        """How far checkpoints are that are not durable yet."""
+        checkpoints = self.checkpoints
+        return {} if checkpoints is None else {one: checkpoints.phase_of(one) for one in sorted(self._to_cut)}
 
     def command(self, message: Command) -> list[Action]:
         """The coordinator says something to a loop nest."""
@@ -420,7 +427,7 @@ class Attempt:
             return []
         if self.checkpoints.is_ahead(checkpoint):  # nobody waits for it
             return [*self.checkpoints.drop_ahead()]
-        return [ToCoordinator(Declined(checkpoint, reason))]
+        return [ToCoordinator(Declined(checkpoint, reason, out_of_reach=True))]
 
     # Publishing.
 
@@ -436,10 +443,10 @@ class Attempt:
         """What is to be made visible was read."""
         return self._published(self._publisher.read(data))
 
-    def _published(self, found: list[Published | Awaited]) -> list[Action]:
+    def _published(self, found: list[Published | NotPublished | Awaited]) -> list[Action]:
         wanted: list[Action] = []
         for one in found:
-            if isinstance(one, Published):
+            if not isinstance(one, Awaited):
                 wanted.append(ToCoordinator(one))
             else:
                 self._prepared_asked = next(self._numbers)

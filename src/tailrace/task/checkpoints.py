@@ -102,6 +102,18 @@ class WorkerCheckpoints:
         """Whether the checkpoint is being written."""
         return checkpoint in self._pending
 
+    def phase_of(self, checkpoint: int) -> str:
+        """How far a checkpoint is that was triggered: one of `PHASES`."""
+        pending = self._pending.get(checkpoint)
+        if pending is not None and pending.sealed_at is not None:
+            return "writing"
+        cut = pending is not None and all(
+            task.vertex.id not in pending.waiting
+            or (task.snapshot is not None and task.snapshot.checkpoint == checkpoint)
+            for task in self._tasks
+        )
+        return "encoding" if cut else "aligning"
+
     def collect(self, task: Task, now: int) -> list[WriteState | DropState]:
         """Takes what a task has encoded; returns what is to be written now."""
         snapshot = task.snapshot

@@ -9,6 +9,7 @@ from tailrace.elements.columns.misfit import Misfit
 from tailrace.errors import (
     CheckpointError,
     InternalError,
+    OutOfReachError,
     ProtocolViolation,
     TailraceError,
     UserCodeError,
@@ -32,6 +33,8 @@ def fault_of(
     if isinstance(error, UserCodeError):
         error.written = error.written or written(error.operator)
         kind = FailureKind.PROGRAM if error.permanent else FailureKind.USER
+        if isinstance(error, OutOfReachError):
+            kind = FailureKind.SINK
         return Failed(kind, sendable(str(error)), error.operator, error.subtask, error.record)
     if isinstance(error, CheckpointError):
         return failed(FailureKind.STATE, str(error))

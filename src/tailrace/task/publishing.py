@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 
 from tailrace.api.compat import may_be_dropped, publishes
-from tailrace.errors import IncompatibleState, UserCodeError, error_text
+from tailrace.api.connectors import is_out_of_reach
+from tailrace.errors import IncompatibleState, OutOfReachError, UserCodeError, error_text
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink
 from tailrace.graph.plan import Plan
-from tailrace.protocol.deployment import Publish, Published, Settled
+from tailrace.protocol.deployment import NotPublished, Publish, Published, Settled
 from tailrace.state.format import Placed
+from tailrace.task.faults import sendable
 from tailrace.task.operators.sink import LARGEST_PREPARED
 from tailrace.task.services import Services
 from tailrace.task.usercode import user_traceback
@@ -51,13 +53,18 @@ class Publisher:
         """By the number of the publication."""
         self._skipped: set[int] = set()
         """Numbers of publications of which something was given up."""
+        self._failed: dict[int, int] = {}
+        """Publications of which a part could not be made visible, because the place of a sink was out of reach: which
+        telling of them that was. What still comes of it counts for nothing: the whole is told once more."""
 
-    def publish(self, message: Publish) -> list[Published | Awaited]:
+    def publish(self, message: Publish) -> list[Published | NotPublished | Awaited]:
         """A message has come; what is to be said, or read first, in this order."""
+        if message.tries <= self._failed.get(message.number, -1):
+            return []
         self._waiting.append(message)
         return self._go_on() if len(self._waiting) == 1 else []
 
-    def read(self, data: Sequence[bytes]) -> list[Published | Awaited]:
+    def read(self, data: Sequence[bytes]) -> list[Published | NotPublished | Awaited]:
         """What was awaited is there."""
         bytes_of = iter(data)
         message = self._waiting[0]
@@ -68,18 +75,30 @@ class Publisher:
         self._waiting[0] = msgspec.structs.replace(message, prepared=whole)
         return self._go_on()
 
-    def _go_on(self) -> list[Published | Awaited]:
-        found: list[Published | Awaited] = []
+    def _go_on(self) -> list[Published | NotPublished | Awaited]:
+        found: list[Published | NotPublished | Awaited] = []
         while self._waiting:
             message = self._waiting[0]
             wanted = tuple(one for _, prepared in message.prepared for one in prepared if isinstance(one, Placed))
             if wanted:
                 return [*found, Awaited(message.folder, wanted)]
-            self._carry_out(message)
+            try:
+                self._carry_out(message)
+            except OutOfReachError as error:
+                found.append(self._give_up(message, error))
+                continue
             self._waiting.popleft()
             if not message.more:
                 found.append(Published(message.number, message.number in self._skipped))
         return found
+
+    def _give_up(self, message: Publish, error: OutOfReachError) -> NotPublished:
+        """The place of a sink is out of reach. The coordinator tells the whole publication once more."""
+        number, tries = message.number, message.tries
+        self._failed[number] = tries
+        self._waiting = deque(one for one in self._waiting if (one.number, one.tries) != (number, tries))
+        self._unsettled.pop(number, None)
+        return NotPublished(number, tries, sendable(str(error)))
 
     def _carry_out(self, message: Publish) -> None:
         """Makes a part of a publication visible, and with the last part removes what was never published."""
@@ -111,7 +130,10 @@ class Publisher:
         for uid, prepared in [one for number in done for one in self._unsettled.pop(number)]:
             by_uid.setdefault(uid, []).extend(prepared)
         for uid, prepared in by_uid.items():
-            self._call(self._sinks[uid], "settled", prepared)
+            try:
+                self._call(self._sinks[uid], "settled", prepared)
+            except OutOfReachError:  # it is told once more with what is settled next
+                self._unsettled.setdefault(message.number, []).append((uid, prepared))
 
     def _call(self, node: Node, what: str, *args: Any) -> None:
         assert isinstance(node.operator, Sink)
@@ -119,7 +141,8 @@ class Publisher:
         try:
             self._outside.tell(lambda: call(*args))
         except Exception as error:
-            raise UserCodeError(
+            raised = OutOfReachError if is_out_of_reach(node.operator.sink, error) else UserCodeError
+            raise raised(
                 f"{_DOING[what]} raised {error_text(error)}",
                 operator=node.name,
                 subtask=self._slot,

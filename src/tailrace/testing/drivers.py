@@ -11,10 +11,13 @@ from tailrace.api.compat import check
 from tailrace.coordinator.actions import (
     Action,
     CheckpointEnded,
+    CheckpointFailed,
     CloseLink,
+    InReach,
     Kill,
     Launch,
     NotReplaced,
+    OutOfReach,
     Replacing,
     Replayed,
     Restarting,
@@ -248,6 +251,13 @@ class Drivers:
                 self._cluster.count("replaced a worker")
             case StandbyLost():
                 self._cluster.count("lost a standby")
+            case CheckpointFailed():
+                self._cluster.count("warned of a failed checkpoint")
+            case OutOfReach():
+                self._cluster.count(f"waited for {action.place}")
+                self._cluster.note(f"{action.place} is out of reach ({action.tries}): {action.reason}")
+            case InReach():
+                self._cluster.count(f"{action.place} was in reach again")
             case WasPublished() | Stalled():
                 pass  # nobody here keeps what it has read of a table, and no step takes any time
             case _:  # a `StoreAction`: mypy names one that is not

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+MS = 1_000
 
 Kind = Literal[
     "kill",
@@ -17,6 +20,7 @@ Kind = Literal[
     "freeze-driver",
     "lose-coordinator",
     "storage",
+    "hang",
 ]
 
 
@@ -37,7 +41,8 @@ class Fault:
     - `lose-coordinator`: the coordinator's process alone dies, as an executor's may; after `duration` microseconds its
       program, which lives, starts another one, and the same run goes on from its newest checkpoint;
     - `storage`: for `duration` turns each operation on the storage of checkpoints goes wrong with probability `chance`, as
-      `outcome` says: it is refused, or there is no answer, and it was done or was not.
+      `outcome` says: it is refused, or there is no answer, and it was done or was not;
+    - `hang`: for `duration` microseconds the storage of checkpoints does not answer anybody.
 
     `which` chooses among those that there are, by remainder.
     """
@@ -52,3 +57,21 @@ class Fault:
     outcome: Literal["error", "unknown-done", "unknown-not-done", "any"] = "error"
     only: str = ""
     """With `storage`: only operations with this in what they are called and in the names of their files."""
+
+
+def drawn_outages(rng: random.Random) -> tuple[Fault, ...]:
+    """How the storage of checkpoints is out of reach for long: away, refusing writes, hanging, coming and going."""
+    turn = rng.randint(1, 600)
+    match rng.choice(["none"] * 12 + ["away", "full", "hanging", "flapping"]):
+        case "away":
+            return (Fault(turn, "storage", duration=rng.choice([1_000, 4_000]), chance=1.0),)
+        case "full":
+            only = rng.choice(["append", "create", "close"])
+            return (Fault(turn, "storage", duration=rng.choice([1_000, 4_000]), chance=1.0, only=only),)
+        case "hanging":
+            return (Fault(turn, "hang", duration=rng.choice([20, 200, 2_000]) * MS),)
+        case "flapping":
+            outcome: Any = rng.choice(["error", "any"])
+            turns = range(turn, turn + 2_000, 200)
+            return tuple(Fault(at, "storage", duration=100, chance=1.0, outcome=outcome) for at in turns)
+    return ()

@@ -6,6 +6,7 @@ from typing import Any
 
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.progress import job_metrics
+from tailrace.coordinator.showing import books_of
 from tailrace.errors import JobFailed
 from tailrace.testing.simulator import Simulation
 
@@ -50,4 +51,6 @@ class SimulatedJob:
 
     def metrics(self) -> dict[str, Any]:
         """Figures of the whole job and of every subtask, as at the end; the shape is that of a real job's."""
-        return job_metrics(self.simulation.plan, self.simulation.reports, self.simulation.coordinator.attempts.restarts)
+        coordinator = self.simulation.coordinator
+        books, restarts = books_of(coordinator, self.simulation.now), coordinator.attempts.restarts
+        return job_metrics(self.simulation.plan, self.simulation.reports, restarts, books)

@@ -12,10 +12,11 @@ from msgspec.structs import replace as replaced
 
 from tailrace.connectors.remotefiles import FinishedRemote
 from tailrace.coordinator.checkpoints import Checkpoints, CheckpointSettings
+from tailrace.coordinator.durability import Durability
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.marks import Marks
 from tailrace.coordinator.output import Output
-from tailrace.protocol.deployment import Published
+from tailrace.protocol.deployment import FailureKind, NotPublished, Publish, Published
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import awaits_output, has_more
 from tailrace.state.paths import manifest_name
@@ -216,10 +217,63 @@ def _manifests(folder: Folder, incarnation: int) -> list[str]:
     return [name for name in names if holds_manifest(folder.read(name))]
 
 
+def _output_that_goes_through_ends_the_wait() -> Patches:
+    """What a publisher could not make visible is told again only as long as nothing else goes through."""
+
+    def published(_: Any) -> Any:
+        def patched(self: Durability, said: Published, now: int) -> Any:
+            decided = self.output.published(said)
+            return None if decided is None else [*self.places.over(now), *decided, *self.copies()]
+
+        return patched
+
+    return [method(Durability, "published", published)]
+
+
+def _parts_behind_a_failure_count() -> Patches:
+    """A publisher that could not make a part visible says of the last part that all of it is."""
+
+    def publish(publish: Any) -> Any:
+        def patched(self: Publisher, message: Publish) -> Any:
+            said = publish(self, message)
+            return [Published(one.number) if isinstance(one, NotPublished) else one for one in said]
+
+        return patched
+
+    return [method(Publisher, "publish", publish)]
+
+
+def _commits_in_doubt_are_given_up() -> Patches:
+    """A commit without an answer counts as one that was not done: what was published with it never is, or twice."""
+
+    def not_committed(_: Any) -> Any:
+        def patched(self: Durability, number: int, reason: str, kind: FailureKind, now: int) -> Any:
+            assert self.checkpoints is not None
+            self.checkpoints.commit_answered()
+            if number not in self.checkpoints.pending or kind is not FailureKind.STORE:
+                return []
+            self.checkpoints.pending[number].committing = False
+            return self.abort(number, reason, now, running=True)
+
+        return patched
+
+    return [method(Durability, "not_committed", not_committed)]
+
+
+def _no_answers(made: Scenario) -> Scenario:
+    """Every third commit has no answer, though it was done."""
+    assert made.checkpoints is not None
+    faults = (Fault(1, "storage", duration=100_000, chance=0.3, outcome="unknown-done", only=".manifest"),)
+    return replace(made, checkpoints=replace(made.checkpoints, tolerated_failures=10_000), faults=faults)
+
+
 OUTPUT_BUGS = (
     Bug("a job that has finished leaves no mark", "counted", _no_mark_of_the_end, _started_again),
     Bug("an older run is gone on from behind one that has ended", RANDOM, _behind_the_end),
     Bug("checkpoints are removed before the end is marked", "counted", _removed_before_the_mark, _started_again),
+    Bug("output that goes through ends the wait for what did not", OUTAGES, _output_that_goes_through_ends_the_wait),
+    Bug("a publisher says that all is visible of which a part is not", OUTAGES, _parts_behind_a_failure_count),
+    Bug("a commit without an answer counts as not done", "counted", _commits_in_doubt_are_given_up, _no_answers),
     Bug("a successor sweeps away that a checkpoint is published", "counted", _marks_swept, _coordinators_lost_in_a_row),
     Bug("a store that does not answer counts as one without the file", OUTAGES, _no_answer_is_no, seed=3),
     *(

@@ -22,7 +22,7 @@ from tailrace.storage.endings import leave, still_ours
 from tailrace.task.tuning import Tuning
 from tailrace.testing.checker import BOOKS, Book, Ledger, check_leftovers, check_records
 from tailrace.testing.ends import FINISHED, found_by
-from tailrace.testing.faults import Fault
+from tailrace.testing.faults import Fault, drawn_outages
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.loop_programs import LoopOptions, loops_with
 from tailrace.testing.loop_watch import LoopFiles, LoopWatch
@@ -156,7 +156,10 @@ def scenario(seed: int, program: str | None = None, faults: bool = True) -> Scen
         debug=rng.random() < 0.1,
         copies=rng.random() < 0.1,
     )
-    return _with_loops(replace(made, faults=drawn_faults(rng, checkpointing)) if faults else made)
+    if faults:
+        outages = drawn_outages(random.Random(f"tailrace outages {seed}")) if checkpointing else ()
+        made = replace(made, faults=drawn_faults(rng, checkpointing) + outages)
+    return _with_loops(made)
 
 
 def _with_loops(made: Scenario) -> Scenario:
@@ -294,7 +297,16 @@ class Verdict:
         return f"python -m tailrace.testing.search --seeds {seed}:{seed + 1} --program {program} --trace"
 
 
-LIMITS = Limits(slots=60_000_000, lease=80 * MS, leave=20 * MS, finish=20 * MS, calm=1 * MS, gone=200 * MS)
+LIMITS = Limits(
+    slots=60_000_000,
+    lease=80 * MS,
+    leave=20 * MS,
+    finish=20 * MS,
+    calm=1 * MS,
+    gone=200 * MS,
+    retry=1 * MS,
+    retry_most=20 * MS,
+)
 
 
 def run_scenario(

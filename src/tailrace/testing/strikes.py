@@ -63,6 +63,11 @@ class Strikes(Observer):
             until = cluster.turns + fault.duration
             self._storage.trouble = Trouble(until, fault.chance, fault.outcome, fault.only)
             cluster.count("storage in trouble")
+        elif fault.kind == "hang":
+            cluster.count("the storage hangs")
+            for (source, target), link in cluster.links.items():
+                if source == target:  # what it is asked, and what it answers
+                    link.last_arrival = max(link.last_arrival, cluster.now) + fault.duration
         elif fault.kind == "checkpoint":
             cluster.count("asked for a checkpoint")
             cluster.driver.coordinator.checkpoint(None, cluster.now)

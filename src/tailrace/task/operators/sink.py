@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tailrace.api.connectors import NO_RECORD, SinkWriter
+from tailrace.api.connectors import NO_RECORD, SinkWriter, is_out_of_reach
 from tailrace.elements.batches import Batch, Columns
 from tailrace.elements.columns.schemas import OneSchema
+from tailrace.errors import OutOfReachError, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink
 from tailrace.state.backend import MetaPart
@@ -74,8 +75,10 @@ class SinkTask(OperatorTask):
         try:
             self.writer.write(data)
         except Exception as error:
-            record = getattr(self.writer, "record", NO_RECORD)
             what = f"the sink raised {raised_text(error)}"
+            if is_out_of_reach(self.sink, error):
+                raise self._out_of_reach(what) from error
+            record = getattr(self.writer, "record", NO_RECORD)
             raise self.user_error(error, *(() if record is NO_RECORD else (record,)), what=what) from error
         self.records += len(batch)
 
@@ -96,8 +99,16 @@ class SinkTask(OperatorTask):
         (self._over if self.ctx.services.checkpointing else self.final_prepared).extend(prepared)
         self._ended = True
 
+    def _out_of_reach(self, what: str) -> OutOfReachError:
+        return OutOfReachError(what, operator=self.node.name, subtask=self.ctx.subtask)
+
     def _prepare(self) -> list[bytes]:
-        prepared = self.call_user(self.writer.prepare, what="preparing the sink's writes")
+        try:
+            prepared = self.call_user(self.writer.prepare, what="preparing the sink's writes")
+        except UserCodeError as error:
+            if error.__cause__ is not None and is_out_of_reach(self.sink, error.__cause__):
+                raise self._out_of_reach(str(error.args[0])) from error.__cause__
+            raise
         if prepared is None:
             return []
         if not isinstance(prepared, bytes):

@@ -1,0 +1,324 @@
+"""Stores and folders that are really out of reach, for a job over real sockets and threads: nothing is lost, and the job
+says what it waits for. The disks are small ones in memory, which only root may mount, as CI is."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.buckets import ENVIRONMENT, new_bucket, options, serving
+from tests.runtime.test_job import Threads
+
+import tailrace as tr
+from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.coordinator.limits import Limits
+from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.restarts import Never
+from tailrace.runtime import worker as worker_module
+from tailrace.runtime.coordinator import JobRunner
+from tailrace.runtime.job import Job
+from tailrace.spark.shipping import dump_job
+from tailrace.storage.store import Store
+from tailrace.task.jobspec import JobSpec
+
+MS = 1_000
+LIMITS = Limits(leave=500 * MS, gone=500 * MS, retry=10 * MS, retry_most=100 * MS)
+RATE = 2_000
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module.os, "kill", lambda *args: None)
+
+
+def until(happened: Callable[[], Any], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)
+
+
+class Running:
+    """A job that numbers records, into files, with checkpoints each few milliseconds, and without any restart."""
+
+    def __init__(self, checkpoints: str, out: str, storage_options: dict[str, Any] | None = None) -> None:
+        env = tr.Environment(parallelism=2)
+        numbers = env.from_source(tr.sources.Sequence(0, None, rate=RATE), uid="numbers")
+        numbers.key_by(lambda n: n % 10).map(lambda n: n).sink_to(tr.sinks.TextFiles(out), uid="lines")
+        plan = env._plan(env._pending())
+        store = Store(checkpoints, "job", storage_options)
+        store.make()
+        spec = JobSpec("job", 1, plan, env.memory, "run", checkpointing=True)
+        spec = JobSpec(
+            **{**spec.__dict__, "checkpoint_dir": checkpoints, "storage_options": storage_options},
+        )
+        incarnation = store.claim("run")
+        settings = CheckpointSettings(interval=20 * MS, tolerated_failures=0, origin=store.url)
+        self.machine = Coordinator(
+            "job",
+            incarnation,
+            plan.slots,
+            dump_job(spec),
+            LIMITS,
+            run_id="run",
+            checkpoints=settings,
+            restarts=Never(),
+        )
+        self.runner = JobRunner("job", "id", "run", plan, self.machine, Threads(), store)
+        self.runner.start()
+        self.job = Job(self.runner, "id", "run", "job", plan)
+
+    @property
+    def completed(self) -> int:
+        assert self.machine.checkpoints is not None
+        return self.machine.checkpoints.completed
+
+    def goes_on(self) -> None:
+        """Three more checkpoints come."""
+        before = self.completed
+        until(lambda: self.completed >= before + 3 or not self.job.is_active, "no checkpoint came")
+        assert self.job.is_active, self.job.exception()
+
+    def waits(self, place: str, tries: int = 6) -> str:
+        """It has been told so many times that a place is out of reach: how it says so."""
+
+        def told() -> Any:
+            return [one for one in self.job.metrics()["checkpoints"]["waitsFor"] if one["tries"] >= tries]
+
+        until(lambda: told() or not self.job.is_active, "nothing was waited for")
+        assert self.job.is_active, self.job.exception()
+        [one] = told()
+        assert one["place"] == place
+        return str(one["reason"])
+
+    def read(self) -> int:
+        return int(self.job.metrics()["records_in"])
+
+    def stop(self, out: str) -> None:
+        """It stops in order, and every record it has read is there, once."""
+        self.job.stop(timeout=60)
+        lines = Counter(int(line) for file in Path(out).glob("part-*") for line in file.read_text().splitlines())
+        assert set(lines.values()) == {1}
+        for split in range(2):  # each is read in order
+            read = sorted(one for one in lines if one % 2 == split)
+            assert read == list(range(split, 2 * len(read) + split, 2)) and len(read) > 100
+
+
+@pytest.fixture
+def running() -> Iterator[Callable[..., Running]]:
+    made: list[Running] = []
+
+    def make(*args: Any, **more: Any) -> Running:
+        made.append(Running(*args, **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.job.cancel()
+        one.runner.join(30)
+        assert not one.runner.is_alive()
+
+
+def mount(*args: str) -> None:
+    subprocess.run(["mount", *args], check=True)
+
+
+class Disk:
+    """A small disk, mounted at a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.behind, self.folder = folder / "behind", folder / "disk"
+        for one in (self.behind, self.folder):
+            one.mkdir()
+        mount("-t", "tmpfs", "-o", "size=8m", "tmpfs", str(self.behind))
+        mount("--bind", str(self.behind), str(self.folder))
+
+    def break_(self, how: str) -> None:
+        if how == "full":
+            with open(self.behind / "filler", "wb", buffering=0) as file:
+                try:
+                    while True:
+                        file.write(b"x" * 4096)
+                except OSError:
+                    pass
+        elif how == "read-only":
+            mount("-o", "remount,bind,ro", str(self.folder))
+        elif how == "away":
+            subprocess.run(["umount", "-l", str(self.folder)], check=True)
+
+    def mend(self, how: str) -> None:
+        if how == "full":
+            os.unlink(self.behind / "filler")
+        elif how == "read-only":
+            mount("-o", "remount,bind,rw", str(self.folder))
+        elif how == "away":
+            assert list(self.folder.iterdir()) == [], "nothing was written below the disk"
+            mount("--bind", str(self.behind), str(self.folder))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    made = Disk(tmp_path)
+    yield made
+    for one in (made.folder, made.behind):
+        subprocess.run(["umount", "-l", str(one)], check=False, stderr=subprocess.DEVNULL)
+
+
+REASONS = {"full": "No space left", "read-only": "Read-only file system", "away": "not mounted"}
+
+
+@pytest.mark.parametrize("how", REASONS)
+def test_a_disk_of_checkpoints_that_is_out_of_reach_stops_nothing(
+    running: Any, disk: Disk, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With no restart allowed, and no failure tolerated. Records go on meanwhile."""
+    caplog.set_level(logging.WARNING, "tailrace")
+    out = str(tmp_path / "out")
+    job = running(str(disk.folder / "checkpoints"), out)
+    job.goes_on()
+    for _ in range(2):
+        disk.break_(how)
+        assert REASONS[how] in job.waits("the storage of checkpoints")
+        before = job.read()
+        until(lambda: job.read() > before + 100, "no record went through")  # noqa: B023 - called at once
+        disk.mend(how)
+        job.goes_on()
+        until(lambda: not job.job.metrics()["checkpoints"]["waitsFor"], "it waits for nothing any more")
+    assert job.job.restarts == 0
+    job.stop(out)
+    told = [record.getMessage() for record in caplog.records]
+    assert any("the storage of checkpoints is out of reach" in one and REASONS[how] in one for one in told)
+    assert any("the storage of checkpoints is in reach again, after" in one for one in told)
+    if how == "full":
+        assert any("has failed" in one and "the job goes on" in one for one in told)
+
+
+def test_a_disk_of_a_sink_that_is_full_loses_nothing(
+    running: Any, disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a writer has begun goes at a restart, which makes a little room; so it is full again and again."""
+    caplog.set_level(logging.WARNING, "tailrace")
+    out = str(disk.folder / "out")
+    job = running(str(tmp_path / "checkpoints"), out)
+    job.goes_on()
+    disk.break_("full")
+    until(lambda: job.job.restarts >= 5 or not job.job.is_active, "no writer has failed")
+    assert job.job.is_active, job.job.exception()
+    disk.mend("full")
+    job.goes_on()
+    job.stop(out)
+    told = [record.getMessage() for record in caplog.records]
+    assert any("the place of a sink is out of reach" in one and "No space left" in one for one in told)
+
+
+# A store behind a proxy.
+
+
+class Proxy(threading.Thread):
+    """Passes connections on to a server: `how` is "through", "refused" (closed at once) or "hanging" (nothing comes)."""
+
+    def __init__(self, to: tuple[str, int]) -> None:
+        super().__init__(daemon=True)
+        self._to, self.how = to, "through"
+        self._open: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self._open.append(client)
+            if self.how == "refused":
+                client.close()
+                continue
+            server = socket.create_connection(self._to)
+            self._open.append(server)
+            for one, other in ((client, server), (server, client)):
+                threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+
+    def _pass(self, source: socket.socket, to: socket.socket) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                if self.how == "hanging":
+                    return
+                to.sendall(data)
+        except OSError:
+            pass
+        finally:
+            if self.how != "hanging":
+                source.close()
+                to.close()
+
+    def set(self, how: str) -> None:
+        """From now on. Connections that there are break, but where they are to hang."""
+        self.how = how
+        if how != "hanging":
+            opened, self._open = self._open, []
+            for one in opened:
+                one.close()
+
+    def close(self) -> None:
+        self.set("refused")
+        self._listener.close()
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Proxy, str]]:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    with serving() as endpoint:
+        host, port = endpoint.removeprefix("http://").split(":")
+        made = Proxy((host, int(port)))
+        yield made, new_bucket(endpoint)
+        made.close()
+
+
+def of_a_bucket(proxy: Proxy) -> dict[str, Any]:
+    quick = {"retries": {"max_attempts": 1}, "connect_timeout": 1, "read_timeout": 1}
+    return {**options(proxy.url), "config_kwargs": quick}
+
+
+def test_a_bucket_that_refuses_and_comes_back_stops_nothing(
+    running: Any, proxy: tuple[Proxy, str], tmp_path: Path
+) -> None:
+    way, bucket = proxy
+    out = str(tmp_path / "out")
+    job = running(f"s3://{bucket}/checkpoints", out, of_a_bucket(way))
+    job.goes_on()
+    way.set("refused")
+    job.waits("the storage of checkpoints", tries=2)
+    way.set("through")
+    job.goes_on()
+    assert job.job.restarts == 0
+    job.stop(out)
+
+
+def test_a_job_whose_store_hangs_is_cancelled_within_seconds(
+    running: Any, proxy: tuple[Proxy, str], tmp_path: Path
+) -> None:
+    way, bucket = proxy
+    options = of_a_bucket(way)
+    options["config_kwargs"] = {**options["config_kwargs"], "read_timeout": 300}
+    job = running(f"s3://{bucket}/checkpoints", str(tmp_path / "out"), options)
+    job.goes_on()
+    way.set("hanging")
+    before = job.read()
+    until(lambda: job.read() > before + 200, "no record went through")
+    asked = time.monotonic()
+    job.job.cancel()
+    assert job.job.await_termination(20) and str(job.job.status) == "CANCELLED"
+    assert time.monotonic() - asked < 15
+    way.set("refused")
