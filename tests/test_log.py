@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import re
+import sys
 
-from tailrace.log import PACED, PAUSE, Sparing, log
+import pytest
+
+from tailrace.log import PACED, PAUSE, LastResort, Sparing, log
 
 
 def told(sparing: Sparing, text: str, *args: object, level: int = logging.WARNING) -> str | None:
@@ -56,3 +61,32 @@ def test_a_flood_of_kinds_takes_no_memory() -> None:
 
 def test_the_log_of_the_package_is_spared() -> None:
     assert any(isinstance(one, Sparing) for one in log.filters) and log is logging.getLogger("tailrace")
+
+
+def bare(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """A process in which nobody has set up anything, but for us: its standard error."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(log, "handlers", [LastResort()])
+    monkeypatch.setattr(log, "filters", [])
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    return stream
+
+
+def test_a_warning_has_time_and_level_where_the_program_has_said_nothing_of_logs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert [type(one) for one in log.handlers] == [LastResort]
+    stream = bare(monkeypatch)
+    log.warning("job %r restarts", "x")
+    log.info("nothing of this")
+    line = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING tailrace: job 'x' restarts\n"
+    assert re.fullmatch(line, stream.getvalue())
+
+
+@pytest.mark.parametrize("name", [None, "tailrace"])
+def test_handlers_of_the_program_take_the_place_of_ours(monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
+    stream, own = bare(monkeypatch), io.StringIO()
+    logging.getLogger(name).addHandler(logging.StreamHandler(own))
+    log.warning("once")
+    assert (own.getvalue(), stream.getvalue()) == ("once\n", "")

@@ -33,6 +33,7 @@ from tailrace.api.functions import (
     ProcessFunction,
     ReduceFunction,
 )
+from tailrace.api.hints import PUBLIC, missing, with_hints
 from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.savepoints import SavepointWriter
@@ -74,7 +75,7 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f"tailrace.{name}")
-    raise AttributeError(f"module 'tailrace' has no attribute {name!r}")
+    raise missing("tailrace", name, PUBLIC, __all__)
 
 
 __all__ = [
@@ -152,3 +153,15 @@ __all__ = [
     "sinks",
     "sources",
 ]
+
+_WRITTEN: tuple[type, ...] = (Environment, DataStream, KeyedStream, ConnectedStreams, WindowedStream, SavepointWriter)
+_MADE: tuple[type, ...] = (
+    *(CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, NoRestart, StandbyConfig, Spill, Rounds, Combine),
+    *(Count, Max, Mean, Min, Sum, ValueState, ListState, MapState, ReducingState, AggregatingState, OperatorState),
+    *(sources.Sequence, sources.Generator, sources.TextFiles, sources.Parquet),
+    *(sinks.TextFiles, sinks.Parquet, sinks.Table, sinks.Collect, sinks.Print, sinks.Callback),
+)
+for _class in _WRITTEN:
+    with_hints(_class, methods=True)
+for _class in _MADE:
+    with_hints(_class)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable
 
@@ -46,6 +47,22 @@ class Sparing(logging.Filter):
         self._kinds.clear()
 
 
+class LastResort(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes to standard error what no other handler takes, as Python's own `lastResort` does, which gives neither time nor
+    level. Handlers of the program, on the root or on our logger, now or later, take its place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setLevel(logging.WARNING)
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.getLogger().handlers and log.handlers == [self]:
+            self.stream = sys.stderr  # of now: somebody may have put another one there
+            super().emit(record)
+
+
 log = logging.getLogger("tailrace")
 sparing = Sparing()
 log.addFilter(sparing)
+log.addHandler(LastResort())

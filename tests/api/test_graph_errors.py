@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import tailrace as tr
-from tailrace.api.elsewhere import INSTEAD
+from tailrace.api.hints import VERBS as INSTEAD
 
 
 class Keyed(tr.KeyedProcessFunction):
@@ -479,7 +479,7 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     "an unknown option": (
         lambda env: ROWS(env).map(id, paralellism=2),
         tr.GraphError,
-        "map: unknown option paralellism; the options are uid, name and parallelism",
+        "map: unknown option paralellism; the options are uid, name and parallelism; did you mean parallelism?",
     ),
     # sources and results
     "a text as a collection": (
@@ -833,7 +833,7 @@ def test_what_is_said_to_be_there_instead_is_there() -> None:
     for name, instead in INSTEAD.items():
         assert not hasattr(stream, name) and not hasattr(stream.key_by(id), name), name
         for verb in re.findall(r"(\w+)\(", instead):
-            assert any(hasattr(one, verb) for one in (stream, env, tr.sinks)), verb
+            assert any(hasattr(one, verb) for one in (stream, stream.key_by(id), env, tr.sinks)), verb
         for option in re.findall(r"map\(f, (\w+)=", instead):
             stream.map(id, **{option: 2 if option == "parallelism" else "one"})
             env = tr.Environment()

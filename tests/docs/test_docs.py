@@ -38,12 +38,14 @@ class Block:
     text: str
     line: int
     spark: bool
+    file: str = ""
+    """What the page says that a file is called which holds the block."""
 
 
 def blocks_of(text: str) -> list[Block]:
     """The fenced blocks of a page, in order. Raises `AssertionError` for one that is not closed."""
     found: list[Block] = []
-    fence = language = ""
+    fence = language = file = ""
     start = indent = 0
     spark, before, inside = False, "", list[str]()
     for number, line in enumerate(text.splitlines(), 1):
@@ -52,7 +54,7 @@ def blocks_of(text: str) -> list[Block]:
         if fence:
             if stripped == fence:
                 body = "\n".join(one[indent:] for one in inside)
-                found.append(Block(language, f"{body}\n" if inside else "", start, spark))
+                found.append(Block(language, f"{body}\n" if inside else "", start, spark, file))
                 fence = ""
             else:
                 inside.append(line)
@@ -60,6 +62,8 @@ def blocks_of(text: str) -> list[Block]:
             fence, language = opening[1], opening[2]
             start, indent = number + 1, len(line) - len(line.lstrip())
             spark, inside = before == NEEDS_SPARK, []
+            named = re.fullmatch(r"<!-- file: (\w+\.py) -->", before)
+            file = "" if named is None else named[1]
         if stripped:
             before = stripped
     assert not fence, f"the block at line {start} is not closed"
@@ -81,6 +85,10 @@ def run_page(path: Path, *, spark: bool) -> None:
     module = types.ModuleType(re.sub(r"\W", "_", f"page_{page_id(path)}"))
     sys.modules[module.__name__] = module  # classes of the page can be pickled
     cloudpickle.register_pickle_by_value(module)
+    files = [block for block in blocks_of(path.read_text()) if block.file]
+    for block in files:
+        Path(block.file).write_text(block.text)
+    sys.path.insert(0, str(Path.cwd()))
     try:
         printed: str | None = None
         for block in blocks_of(path.read_text()):
@@ -91,6 +99,9 @@ def run_page(path: Path, *, spark: bool) -> None:
     finally:
         cloudpickle.unregister_pickle_by_value(module)
         del sys.modules[module.__name__]
+        sys.path.remove(str(Path.cwd()))
+        for block in files:
+            sys.modules.pop(block.file.removesuffix(".py"), None)
 
 
 def _run(block: Block, path: Path, module: types.ModuleType) -> str:

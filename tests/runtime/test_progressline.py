@@ -33,12 +33,38 @@ def told(stream: io.StringIO) -> str:
     return stream.getvalue()
 
 
-def test_without_a_terminal_each_report_is_a_line_and_the_last_one_sums_up() -> None:
+def test_without_a_terminal_each_status_is_a_line_and_the_last_one_sums_up() -> None:
     assert told(io.StringIO()).splitlines() == [
         "flights: RUNNING | in 3,000 | out 7 | 3,000/s | busy 90% | watermark none",
         "flights: FINISHING | in 4,000 | out 7 | 1,000/s | busy 30% | watermark 2013-01-01T00:00:00Z",
         "flights: FINISHED | in 4,000 | out 7 | 2,000/s | busy 60% | watermark end",
     ]
+
+
+def test_without_a_terminal_there_is_a_line_each_half_minute_with_what_was_since_the_line_before() -> None:
+    """A line each second fills the log of a service: 86,400 in a day."""
+    stream = io.StringIO()
+    line = ProgressLine("flights", stream)
+    for second in range(1, 62):
+        line(report(100 * second, 100 if second <= 31 else 200, 1000, 0.5 if second <= 31 else 1.0), JobStatus.RUNNING)
+    line(report(7_000, 0, 1000, 0.0), JobStatus.RESTARTING)
+    assert stream.getvalue().splitlines() == [
+        "flights: RUNNING | in 100 | out 7 | 100/s | busy 50% | watermark none",
+        "flights: RUNNING | in 3,100 | out 7 | 100/s | busy 50% | watermark none",
+        "flights: RUNNING | in 6,100 | out 7 | 200/s | busy 100% | watermark none",
+        "flights: RESTARTING | in 7,000 | out 7 | 0/s | busy 0% | watermark none",
+    ]
+
+
+def test_a_step_that_does_not_come_back_is_in_the_line() -> None:
+    stream = io.StringIO()
+    progress = report(0, 0, 1000, 0.5)
+    progress["tailrace"]["stalled"] = [
+        {"vertex": "parse", "subtask": 3, "seconds": 41.2},
+        {"vertex": "parse", "subtask": 1, "seconds": 11.0},
+    ]
+    ProgressLine("flights", stream)(progress, JobStatus.RUNNING)
+    assert stream.getvalue().endswith(" | watermark none | parse[3] stuck for 41 s\n")
 
 
 @pytest.mark.parametrize(

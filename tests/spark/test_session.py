@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.environ import plain_environ
@@ -77,3 +78,32 @@ def test_a_local_session_works_and_is_quiet() -> None:
 def test_a_session_has_at_least_one_slot() -> None:
     with pytest.raises(ConfigError, match="at least one slot"):
         local_session(0)
+
+
+LOST = """
+import os, signal, sys, time
+import tailrace as tr
+
+env = tr.Environment(parallelism=1, checkpoint=tr.CheckpointConfig(sys.argv[1]), restart=tr.FixedDelay(3, 0.0))
+numbers = env.from_source(tr.sources.Sequence(0, None, rate=100))
+numbers.sink_to(tr.sinks.TextFiles(sys.argv[1] + "/out"))
+job = env.execute("lost")
+while not job.checkpoints:
+    time.sleep(0.05)
+os.kill(job.slices[0].pid, signal.SIGKILL)
+while job.restarts == 0 or str(job.status) != "RUNNING":
+    time.sleep(0.05)
+job.cancel()
+job.await_termination()
+"""
+
+
+@pytest.mark.spark
+def test_a_lost_worker_prints_no_page_of_java(tmp_path: Path) -> None:
+    """Thirty lines of Java for each, of which none says what the user has to know."""
+    command = [sys.executable, "-c", LOST, str(tmp_path)]
+    done = subprocess.run(command, env=plain_environ(), capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert "\tat " not in done.stderr and "Caused by" not in done.stderr, done.stderr
+    [line] = [line for line in done.stderr.splitlines() if "restarts" in line]
+    assert " WARNING tailrace: job 'lost' restarts (restart 1)" in line

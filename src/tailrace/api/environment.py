@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from tailrace.api.checks import check_job_name, check_object
 from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes
 from tailrace.api.connectors import Sink, Source
+from tailrace.api.hints import ENVIRONMENT, missing
 from tailrace.api.launch import JobHandle, launcher
 from tailrace.api.nodes import Upstream, add_node
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.streams import DataStream
 from tailrace.elements.batches import Form
-from tailrace.errors import ConfigError, GraphError
+from tailrace.errors import ConfigError, GraphError, shortened
 from tailrace.graph import operators as ops
 from tailrace.graph.explain import as_mermaid, as_text
 from tailrace.graph.graph import MAX_SUBTASKS, GraphBuilder
@@ -69,7 +70,7 @@ class Environment:
         if standby is not None and self.checkpoint is None:
             raise ConfigError(
                 "standby: a worker that takes a lost one's place restores a checkpoint: give the Environment "
-                'checkpoint=tr.CheckpointConfig(dir="…")'
+                'checkpoint=tr.CheckpointConfig(dir="…") (on the command line: --checkpoint-dir DIR)'
             )
         if state_backend not in ("memory", "disk"):
             raise ConfigError(f"state_backend must be 'memory' or 'disk', not {state_backend!r}")
@@ -84,6 +85,11 @@ class Environment:
         if not isinstance(chosen, int) or isinstance(chosen, bool) or not 1 <= chosen <= max_parallelism:
             raise ConfigError(
                 f"parallelism must be a whole number from 1 to max_parallelism ({max_parallelism}), not {chosen!r}"
+            )
+        if spark is not None and not hasattr(spark, "createDataFrame"):
+            raise ConfigError(
+                f"Environment(spark): expected a SparkSession, got {type(spark).__name__} {shortened(spark, 80)}; for "
+                f'another master give SparkSession.builder.master("…").getOrCreate(), or use tailrace run --master'
             )
         self._spark = spark
         self.parallelism = chosen
@@ -101,15 +107,20 @@ class Environment:
         self._runs: list[tuple[Any, frozenset[int]]] = []
         """The handles of the jobs of this environment, with the nodes that each runs."""
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing("an Environment", name, ENVIRONMENT, dir(type(self)))
+
     @property
     def spark(self) -> Any:
-        """The Spark session: the one given, else the active one, else a local one that is made now, with a slot to spare
-        over the environment's parallelism and its standbys."""
+        """The Spark session: the one given, else the active one, else a local one that is made now, with slots for two jobs
+        of the environment's parallelism and its standbys, and one to spare."""
         return self._session(self.parallelism)
 
     def _session(self, slots: int) -> Any:
-        """The same; a local one that is made now has these slots, those of the processes that stand by for them, and one to
-        spare."""
+        """The same; a local one that is made now has these slots and those of the processes that stand by for them, twice,
+        and one to spare."""
         if self._spark is None:
             standing_by = 0 if self.standby is None else self.standby.processes(slots)
             self._spark = launcher().session(slots + standing_by)
@@ -127,7 +138,21 @@ class Environment:
         if form not in ("rows", "columns"):
             raise GraphError(f"from_dataframe: form must be 'rows' or 'columns', not {form!r}")
         if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
-            raise GraphError(f"from_dataframe: expected a Spark DataFrame, got {type(df).__name__}")
+            kind = type(df)
+            got = (
+                kind.__name__
+                if kind.__module__ == "builtins"
+                else f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+            )
+            hint = "; spark.createDataFrame(df) makes one of it" if kind.__name__ in ("DataFrame", "Table") else ""
+            raise GraphError(f"from_dataframe: expected a Spark DataFrame, got {got}{hint}")
+        if getattr(df, "isStreaming", False):
+            raise GraphError(
+                "from_dataframe: this DataFrame is a streaming one, without an end, and a stream takes the rows of a "
+                "DataFrame once, before it starts; read what is there now (spark.read instead of spark.readStream), have "
+                "the files followed that a streaming query writes (tr.sources.TextFiles(path, follow=True)), or write a "
+                "tr.Source for the system that the records come from"
+            )
         return self._source(launcher().dataframe_source(df, form), "from_dataframe", options)
 
     def from_source(self, source: Source, **options: Any) -> DataStream:

@@ -61,7 +61,7 @@ class Settings(Protocol):
     progress: bool | None
 
     def _session(self, slots: int) -> Any:
-        """The Spark session that it was given, else the active one, else a local one with these slots and one to spare."""
+        """The Spark session that it was given, else the active one, else a local one with slots for two such jobs."""
 
 
 class Launcher(Protocol):
@@ -103,7 +103,7 @@ class Launcher(Protocol):
         ...
 
     def session(self, slots: int) -> Any:
-        """The active Spark session, or a new local one with these slots and one to spare."""
+        """The active Spark session, or a new local one with slots for two such jobs and one to spare."""
         ...
 
     def arrow_schema(self, schema: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from tailrace.api.checks import check_attributes, check_name
 from tailrace.api.connectors import Sink
+from tailrace.api.hints import did_you_mean, own_options
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, ScopeError, TypeMismatch
 from tailrace.graph import operators as ops
@@ -121,8 +122,11 @@ def add_node(
     the given one."""
     unknown = set(options) - {"uid", "name", "parallelism"}
     if unknown:
+        options_of_verb = [*own_options(type(stream), verb), *own_options(type(stream.env), verb)]
+        told = ", ".join([*options_of_verb, "uid", "name"])
+        hint = did_you_mean(unknown, [*options_of_verb, "uid", "name", "parallelism"])
         raise GraphError(
-            f"{verb}: unknown option {', '.join(sorted(unknown))}; the options are uid, name and parallelism"
+            f"{verb}: unknown option {', '.join(sorted(unknown))}; the options are {told} and parallelism{hint}"
         )
     name, uid, parallelism = options.get("name"), options.get("uid"), options.get("parallelism")
     if form == "rows" and columns is not None:

@@ -24,7 +24,6 @@ from tailrace.api.checks import (
 from tailrace.api.columnwise import check_alike, condition, selection
 from tailrace.api.connected import ConnectedStreams
 from tailrace.api.connectors import Sink
-from tailrace.api.elsewhere import instead_of
 from tailrace.api.functions import (
     AggregateFunction,
     FilterFunction,
@@ -35,6 +34,7 @@ from tailrace.api.functions import (
     Span,
     takes_context,
 )
+from tailrace.api.hints import VERBS, instead_of
 from tailrace.api.launch import launcher
 from tailrace.api.looping import CoLoopFunction, Combine, LoopFunction, Rounds, Said
 from tailrace.api.loops import entered, write_loop
@@ -60,7 +60,8 @@ class DataStream(Stream):
 
         def __getattr__(self, name):
             keyed = "has no key; call key_by(...) before it" if hasattr(KeyedStream, name) else None
-            raise AttributeError(f"{name}: the stream {keyed or instead_of(name)}")
+            like = keyed or instead_of(name, VERBS, dir(KeyedStream)) or "has no such verb"
+            raise AttributeError(f"{name}: the stream {like.replace('did you', 'has no such verb; did you')}")
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ def show_command(
     subtasks: Annotated[bool, typer.Option("--subtasks", help="A line for each subtask as well.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how a running job goes: its progress, its last checkpoint, its operators, and where its slices run."""
+    """Show how a running job goes. Its progress, last checkpoint and operators, and where its slices run."""
     with _Told("show"):
         request = {"verb": "show", "subtasks": True} if subtasks else {"verb": "show"}
         shown = _asked(job, request, timeout, "has not answered")
@@ -76,7 +76,7 @@ def savepoint_command(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the savepoint.")] = 3600.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a savepoint of a running job: a whole checkpoint in a folder of its own that no job deletes."""
+    """Take a savepoint of a running job. It is a whole checkpoint in a folder of its own that no job deletes."""
     with _Told("savepoint"):
         request = {"verb": "savepoint", "path": absolute(path) if path else ""}
         made = _asked(job, request, timeout, "completed no savepoint")
@@ -97,7 +97,7 @@ def stop_command(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the end of the job.")] = 3600.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop a running job in order: its last act is a checkpoint, and a start from it goes on where it stood."""
+    """Stop a running job in order. Its last act is a checkpoint, and a start from it goes on where it stood."""
     with _Told("stop"):
         place = absolute(savepoint) if savepoint else savepoint
         request = {"verb": "stop", "drain": drain, "savepoint": place}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated
 
@@ -9,11 +10,17 @@ import typer
 
 from tailrace import __version__
 from tailrace.cli import control
+from tailrace.cli.commands import Commands, options_behind
 from tailrace.cli.inspect import inspect_command
 from tailrace.cli.run import Outcome, run_file
 from tailrace.spark.defaults import DEFAULTS
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+# Plain help: boxes cut the names of options on a terminal of 80 columns.
+app = typer.Typer(
+    cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+)
+_MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\]|-cluster\[.*\])?|(spark|k8s|sc)://.+|yarn")
+"""What Spark takes for a master."""
 
 
 def main() -> None:
@@ -47,6 +54,7 @@ def root(
 
 @app.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
 def run(
+    ctx: typer.Context,
     file: Annotated[
         str, typer.Argument(metavar="FILE.py[:function]", help="A script, or a function in it that builds a dataflow.")
     ],
@@ -109,6 +117,16 @@ def run(
     ] = None,
 ) -> None:
     """Run a script, or a function in it, and wait for its jobs to end."""
+    if master is not None and _MASTER.fullmatch(master) is None:
+        known = "local[4], local[*], spark://host:7077, yarn, k8s://https://host:443 or sc://host"
+        raise typer.BadParameter(f"expected a master of Spark such as {known}, got {master!r}", param_hint="--master")
+    misplaced = options_behind(args or [], [name for one in ctx.command.params for name in one.opts])
+    if misplaced:
+        typer.echo(
+            f"tailrace run: {', '.join(misplaced)} is an argument of {file}, since it stands behind it; an option of "
+            f"tailrace run stands before the script",
+            err=True,
+        )
     if dry_run and start is None:
         raise typer.BadParameter("a dry run needs --from, the checkpoint to look at", param_hint="--dry-run")
     if on_signal not in (None, "stop", "cancel"):

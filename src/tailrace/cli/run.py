@@ -9,12 +9,13 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from enum import Enum
+from types import FunctionType, TracebackType
 from typing import Any
 
 from tailrace.api.environment import Environment
 from tailrace.cli.program import load_as_main, run_as_main
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.errors import GraphError, JobAlreadyFinished, JobFailed, TailraceError, error_text
+from tailrace.errors import OWN_FOLDER, GraphError, JobAlreadyFinished, JobFailed, TailraceError, error_text
 from tailrace.runtime.exits import PATIENCE
 from tailrace.runtime.job import JOBS, Job
 from tailrace.spark.defaults import DEFAULTS
@@ -53,6 +54,7 @@ def run_file(
                 return outcome
         else:
             run_as_main(path)
+            _tell_of_no_job(path)
         return _await_all()
     except KeyboardInterrupt:
         return _cancel_all()
@@ -68,8 +70,8 @@ def run_file(
         print(f"{error_text(error)}", file=sys.stderr)
         _after_failure()
         return Outcome.FAILED
-    except Exception:  # the script's own; its jobs must not keep the process
-        traceback.print_exc()
+    except Exception as error:  # the script's own; its jobs must not keep the process
+        traceback.print_exception(error.with_traceback(_of_the_script(error.__traceback__)))
         _after_failure()
         return Outcome.FAILED
 
@@ -109,6 +111,33 @@ def _call(path: str, name: str, args: list[str]) -> Outcome | None:
     elif not JOBS:
         raise GraphError(f"{name} started no job and ended no stream of env in a sink; call sink_to")
     return None
+
+
+def _tell_of_no_job(path: str) -> None:
+    """A script that ran nothing has most likely been meant to."""
+    if JOBS:
+        return
+    builds = [
+        name
+        for name, value in vars(sys.modules["__main__"]).items()
+        if isinstance(value, FunctionType)
+        and value.__code__.co_filename == path
+        and "env" in inspect.signature(value).parameters
+    ]
+    what = f"run one of its functions (tailrace run {path}:{builds[0]}), or " if builds else ""
+    print(
+        f"tailrace run: {path} has started no job; {what}end a stream in a sink and call env.execute(name)",
+        file=sys.stderr,
+    )
+
+
+def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without our own part, which is in front of the script's; nothing where the script could not even be
+    read."""
+    at = trace
+    while at is not None and at.tb_frame.f_code.co_filename.startswith(OWN_FOLDER):
+        at = at.tb_next
+    return at
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from tailrace.errors import ConfigError
+
 S3 = {"s3", "s3a", "s3n"}
 COVER = ".inprogress"
 """How the name of a file under cover ends. It starts with `.`."""
@@ -104,12 +106,26 @@ def protocol_of(path: str) -> str | None:
 
 
 def normal(path: str | os.PathLike[str]) -> str:
-    """A local path as an absolute one, a URL without a slash at its end. `file:` URLs become paths."""
-    text = os.fspath(path)
+    """A local path as an absolute one, a URL without a slash at its end. `file:` URLs become paths. Raises `ConfigError`
+    for what is no path."""
+    if not isinstance(path, str | os.PathLike) or not (text := os.fspath(path)) or not isinstance(text, str):
+        raise ConfigError(f"a path or URL is a text, not {path!r}")
     local = re.fullmatch(r"file:(?://(?:localhost)?)?(/.*)", text)
     if local is not None:
         text = local[1]
     return os.path.abspath(text) if protocol_of(text) is None else text.rstrip("/")
+
+
+def folder_for_files(path: str | os.PathLike[str], who: str) -> str:
+    """The folder of a sink, as `normal`. Raises `ConfigError` where a file is in its place."""
+    text = normal(path)
+    above = text
+    while protocol_of(text) is None and above != (upper := os.path.dirname(above)):
+        if os.path.isfile(above):
+            what = "is a file, and" if above == text else f"cannot be made, because {above} is a file;"
+            raise ConfigError(f"{who}: {text} {what} a sink writes a folder of files: choose another path")
+        above = upper
+    return text
 
 
 def plain_name(token: bytes) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
+from tailrace.api.hints import SINKS, missing
 from tailrace.connectors import hidden
 from tailrace.connectors.filesinks import FileSink, FileWriter
 from tailrace.connectors.lengths import Limit
@@ -29,7 +30,7 @@ class TextFiles(FileSink):
     description = "text files"
 
     def __init__(self, path: str) -> None:
-        self.path = hidden.normal(path)
+        self.path = hidden.folder_for_files(path, "TextFiles")
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
         assert self.path is not None
@@ -58,7 +59,7 @@ class Parquet(FileSink):
     form = "columns"
 
     def __init__(self, path: str, schema: Any = None) -> None:
-        self.path = hidden.normal(path)
+        self.path = hidden.folder_for_files(path, "Parquet")
         self.schema = _arrow_schema(schema)
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
@@ -200,3 +201,8 @@ class _CallbackWriter(SinkWriter):
             self.record = record
             self.fn(record)
         self.record = NO_RECORD
+
+
+def __getattr__(name: str) -> NoReturn:
+    own = [each for each, value in globals().items() if isinstance(value, type) and value.__module__ == __name__]
+    raise missing("tr.sinks", name, SINKS, own)

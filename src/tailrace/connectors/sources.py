@@ -7,11 +7,12 @@ import itertools
 import os
 from collections import abc
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from tailrace.api.connectors import NOTHING_YET, Enumerator, Reader, Source
+from tailrace.api.hints import SOURCES, missing
 from tailrace.connectors.followed import FollowedFile
 from tailrace.connectors.following import Following, refuse_compressed
 from tailrace.connectors.lines import LineReader, PacedLines, check_readable
@@ -380,3 +381,8 @@ def _mapped(path: str) -> Any:
 def _read(url: str, options: abc.Mapping[str, Any] | None) -> Any:
     folder, name = split_of(url)
     return pa.ipc.open_file(pa.PythonFile(Reading(folder_of(folder, options), name), "r"))
+
+
+def __getattr__(name: str) -> NoReturn:
+    own = [each for each, value in globals().items() if isinstance(value, type) and value.__module__ == __name__]
+    raise missing("tr.sources", name, SOURCES, own)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tailrace.api.config import Checkpoint, Savepoint
+from tailrace.api.hints import JOB, missing
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.progress import inflight_bytes, job_metrics
 from tailrace.coordinator.slices import SliceStatus
@@ -49,6 +50,11 @@ class Job:
         self.id = job_id
         self.run_id = run_id
         self.name = name
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing("a job", name, JOB, dir(type(self)))
 
     def __repr__(self) -> str:
         return f"<Job {self.name!r} {self._runner.status} id={self.id}>"

@@ -9,28 +9,61 @@ from typing import Any, TextIO
 
 SLOW_MS = 5_000
 """A checkpoint that is under way for so long is shown."""
+APART_MILLIS = 30_000
+"""Between two lines of a status, where they are not rewritten in place: logs that keep them are to stay short."""
+
+
+class _Sums:
+    """Sums over some reports, of which each is for a part of the time."""
+
+    def __init__(self) -> None:
+        self.millis = 0
+        self._rows = self._busy = 0.0
+
+    def add(self, rate: float, busy: float, millis: int) -> None:
+        """Another report."""
+        self.millis += millis
+        self._rows += rate * millis
+        self._busy += busy * millis
+
+    @property
+    def rate(self) -> float:
+        return self._rows / self.millis
+
+    @property
+    def busy(self) -> float:
+        return self._busy / self.millis
 
 
 class ProgressLine:
-    """Writes progress reports to a stream, standard error by default: in place on a terminal, else a line each. Rate and
-    busy share are since the line before; in the last line they are those of the whole job."""
+    """Writes progress reports to a stream, standard error by default: in place on a terminal, else a line each half minute
+    and wherever the status has changed. Rate and busy share are since the line before; in the last line they are those of
+    the whole job."""
 
     def __init__(self, name: str, stream: TextIO | None = None) -> None:
         self.name = name
         self.stream = stream if stream is not None else sys.stderr
         self._width = 0
-        self._millis = 0
-        self._busy = 0.0
+        self._told = ""
+        """The status in the line before."""
+        self._whole, self._since = _Sums(), _Sums()
+        """Of the whole job, and since the line before."""
 
     def __call__(self, progress: dict[str, Any], status: Any) -> None:
         figures = progress["tailrace"]
-        rate, busy = progress["inputRowsPerSecond"], figures["busyShare"]
-        self._millis += progress["batchDuration"]
-        self._busy += busy * progress["batchDuration"]
-        if status.final and self._millis:
-            rate, busy = figures["totalInputRows"] * 1000 / self._millis, self._busy / self._millis
+        rate, busy, millis = progress["inputRowsPerSecond"], figures["busyShare"], progress["batchDuration"]
+        self._whole.add(rate, busy, millis)
+        self._since.add(rate, busy, millis)
+        terminal = self.stream.isatty()
+        if not terminal and str(status) == self._told and self._since.millis < APART_MILLIS and not status.final:
+            return
+        if self._since.millis:
+            rate, busy = self._since.rate, self._since.busy
+        if status.final and self._whole.millis:
+            rate, busy = figures["totalInputRows"] * 1000 / self._whole.millis, self._whole.busy
+        self._told, self._since = str(status), _Sums()
         line = f"{self.name}: {' | '.join([*told_of(str(status), figures, rate, busy), *_stalled(figures)])}"
-        if self.stream.isatty():
+        if terminal:
             line = line[: _columns(self.stream) - 1]  # a line that wraps could not be rewritten
             self.stream.write(f"\r{line.ljust(self._width)}")
             self._width = len(line)

@@ -371,12 +371,12 @@ def _tidier(plan: Plan, run_id: str) -> Callable[..., None]:
 
 
 def session(slots: int) -> Any:
-    """The active session, or a new local one with these slots and one to spare."""
-    return active_or_local(slots + 1, DEFAULTS.spark_master(), DEFAULTS.conf)
+    """The active session, or a new local one with these slots, as many again for a second job, and one to spare."""
+    return active_or_local(2 * slots + 1, DEFAULTS.spark_master(), DEFAULTS.conf)
 
 
 def session_of(env: Settings, slots: int) -> Any:
-    """The environment's session, the active one, or a new local one with a slot to spare."""
+    """The environment's session, the active one, or a new local one."""
     spark = env._session(slots)
     if not is_connect(spark) and not hasattr(spark, "sparkContext"):
         raise ConfigError(f"Environment(spark): expected a SparkSession, got {type(spark).__name__}")

@@ -9,9 +9,10 @@ import time
 import warnings
 
 from tailrace.api.compat import check, unpublishable
+from tailrace.api.hints import did_you_mean
 from tailrace.api.launch import Settings
 from tailrace.elements.timestamps import age_of
-from tailrace.errors import ConfigError, level_of_user
+from tailrace.errors import CheckpointNotFound, ConfigError, level_of_user
 from tailrace.graph.plan import Plan
 from tailrace.log import log
 from tailrace.spark.defaults import DEFAULTS
@@ -59,10 +60,14 @@ def wanted_checkpoint(
     config = env.checkpoint
     options = None if config is None else config.storage_options
     if wanted not in ("latest", OR_NEW):
-        return resolve(absolute(wanted), options=options)
+        try:
+            return resolve(absolute(wanted), options=options)
+        except CheckpointNotFound as error:
+            raise CheckpointNotFound(f"{error}{did_you_mean([wanted], ['latest', OR_NEW])}") from None
     if config is None:
         raise ConfigError(
-            f'from_checkpoint="{wanted}" needs checkpoint=tr.CheckpointConfig(dir="…"), to know where to look'
+            f'from_checkpoint="{wanted}" needs checkpoint=tr.CheckpointConfig(dir="…"), to know where to look (on the '
+            f"command line: --checkpoint-dir DIR)"
         )
     store = Store(absolute(config.dir), name, options)
     found = newest_start(store, or_new=wanted == OR_NEW, start_again=start_again)

@@ -149,6 +149,9 @@ class ValueState(State):
     def value(self, new: Any) -> None:
         self._top[self._holder.current_key] = new
 
+    def __iadd__(self, more: Any) -> NoReturn:
+        raise StateAccessError(f"state {self.name!r}: a state is no number itself: write self.{self.name}.value += …")
+
     def get(self) -> Any:
         """The same as `.value`."""
         return self.value

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
+from tailrace.api.functions import Context
+from tailrace.api.hints import CONTEXT, missing
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME, ceil_micros, floor_micros, micros, seconds
 from tailrace.errors import StateAccessError
 from tailrace.state.handles import NoKey
@@ -63,6 +65,11 @@ class OperatorContext:
         """Whether the function has given a record a timestamp of its own since its last output was sent on."""
         self._random: Random | None = None
         self._epoch = 0
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing("the context of a function", name, CONTEXT, dir(Context))
 
     @property
     def incarnation(self) -> int:
@@ -126,8 +133,11 @@ class OperatorContext:
         timers = self.event_timers if processing_time is None else self.processing_timers
         if timers is None:
             raise StateAccessError(
-                f"operator {self.name!r}: timers need a keyed stream; use key_by before, and a tr.KeyedProcessFunction with "
-                f"an on_timer of its own"
+                f"operator {self.name!r}: its function has no on_timer, which a timer calls; use a tr.KeyedProcessFunction "
+                f"with an on_timer of its own: on_timer(self, timestamp, ctx)"
+                if self.current_key is not self.no_key
+                else f"operator {self.name!r}: timers need a keyed stream; use key_by before, and a tr.KeyedProcessFunction "
+                f"with an on_timer of its own"
             )
         given = event_time if processing_time is None else processing_time
         # One later than that would be due when a loop is over, and as a float it is the same.

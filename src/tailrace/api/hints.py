@@ -1,0 +1,300 @@
+"""Hints for names that are not there: those of Flink, Spark and Bytewax, which users write from habit, and misspelt ones."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from types import FunctionType
+from typing import Any
+
+from tailrace.errors import ConfigError
+
+_OPTION = "takes it as an argument of the verb, say map(f, {}=...)"
+_VERB = "has {} for this"
+_NO_SESSIONS = "windows are tr.Tumbling and tr.Sliding, and there are no sessions; use timers: key_by(...).process(f)"
+_NOT_ASYNC = (
+    "has no asynchronous verb; call the service for many records at once, in map_batches(f) with a pool of threads"
+)
+_SPARK_READS = "let Spark read it: env.from_dataframe(spark.read...); for an endless input write a tr.Source"
+_SPARK_WRITES = "write a tr.Sink, or files or a table that Spark reads: tr.sinks.Parquet, tr.sinks.Table"
+
+VERBS: dict[str, str] = {
+    "uid": _OPTION.format("uid"),
+    "name": _OPTION.format("name"),
+    "alias": _OPTION.format("name"),
+    "set_uid": _OPTION.format("uid"),
+    "set_parallelism": _OPTION.format("parallelism"),
+    "setParallelism": _OPTION.format("parallelism"),
+    "keyBy": _VERB.format("key_by(...)"),
+    "groupBy": _VERB.format("key_by(...)"),
+    "group_by": _VERB.format("key_by(...)"),
+    "groupby": _VERB.format("key_by(...)"),
+    "flatMap": _VERB.format("flat_map(f)"),
+    "where": _VERB.format("filter(f)"),
+    "withColumn": _VERB.format("with_columns(name=expression) in columns, or map(f) in rows,"),
+    "withColumns": _VERB.format("with_columns(name=expression) in columns, or map(f) in rows,"),
+    "drop": _VERB.format("select(...)"),
+    "apply": _VERB.format("process(function)"),
+    "transform": _VERB.format("process(function)"),
+    "unionAll": _VERB.format("union(other)"),
+    "merge": _VERB.format("union(other)"),
+    "join": "has connect(other) and a tr.CoProcessFunction for this",
+    "getSideOutput": _VERB.format("side_output(tag)"),
+    "get_side_output": _VERB.format("side_output(tag)"),
+    "assignTimestampsAndWatermarks": _VERB.format("assign_timestamps(...)"),
+    "withWatermark": _VERB.format("assign_timestamps(...)"),
+    "sinkTo": _VERB.format("sink_to(sink)"),
+    "addSink": _VERB.format("sink_to(sink)"),
+    "sink": _VERB.format("sink_to(sink)"),
+    "write": _VERB.format("sink_to(sink)"),
+    "writeStream": _VERB.format("sink_to(sink)"),
+    "print": _VERB.format("sink_to(tr.sinks.Print())"),
+    "foreach": _VERB.format("sink_to(tr.sinks.Callback(f))"),
+    "forEach": _VERB.format("sink_to(tr.sinks.Callback(f))"),
+    "toDF": _VERB.format("to_dataframe(...)"),
+    "execute": "is run by its environment: env.execute(name)",
+    "collect_list": _VERB.format("collect()"),
+    "toPandas": _VERB.format("to_dataframe(...), a DataFrame of Spark,"),
+    "show": "has sink_to(tr.sinks.Print()), or collect(), for this",
+    "map_async": _NOT_ASYNC,
+    "async_map": _NOT_ASYNC,
+    "map_partitions": _VERB.format("map_batches(f)"),
+    "mapPartitions": _VERB.format("map_batches(f)"),
+    "agg": _VERB.format("key_by(...).aggregate(name=...)"),
+    "window_all": "has key_by(lambda r: 0).window(...) for this: one subtask does it all",
+    "windowAll": "has key_by(lambda r: 0).window(...) for this: one subtask does it all",
+    "session_window": "has tumbling and sliding windows, and no sessions; use timers: key_by(...).process(function)",
+    "sessionWindow": "has tumbling and sliding windows, and no sessions; use timers: key_by(...).process(function)",
+    "with_watermark": _VERB.format("assign_timestamps(...)"),
+    "assign_timestamps_and_watermarks": _VERB.format("assign_timestamps(...)"),
+    "distinct": "has key_by(...).process(function) with a tr.ValueState for this: whatever was seen before is state",
+    "dropDuplicates": "has key_by(...).process(function) with a tr.ValueState for this: whatever was seen before is state",
+    "drop_duplicates": "has key_by(...).process(function) with a tr.ValueState for this: whatever was seen before is state",
+    "order_by": "has no order; sort the DataFrame that to_dataframe(...) gives",
+    "orderBy": "has no order; sort the DataFrame that to_dataframe(...) gives",
+    "sort": "has no order; sort the DataFrame that to_dataframe(...) gives",
+    "limit": "has no end of its own; give its source one, as count= of a tr.sources.Generator",
+    "take": "has no end of its own; give its source one, as count= of a tr.sources.Generator",
+    "split": "has process(f), where f emits to a tag, and side_output(tag), for this",
+    "add_sink": _VERB.format("sink_to(sink)"),
+    "to_pandas": _VERB.format("to_dataframe(...), a DataFrame of Spark,"),
+}
+"""What a stream has instead of a verb; each reads on behind "the stream"."""
+
+PUBLIC: dict[str, str] = {
+    "Session": _NO_SESSIONS,
+    "SessionWindow": _NO_SESSIONS,
+    "EventTimeSessionWindows": _NO_SESSIONS,
+    "TumblingWindow": "use tr.Tumbling",
+    "TumblingEventTimeWindows": "use tr.Tumbling",
+    "TumblingWindows": "use tr.Tumbling",
+    "SlidingWindow": "use tr.Sliding",
+    "SlidingEventTimeWindows": "use tr.Sliding",
+    "StreamExecutionEnvironment": "use tr.Environment",
+    "Dataflow": "use tr.Environment",
+    "StreamingContext": "use tr.Environment",
+    "ValueStateDescriptor": "declare a tr.ValueState on the class of the function",
+    "ListStateDescriptor": "declare a tr.ListState on the class of the function",
+    "MapStateDescriptor": "declare a tr.MapState on the class of the function",
+    "State": "declare a tr.ValueState, tr.ListState or tr.MapState on the class of the function",
+    "WatermarkStrategy": "use stream.assign_timestamps(...)",
+    "ProcessWindowFunction": "a window takes a tr.AggregateFunction: window(...).aggregate(...)",
+    "RichMapFunction": "use tr.MapFunction",
+    "RichFlatMapFunction": "use tr.FlatMapFunction",
+    "BroadcastProcessFunction": "use tr.CoProcessFunction: stream.connect(other.broadcast())",
+    "KeyedCoProcessFunction": "use tr.CoProcessFunction",
+    "run": "use env.execute(name), or tr.testing.run(env)",
+    "execute": "use env.execute(name)",
+    "Collect": "use tr.sinks.Collect",
+    "Callback": "use tr.sinks.Callback",
+    "Sequence": "use tr.sources.Sequence",
+    "Generator": "use tr.sources.Generator",
+    "TextFiles": "use tr.sources.TextFiles or tr.sinks.TextFiles",
+    "Parquet": "use tr.sources.Parquet or tr.sinks.Parquet",
+}
+"""What `tr` has instead of a name."""
+
+SOURCES: dict[str, str] = {
+    **dict.fromkeys(("Csv", "CSV", "CsvFiles", "Json", "JSON", "JsonFiles"), _SPARK_READS),
+    **dict.fromkeys(("Table", "Delta", "Iceberg", "Jdbc", "JDBC"), _SPARK_READS),
+    **dict.fromkeys(
+        ("Kafka", "KafkaSource", "Kinesis", "Pulsar", "Socket", "Http", "Rabbit", "Mqtt"),
+        'there is no such source; write a tr.Source (its contract is in the guide, "A source of your own"), or have files '
+        "followed: tr.sources.TextFiles(path, follow=True)",
+    ),
+    "Files": "use tr.sources.TextFiles or tr.sources.Parquet",
+    "FileSource": "use tr.sources.TextFiles or tr.sources.Parquet",
+    "DataFrame": "use env.from_dataframe(df)",
+    "Rate": "use tr.sources.Sequence(0, None, rate=...)",
+    "Range": "use tr.sources.Sequence(start, end)",
+}
+"""What `tr.sources` has instead of a name."""
+
+SINKS: dict[str, str] = {
+    **dict.fromkeys(
+        ("Csv", "CSV", "Json", "JSON", "JsonFiles"), "write lines, tr.sinks.TextFiles, or tr.sinks.Parquet"
+    ),
+    **dict.fromkeys(("Delta", "Iceberg", "Jdbc", "JDBC"), _SPARK_WRITES),
+    **dict.fromkeys(
+        ("Kafka", "KafkaSink", "Kinesis", "Pulsar", "Http", "Redis", "Elasticsearch"),
+        'there is no such sink; write a tr.Sink (its contract is in the guide, "A sink of your own"), or use '
+        "tr.sinks.Callback(f)",
+    ),
+    "Console": "use tr.sinks.Print()",
+    "StdOut": "use tr.sinks.Print()",
+    "Foreach": "use tr.sinks.Callback(f)",
+    "Files": "use tr.sinks.TextFiles or tr.sinks.Parquet",
+}
+"""What `tr.sinks` has instead of a name."""
+
+ENVIRONMENT: dict[str, str] = {
+    "run": "use execute(name)",
+    "start": "use execute(name)",
+    "submit": "use execute(name)",
+    "execute_async": "execute(name) returns at once",
+    "add_source": "use from_source(source)",
+    "addSource": "use from_source(source)",
+    "source": "use from_source(source)",
+    "input": "use from_source(source)",
+    "from_elements": "use from_collection(items)",
+    "from_list": "use from_collection(items)",
+    "fromCollection": "use from_collection(items)",
+    "from_pandas": "use from_dataframe(spark.createDataFrame(df))",
+    "from_kafka": "there is no such source; write a tr.Source: from_source(source)",
+    "read_text": "use from_source(tr.sources.TextFiles(path))",
+    "read_text_file": "use from_source(tr.sources.TextFiles(path))",
+    "readTextFile": "use from_source(tr.sources.TextFiles(path))",
+    "from_text_files": "use from_source(tr.sources.TextFiles(path))",
+    "read_parquet": "use from_source(tr.sources.Parquet(path))",
+    "read": "use from_source(source), or from_dataframe(spark.read...)",
+    "readStream": "use from_source(source)",
+    "set_parallelism": "give it to tr.Environment(parallelism=...)",
+    "setParallelism": "give it to tr.Environment(parallelism=...)",
+    "set_max_parallelism": "give it to tr.Environment(max_parallelism=...)",
+    "enable_checkpointing": "give it to tr.Environment(checkpoint=tr.CheckpointConfig(dir=..., interval=...))",
+    "enableCheckpointing": "give it to tr.Environment(checkpoint=tr.CheckpointConfig(dir=..., interval=...))",
+    "set_restart_strategy": "give it to tr.Environment(restart=tr.FixedDelay(...))",
+    "set_state_backend": "give it to tr.Environment(state_backend=...)",
+    "await_termination": "it is a method of the job: env.execute(name).await_termination()",
+    "awaitTermination": "it is a method of the job: env.execute(name).await_termination()",
+    "stop": "it is a method of the job: env.execute(name).stop()",
+    "cancel": "it is a method of the job: env.execute(name).cancel()",
+    "collect": "it is a method of a stream: stream.collect()",
+    "print": "it is stream.sink_to(tr.sinks.Print())",
+}
+"""What an environment has instead of a name."""
+
+CONTEXT: dict[str, str] = {
+    "output": "yield the value, or emit(tag, value) for a side output",
+    "collect": "yield the value, or emit(tag, value) for a side output",
+    "side_output": "use emit(tag, value)",
+    "timer_service": "use set_timer(event_time=...) or set_timer(processing_time=...)",
+    "timerService": "use set_timer(event_time=...) or set_timer(processing_time=...)",
+    "register_timer": "use set_timer(event_time=...) or set_timer(processing_time=...)",
+    "register_event_time_timer": "use set_timer(event_time=...)",
+    "register_processing_time_timer": "use set_timer(processing_time=...)",
+    "delete_event_time_timer": "use delete_timer(event_time=...)",
+    "current_watermark": "use watermark",
+    "get_current_key": "use key",
+    "get_state": "declare the state on the class of the function: n = tr.ValueState(int)",
+    "state": "declare the state on the class of the function: n = tr.ValueState(int)",
+    "time": "use now() for the clock, timestamp for event time",
+    "element_timestamp": "use timestamp",
+    "counter": "use metrics.inc(name, by)",
+    "log": "use the module logging",
+}
+"""What a context has instead of a name."""
+
+JOB: dict[str, str] = {
+    "wait": "use await_termination()",
+    "join": "use await_termination()",
+    "result": "use await_termination(), and read the sinks that have results: tr.sinks.Collect, tr.sinks.DataFrame",
+    "awaitTermination": "use await_termination()",
+    "processAllAvailable": "use await_termination()",
+    "isActive": "use is_active",
+    "lastProgress": "use last_progress",
+    "recentProgress": "use recent_progress",
+    "kill": "use cancel()",
+    "state": "use status",
+    "savepoints": "use savepoint(path)",
+}
+"""What a job has instead of a name."""
+
+
+def instead_of(name: str, instead: Mapping[str, str], known: Iterable[str]) -> str:
+    """A hint for a name that is not there; empty where none is known."""
+    found = instead.get(name)
+    if found is None and not name.startswith("_"):
+        like = closest(name, known)
+        found = None if like is None else f"did you mean {like}?"
+    return found or ""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The name that somebody has misspelt, if it is like one of these."""
+    plain = {_plain(one): one for one in known if not one.startswith("_")}
+    wanted = _plain(name)
+    begins = [one for one in plain if len(one) >= 4 and wanted.startswith(one)]
+    close = get_close_matches(wanted, plain, 1, 0.75) or begins
+    return plain[close[0]] if close else None
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def missing(owner: str, name: str, instead: Mapping[str, str], known: Iterable[str]) -> AttributeError:
+    """The error for a name that an object or a module does not have."""
+    found = instead_of(name, instead, known)
+    return AttributeError(f"{owner} has no {name!r}{found and f': {found}'}", name=name)
+
+
+class UnknownOption(ConfigError, TypeError):
+    """An argument has a name that the function or class does not know."""
+
+
+def with_hints(cls: type, *, methods: bool = False) -> None:
+    """From here on a misspelt argument of a class, and with `methods` of its public methods, is told with the one that is
+    meant. An argument costs nothing where it is right: the function is called as it was."""
+    for name, function in list(vars(cls).items()):
+        public = name == "__init__" or (methods and not name.startswith("_"))
+        if public and isinstance(function, FunctionType):
+            setattr(cls, name, _hinting(function, cls.__name__ if name == "__init__" else name))
+
+
+def _hinting(function: FunctionType, called: str) -> Any:
+    parameters = inspect.signature(function).parameters
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        return function  # it looks at them itself
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except TypeError as error:
+            unknown = [name for name in options if name not in parameters]
+            trace = error.__traceback__
+            if not unknown or trace is None or trace.tb_next is not None:
+                raise  # it is of what the function does
+        known = [name for name in parameters if name != "self"]
+        what = f"{called}: unknown option {', '.join(sorted(unknown))}; the options are {', '.join(known)}"
+        raise UnknownOption(what + did_you_mean(unknown, known))
+
+    return call
+
+
+def did_you_mean(unknown: Iterable[str], known: Iterable[str]) -> str:
+    """The end of a sentence on options that are not known."""
+    known = list(known)
+    return "".join(f"; did you mean {like}?" for one in sorted(unknown) if (like := closest(one, known)))
+
+
+def own_options(owner: type, verb: str) -> list[str]:
+    """The options of a verb that it does not share with all others."""
+    method = getattr(owner, verb, None)
+    if not isinstance(method, FunctionType):
+        return []
+    parameters = inspect.signature(method).parameters.values()
+    return [one.name for one in parameters if one.default is not inspect.Parameter.empty]
