@@ -31,6 +31,8 @@ from tailrace.elements.columns.schemas import columns_of
 from tailrace.elements.convert import Row, field_getter, made_rows, plain_values, rows_of
 from tailrace.elements.keycolumns import groups_of_arrow
 from tailrace.elements.keygroups import KeyGroups
+from tailrace.testing.functions import table as functions_table
+from tailrace.testing.functions.checking import check_function
 from tailrace.testing.value_model import grouped, key_of, results, windows
 from tailrace.testing.value_shapes import (
     NAMES,
@@ -383,7 +385,14 @@ class Counting(tr.CoProcessFunction):
     process2 = process1
 
 
+def functions(random: Random) -> None:
+    """A function of `pyarrow.compute` gives what exact Python does, in whatever batches."""
+    name = random.choice(sorted(functions_table.CASES))
+    check_function(random, name, random.choice(functions_table.CASES[name]))
+
+
 CASES: dict[str, Callable[[Random], None]] = {
+    "functions": functions,
     "conversion": conversion,
     "cast": cast,
     "travel": travel,

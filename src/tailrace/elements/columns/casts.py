@@ -103,9 +103,10 @@ def _scalars(array: pa.Array, kind: pa.DataType, here: str, there: str) -> pa.Ar
 
 
 def _holds_digits(kind: pa.DataType, given: pa.DataType) -> bool:
-    """Whether any decimal of type `given` has few enough digits before the point. Arrow rescales others without a look at
-    the bits that it loses."""
-    return bool(kind.bit_width >= given.bit_width and kind.precision - kind.scale >= given.precision - given.scale)
+    """Whether any decimal of type `given` has few enough digits, before the point and behind it. Arrow rescales others
+    without a look at the bits that it loses."""
+    wide = kind.bit_width >= given.bit_width and kind.scale >= given.scale
+    return bool(wide and kind.precision - kind.scale >= given.precision - given.scale)
 
 
 def _compact(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:

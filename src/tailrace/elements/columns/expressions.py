@@ -15,14 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.elements.columns.encoding import plain_array
+from tailrace.elements.columns.functions import rule_of
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.elements.columns.together import LOOKUPS, Lookup, check_together
+from tailrace.elements.columns.together import LOOKUPS, Lookup
 
 _Value = Callable[[pa.RecordBatch], Any]
-
-_CHECKED = frozenset(("abs", "add", "multiply", "negate", "power", "shift_left", "shift_right", "subtract"))
-"""What wraps around silently where whole numbers overflow. Its checked form is called instead; that of `divide` for whole
-numbers only, because it refuses to divide floats by zero, too."""
 
 
 class Formula:
@@ -43,7 +41,9 @@ class Formula:
         """Its value for each record. Raises what Arrow raises, and `Misfit` for a column that is not there."""
         made = self._value(batch)
         if isinstance(made, pa.Scalar):
-            return pa.repeat(made, batch.num_rows)
+            return pa.repeat(made, batch.num_rows) if batch.num_rows else pa.repeat(made, 1).slice(0, 0)
+        if len(made) != batch.num_rows:
+            raise ValueError(f"pyarrow gave {len(made)} values for {batch.num_rows} records")
         return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
 
     def type_in(self, schema: pa.Schema) -> pa.DataType:
@@ -58,7 +58,7 @@ class Formula:
             column, inner = self._column(path[0]), path[1:]
             return lambda batch: pc.struct_field(column(batch), inner)
         if key == "literal":
-            scalar = constants[int(value)][0]
+            scalar = plain_array(constants[int(value)])[0]
             return lambda batch: scalar
         if key == "call":
             return self._call(value, pairs, constants)
@@ -86,41 +86,37 @@ class Formula:
                 written = constants[int(value)]
             else:
                 arguments.append(self._tree(key, value, pairs, constants))
-        function = _function(name)
+        rule = rule_of(name)
+        if not arguments:
+            raise ValueError(f"pc.{name} is given no column, so that it says nothing about records")
+        function = _function(rule.called or name)
         if name in LOOKUPS and written is not None:
-            lookup = Lookup(name, written[0])
-            return lambda batch: function.call(lookup.arguments(arguments[0](batch)), lookup.options)
-        options = None if written is None else _options(written)
-        if len(arguments) < 2:
-            return lambda batch: function.call([argument(batch) for argument in arguments], options)
-        whole = _function("divide_checked") if name == "divide" else function
-        seen, called = list[pa.DataType](), function
+            lookup, inner = Lookup(name, written[0]), arguments[0]
+            return lambda batch: function.call(lookup.arguments(inner(batch)), lookup.options)
+        options, said = None, dict[str, pa.Scalar]()
+        if written is not None:
+            options, said = _options(written), dict(written[0].items())
+        seen = list[pa.DataType]()
 
         def call(batch: pa.RecordBatch) -> Any:
-            nonlocal seen, called
+            nonlocal seen
             given = [argument(batch) for argument in arguments]
             kinds = [one.type for one in given]
             if kinds != seen:
-                check_together(name, kinds)
-                seen, called = kinds, whole if all(map(pa.types.is_integer, kinds)) else function
-            return called.call(given, options)
+                rule.check(name, kinds)
+                seen = kinds
+            if any(not isinstance(one, pa.Scalar) for one in given):
+                return rule.guard(function, given, options, said)
+            return rule.guard(function, [pa.repeat(one, 1) for one in given], options, said)[0]
 
         return call
 
 
 def _function(name: str) -> Any:
     try:
-        function = pc.get_function(f"{name}_checked" if name in _CHECKED else name)
+        return pc.get_function(name)
     except KeyError:
-        raise ValueError(
-            f"this process has no function {name!r} of Arrow; a function of your own goes into map_batches"
-        ) from None
-    if function.kind != "scalar" and name != "cast":
-        raise ValueError(
-            f"pc.{name} does not work record by record, and a stream has no whole to apply it to; use an aggregate, or "
-            f"map_batches for what is done within a batch"
-        )
-    return function
+        raise ValueError(f"this version of pyarrow has no function {name!r}; use map_batches") from None
 
 
 def _serialized(expression: Any) -> tuple[Iterator[tuple[str, str]], list[Any]]:

@@ -1,0 +1,239 @@
+"""Functions of Arrow that are exact for a part of the values only: a guard refuses the others, or has them computed in
+another way. A guard is called with the arguments and the options of a call, and gives its result. At least one of the
+arguments is an array."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as t
+
+from tailrace.elements.columns.casts import array_as
+from tailrace.elements.columns.kinds import NUMBERS, family, plain_type
+
+Said = Mapping[str, pa.Scalar]
+"""Options by name, as they are in an expression."""
+Guard = Callable[[Any, list[Any], Any, Said], Any]
+"""`guard(function, arguments, options, said)`. Raises `TypeError` for types that it refuses, `ArrowInvalid` for values."""
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DAY = 86_400
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799
+"""The seconds since 1970 of the years 1 to 9999."""
+_RULES_END = 2_145_916_799
+"""The last second of 2037. Arrow knows the clocks of a time zone as far as they are listed, not the rule for later years."""
+_STEADY = ("UTC", "Etc/UTC", "GMT", "Z")
+
+
+def plainly(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """No guard: the function is exact."""
+    return function.call(given, options)
+
+
+# Numbers.
+
+
+def quotient(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """A division; that of whole numbers checks for overflow. Of floats it does not: it would refuse zero there."""
+    if all(t.is_integer(one.type) for one in given):
+        function = pc.get_function("divide_checked")
+    return function.call(given, options)
+
+
+def shift_left(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """Arrow checks the number of bits, and not what they push out."""
+    made = function.call(given, options)
+    back = pc.get_function("shift_right_checked").call([made, given[1]])
+    if pc.any(pc.not_equal(back, given[0])).as_py():
+        raise pa.ArrowInvalid("overflow")
+    return made
+
+
+def rounded(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """Decimals with one more digit: Arrow forgets that a result does not fit when the next one does. With more than 38
+    digits it rounds wrongly."""
+    [column] = given
+    kind = column.type
+    if not t.is_decimal(kind):
+        return function.call(given, options)
+    if kind.precision > 38:
+        raise TypeError(f"it is not exact for {kind}; cast it to a type of at most 38 digits")
+    narrow = array_as(column, pa.decimal128(min(kind.precision, 37), kind.scale), "")
+    made = function.call([narrow.cast(pa.decimal128(narrow.type.precision + 1, kind.scale))], options)
+    return array_as(made, kind, "")
+
+
+# Times.
+
+
+def _is_zoned(kind: pa.DataType) -> bool:
+    return t.is_timestamp(kind) and kind.tz is not None and kind.tz not in _STEADY
+
+
+def _check_range(column: Any, least: int, most: int, what: str) -> None:
+    numbers = column
+    if not t.is_integer(column.type):
+        numbers = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+    if isinstance(numbers, pa.Scalar):
+        ends = [numbers.as_py()] * 2
+    else:
+        ends = list(pc.min_max(numbers).as_py().values())
+    if ends[0] is not None and (ends[0] < least or ends[1] > most):
+        raise pa.ArrowInvalid(f"a value of {column.type} is out of range: {what}")
+
+
+def check_calendar(column: Any, zoned: bool = False) -> None:
+    """Raises `ArrowInvalid` for a time in a year for which Arrow's calendar, or its clock of the time zone, goes wrong."""
+    kind = column.type
+    if t.is_date(kind):
+        per = 1000 * _DAY if t.is_date64(kind) else 1
+        _check_range(
+            column, _FIRST // _DAY * per, (_LAST // _DAY + 1) * per - 1, "the calendar has the years 1 to 9999"
+        )
+    elif t.is_timestamp(kind):
+        per, zoned = _PER_SECOND[kind.unit], zoned or _is_zoned(kind)
+        first = max((_FIRST + (2 * _DAY if zoned else 0)) * per, -(2**63) + 2 * _DAY * per)
+        last = (_RULES_END if zoned else _LAST) * per + per - 1
+        years = "1 to 2037: Arrow does not know the clocks of time zones in later ones" if zoned else "1 to 9999"
+        _check_range(column, first, min(last, 2**63 - 1 - 2 * _DAY * per), f"the calendar has the years {years}")
+
+
+def calendar(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """What depends on a date, or on the clock of a time zone."""
+    for column in given:
+        check_calendar(column)
+    return function.call(given, options)
+
+
+def second(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """On the wall: time zones had offsets with seconds, and Arrow forgets these."""
+    [column] = given
+    check_calendar(column)
+    return function.call([pc.local_timestamp(column)] if _is_zoned(column.type) else given, options)
+
+
+def zone_assumed(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """Times on the wall of a time zone."""
+    check_calendar(given[0], zoned=True)
+    return function.call(given, options)
+
+
+def nanoseconds_between(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """Of times that are less than 292 years apart."""
+    apart = calendar(pc.get_function("microseconds_between"), given, None, said)
+    _check_range(apart.cast(pa.duration("us")), -(2**63) // 1000 + 1, 2**63 // 1000 - 1, "overflow of nanoseconds")
+    return function.call(given, options)
+
+
+_UNITS = (
+    "nanosecond",
+    "microsecond",
+    "millisecond",
+    "second",
+    "minute",
+    "hour",
+    "day",
+    "week",
+    "month",
+    "quarter",
+    "year",
+)
+"""Units of time in the order in which Arrow counts them."""
+_FINEST = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
+
+
+def bounded(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """The beginning, or the end, of a unit of time. On the wall of a time zone it may be there twice, or not at all."""
+    [column] = given
+    kind = column.type
+    if _is_zoned(kind):
+        raise TypeError(
+            f"it is not exact for {kind}, where clocks change; apply pc.local_timestamp before, or cast to UTC"
+        )
+    finest = "day" if t.is_date(kind) else _FINEST[kind.unit]
+    unit = _UNITS[said["unit"].as_py()]
+    if _UNITS.index(unit) < _UNITS.index(finest):
+        raise TypeError(f"a {unit} is finer than {kind}; give a unit from {finest} on")
+    if unit in ("month", "quarter", "year") and (said["multiple"].as_py() != 1 or function.name == "ceil_temporal"):
+        raise TypeError(f"it is not known to be exact for units of {unit}; use pc.floor_temporal with multiple=1")
+    if said["calendar_based_origin"].as_py():
+        raise TypeError("calendar_based_origin=True is not known to be exact; use map_batches")
+    made = calendar(function, given, options, said)
+    check_calendar(made)
+    return made
+
+
+_FIELD = re.compile("%(.?)")
+_FIELDS = frozenset("YmdHMSFTyjbB%")
+"""What a format may have for `strptime`: all that is read, and written, without a time zone."""
+
+
+def parsed(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """A time from text. Arrow takes the 31st of February for a day in March: so what it read is written again, and compared.
+    Zeros in front of a number may be missing."""
+    form: str = said["format"].as_py()
+    if not set(_FIELD.findall(form)) <= _FIELDS:
+        raise TypeError(f"the format {form!r} is not known to be exact; it may have {', '.join(sorted(_FIELDS))}")
+    made = function.call(given, options)
+    written = pc.strftime(made.cast(pa.timestamp("s")), format=form)
+    if pc.any(pc.not_equal(_bare(written), _bare(given[0].cast(pa.string())))).as_py():
+        raise pa.ArrowInvalid(f"there is a text that is no such time in the format {form!r}")
+    return made
+
+
+def _bare(texts: Any) -> Any:
+    return pc.replace_substring_regex(pc.utf8_lower(texts), r"(^|[^0-9])0+([0-9])", r"\1\2")
+
+
+# Texts, choices and casts.
+
+
+def joined(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """Texts with another between them; Arrow drops whole records where it skips nulls."""
+    if "null_handling" in said and said["null_handling"].as_py() == _SKIP:
+        raise TypeError("null_handling='skip' loses records; use 'replace', with null_replacement=''")
+    return function.call(given, options)
+
+
+_SKIP = 1
+"""How Arrow counts `skip`."""
+
+
+def choose(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """One of the arguments behind the first: Arrow looks at a part of the bits of a number only."""
+    _check_range(given[0], 0, len(given) - 2, "it is the number of no argument")
+    return function.call(given, options)
+
+
+_ACROSS = frozenset(
+    (
+        ("boolean", "integer"), ("boolean", "text"), ("integer", "text"), ("text", "integer"), ("text", "float"),
+        ("text", "bytes"), ("date", "timestamp"), ("timestamp", "date"), ("date", "text"), ("integer", "timestamp"),
+        ("timestamp", "integer"), ("integer", "duration"), ("duration", "integer"), ("date", "integer"), ("time", "integer"),
+        ("null", "null"),
+    )
+)  # fmt: skip
+"""From which kind of values to which Arrow casts exactly, or refuses. Within one kind it is done by `casts`."""
+
+
+def cast(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """A cast that changes no value, or refuses it. One that is said not to be safe is Arrow's."""
+    [column], target = given, plain_type(said["to_type"].type)
+    if any(one.as_py() for name, one in said.items() if name.startswith("allow_")):
+        return function.call(given, options)
+    here, there = family(column.type), family(target)
+    if column.type == target:
+        return column
+    if (here, there) == ("decimal", "float"):
+        return column.cast(pa.string()).cast(target)  # by its digits: to the nearest
+    if here == "null" or here == there or {here, there} <= NUMBERS:
+        return array_as(column, target, "")
+    if (here, there) not in _ACROSS or _is_zoned(column.type) or _is_zoned(target):
+        raise TypeError(f"a cast from {column.type} to {target} is not known to be exact; use map_batches")
+    if here in ("date", "timestamp") and there in ("date", "timestamp", "text"):
+        check_calendar(column)
+    return function.call(given, options)
