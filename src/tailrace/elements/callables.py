@@ -32,6 +32,12 @@ def misfit_function(fn: Any, *, several: bool = False) -> str | None:
 def one_for_several(value: Any) -> str | None:
     """What a value is that can be gone through and yet is hardly meant as several records: a text, bytes, a dictionary, a
     row or another named tuple, or a table. None for any other."""
-    kind = type(value)
-    named = isinstance(value, tuple) and hasattr(kind, "_fields")
-    return kind.__name__ if named or isinstance(value, _ONE) or kind.__name__ in _TABLES else None
+    kind: Any = type(value)
+    return _name_of_one(kind)
+
+
+@functools.lru_cache(1024)
+def _name_of_one(kind: type) -> str | None:
+    named = issubclass(kind, tuple) and hasattr(kind, "_fields")
+    one = named or issubclass(kind, _ONE) or kind.__name__ in _TABLES
+    return str(kind.__name__) if one else None

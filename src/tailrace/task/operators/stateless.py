@@ -123,7 +123,8 @@ def compiled(nodes: list[Node], functions: list[Callable[..., Any]]) -> tuple[Ca
         elif isinstance(node.operator, Filter):
             lines.append(f"{indent}if not {call}: continue")
         else:
-            lines.append(f"{indent}for {names[i + 1]} in r if (r := {call}).__class__ is list else several(r):")
+            many = f"r if (k := (r := {call}).__class__) is list or k is generator or k is tuple else several(r)"
+            lines.append(f"{indent}for {names[i + 1]} in {many}:")
             indent += "  "
     body = "\n".join(lines)
     plain = f"""def plain(values):
@@ -138,19 +139,18 @@ def compiled(nodes: list[Node], functions: list[Callable[..., Any]]) -> tuple[Ca
 {body}
 {indent}out.append({names[-1]}); kept.append(t)
   return out, kept"""
-    scope: dict[str, Any] = {"several": _several, **{f"f{i}": fn for i, fn in enumerate(functions)}}
+    scope: dict[str, Any] = {f"f{i}": fn for i, fn in enumerate(functions)}
+    scope |= {"several": _several, "generator": GeneratorType}
     for source in (plain, timed):
         exec(compile(source, FUSED, "exec"), scope)
     return scope["plain"], scope["timed"]
 
 
 def _several(given: Iterable[Any] | None) -> Iterable[Any]:
-    """The records that a flat_map has given, where it has given no list. Raises `_Misfit` for what is one value, and for
-    what cannot be gone through."""
+    """The records that a flat_map has given otherwise than most do. Raises `_Misfit` for what is one value, and for what
+    cannot be gone through."""
     if given is None:
         return ()
-    if given.__class__ is GeneratorType:
-        return given
     wrong = one_for_several(given)
     if wrong is not None:
         raise _Misfit(f"flat_map must give records, and it returned one {wrong}; return [value], or yield it")
