@@ -71,7 +71,7 @@ class CheckpointConfig:
     retain: str = "on-cancellation"
     persist_inflight: str = "ad-hoc"
     tolerated_failures: int = 10
-    storage_options: dict[str, Any] | None = None
+    storage_options: dict[str, Any] | None = field(default=None, repr=False)
     storage_patience: Any = 600.0
 
     @property
@@ -297,7 +297,9 @@ def checked_settings(checkpoint: Any, restart: Any, standby: Any) -> tuple[Check
     """The checkpoint settings and the restart strategy of an environment. Raises `ConfigError` for wrong ones, and for
     those of a part that this version does not have."""
     if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
-        raise ConfigError(f'checkpoint must be a tr.CheckpointConfig(dir="…"), not {checkpoint!r}')
+        # It may hold what is secret.
+        said = repr(checkpoint) if isinstance(checkpoint, str) else f"a {type(checkpoint).__name__}"
+        raise ConfigError(f'checkpoint must be a tr.CheckpointConfig(dir="…"), not {said}')
     if standby is not None and not isinstance(standby, StandbyConfig):
         raise ConfigError(f"standby must be a tr.StandbyConfig, not {standby!r}")
     if restart is not None and not isinstance(restart, RESTARTS):

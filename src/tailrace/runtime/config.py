@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace.runtime.binding import ANY_PORT
 from tailrace.runtime.tls import Tls
@@ -16,7 +16,7 @@ class WorkerConfig:
     job: str
     incarnation: int
     address: tuple[str, int]
-    token: bytes
+    token: bytes = field(repr=False)
     launch: int = 1
     """Which start of the slot this is."""
     ports: range = ANY_PORT

@@ -85,7 +85,7 @@ class StoreAt:
 
     folder: str
     job: str
-    options: dict[str, Any] | None
+    options: dict[str, Any] | None = field(repr=False)
     origin: tuple[str, str] | None = None
     """The job's folder that it lies in, and its name there."""
 

@@ -49,6 +49,9 @@ class Place(NamedTuple):
     host: Host | None = None
     """How others reach it, where the driver serves it."""
 
+    def __repr__(self) -> str:
+        return f"Place({self.url!r})"  # its options have secrets
+
     def at(self, name: str) -> Place:
         """A folder in it."""
         return self._replace(url=f"{self.url.rstrip('/')}/{name}")

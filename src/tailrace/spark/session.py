@@ -79,7 +79,7 @@ def remote_session(url: str, slots: int, conf: Mapping[str, str] | None = None) 
             return builder.config(map=settings).getOrCreate()
     except PySparkImportError as error:
         raise ConfigError(
-            f"Spark Connect ({url}) needs a package that is not there: {error}; install what it needs: "
+            f"Spark Connect ({url.partition(';')[0]}) needs a package that is not there: {error}; install what it needs: "
             f"pip install 'tailrace[connect]'"
         ) from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tailrace.runtime.binding import Binding
 from tailrace.runtime.outpost import Outpost
@@ -15,7 +15,7 @@ from tailrace.runtime.tls import Tls
 class Settings:
     """What an outpost is started with."""
 
-    token: bytes
+    token: bytes = field(repr=False)
     ports: range
     tls: Tls | None
     limit: int

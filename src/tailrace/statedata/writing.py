@@ -63,7 +63,7 @@ class Kept:
     """Tables that go on as another checkpoint has them."""
 
     path: str
-    options: Mapping[str, Any] | None
+    options: Mapping[str, Any] | None = field(repr=False)
     tables: tuple[TableInfo, ...]
 
 
@@ -73,7 +73,7 @@ class OperatorJob:
 
     folder: str
     """The folder of the job that begins with it."""
-    options: Mapping[str, Any] | None
+    options: Mapping[str, Any] | None = field(repr=False)
     job: str
     max_parallelism: int
     uid: str

@@ -59,7 +59,8 @@ def open_remote(url: str, storage_options: Mapping[str, Any]) -> Folder:
     try:
         fs, root = url_to_fs(url, **_options(kind, storage_options))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{url} cannot be opened with storage_options {sorted(storage_options)}: {error}") from error
+        why = _without_values(str(error), storage_options)
+        raise ConfigError(f"{url} cannot be opened with storage_options {sorted(storage_options)}: {why}") from None
     except OSError as error:
         if kind != "hdfs":
             raise
@@ -68,6 +69,16 @@ def open_remote(url: str, storage_options: Mapping[str, Any]) -> Folder:
             "CLASSPATH to what `hadoop classpath --glob` prints"
         ) from error
     return HadoopFolder(url, fs, root) if kind == "hdfs" else ObjectFolder(url, fs, root, kind)
+
+
+def _without_values(text: str, options: Mapping[str, Any]) -> str:
+    """What a library says, without what the user has given to it: that may be secret."""
+    for value in options.values():
+        if isinstance(value, Mapping):
+            text = _without_values(text, value)
+        elif isinstance(value, str) and value:
+            text = text.replace(value, "***")
+    return text
 
 
 def _options(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.graph.plan import Plan
@@ -42,7 +42,7 @@ class JobSpec:
     """Operators (uids) whose state may be dropped where it does not fit any more, or True for all."""
     state_backend: str = "memory"
     checkpoint_dir: str | None = None
-    storage_options: dict[str, Any] | None = None
+    storage_options: dict[str, Any] | None = field(default=None, repr=False)
 
     def written(self, operator: str) -> str:
         """Where an operator of this name is written; nothing where there are several."""

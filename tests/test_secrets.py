@@ -1,0 +1,98 @@
+"""What is secret stays out of texts: of settings, of errors, of logs."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+import re
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec.core
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.spark.places import Place
+from tailrace.storage.opening import open_folder
+
+SECRET = re.compile(r"token|secret|password|credential|options$")
+"""Names of fields that hold what others must not see, or what a user has given to a filesystem."""
+KEY_OF_TLS = ("Tls", "key")
+
+
+def classes() -> Iterator[type]:
+    """All classes of the package."""
+    for module in pkgutil.walk_packages(tr.__path__, "tailrace."):
+        if not module.name.endswith(("__main__", "tailrace_daemon")):
+            found = vars(importlib.import_module(module.name)).values()
+            yield from (one for one in found if isinstance(one, type) and one.__module__ == module.name)
+
+
+def fields_shown(kind: type) -> list[str]:
+    """The fields that are in the text of an object of a class with declared fields."""
+    if dataclasses.is_dataclass(kind):
+        params: Any = kind.__dataclass_params__
+        return [one.name for one in dataclasses.fields(kind) if one.repr and params.repr]
+    if issubclass(kind, msgspec.Struct):
+        return [] if "__repr__" in vars(kind) else list(kind.__struct_fields__)
+    fields = getattr(kind, "_fields", ()) if issubclass(kind, tuple) else ()
+    return list(fields) if isinstance(fields, tuple) and kind.__repr__.__qualname__.startswith("namedtuple") else []
+
+
+def test_no_class_shows_a_secret() -> None:
+    found = list(classes())
+    assert {"CheckpointConfig", "WorkerConfig", "Tls", "Host", "Place", "JobSpec"} <= {one.__name__ for one in found}
+    shown = [(one.__name__, name) for one in found for name in fields_shown(one)]
+    assert [(kind, name) for kind, name in shown if SECRET.search(name) or (kind, name) == KEY_OF_TLS] == []
+
+
+OPTIONS = {"key": "AKIAXYZ", "secret": "hunter2", "client_kwargs": {"aws_session_token": "tok3n"}}
+
+
+def secrets_in(text: str) -> list[str]:
+    return [one for one in ("AKIAXYZ", "hunter2", "tok3n") if one in text]
+
+
+def test_settings_do_not_show_the_options_of_a_storage() -> None:
+    config = tr.CheckpointConfig("memory://b/x", storage_options=OPTIONS)
+    env = tr.Environment(parallelism=1, checkpoint=config)
+    env.from_collection([1]).sink_to(tr.sinks.Collect())
+    texts = (repr(config), str(config), repr(env), env.explain(), repr(dataclasses.replace(config, keep=5)))
+    assert [found for text in texts for found in secrets_in(text)] == []
+    assert config.storage_options == OPTIONS and "memory://b/x" in repr(config)
+    assert secrets_in(repr(Place("s3://b/x", OPTIONS))) == []
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tr.Environment(checkpoint={"dir": "x", "storage_options": OPTIONS}),  # type: ignore[arg-type]
+        lambda: tr.CheckpointConfig("x", storage_options=OPTIONS, interval=-1),
+        lambda: tr.CheckpointConfig("x", storage_options=OPTIONS, keep=0),
+    ],
+)
+def test_errors_of_settings_do_not_show_them(make: Any) -> None:
+    with pytest.raises(tr.ConfigError) as caught:
+        make()
+    assert secrets_in(str(caught.value)) == []
+
+
+def test_an_error_of_a_filesystem_does_not_show_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(url: str, **options: Any) -> None:
+        raise TypeError(f"cannot take {options}")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", refusing)
+    with pytest.raises(tr.ConfigError, match=r"cannot take .*secret") as caught:
+        open_folder("s3://b/x", OPTIONS)
+    assert secrets_in("".join(traceback.format_exception(caught.value))) == []
+
+
+def test_a_wrong_job_with_checkpoints_does_not_show_them() -> None:
+    env = tr.Environment(parallelism=1, checkpoint=tr.CheckpointConfig("x", storage_options=OPTIONS))
+    env.from_collection([1]).map(lambda n: 1 // 0).sink_to(tr.sinks.Collect())
+    job = tr.testing.simulate(env)
+    assert job.exception() is not None
+    assert secrets_in(f"{job.exception()} {job!r} {job.trace} {job.metrics()}") == []
