@@ -12,6 +12,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.api.hints import VERBS as INSTEAD
+from tailrace.elements.durations import WANTED as DURATION
 
 
 class Keyed(tr.KeyedProcessFunction):
@@ -430,9 +431,9 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
         "Sliding: a slide of 2 is above the size of 1, which would leave records in no window",
     ),
     "a size that is no time": (
-        lambda env: tr.Tumbling("1 minute"),
+        lambda env: tr.Tumbling("1 moment"),
         tr.GraphError,
-        "Tumbling: a time must be a number of seconds, a timedelta or a datetime, not str '1 minute'",
+        f"Tumbling: a duration must be {DURATION}, not '1 moment': the unit 'moment' is not known",
     ),
     "a negative lateness": (
         lambda env: ROWS(env).key_by(id).window(tr.Tumbling(1), allowed_lateness=dt.timedelta(seconds=-1)),
@@ -617,7 +618,7 @@ SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"memory": 100}, tr.ConfigError, "memory must be at least 1m, not 100"),
     ({"max_parallelism": 0}, tr.ConfigError, "max_parallelism must be from 1 to 32768, not 0"),
     ({"max_parallelism": 40_000}, tr.ConfigError, "max_parallelism must be from 1 to 32768, not 40000"),
-    ({"slot_timeout": 0}, tr.ConfigError, "slot_timeout must be a number of seconds above zero, not 0"),
+    ({"slot_timeout": 0}, tr.ConfigError, "slot_timeout must be above zero, not 0"),
     ({"task_cpus": 0}, tr.ConfigError, "task_cpus must be a number of cores above zero, not 0"),
     ({"task_cpus": "1"}, tr.ConfigError, "task_cpus must be a number of cores above zero, not '1'"),
     (
@@ -711,9 +712,15 @@ CHECKPOINT_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"dir": ""}, "dir must be a folder or a URL, not ''"),
     ({"dir": 5}, "dir must be a folder or a URL, not 5"),
     ({"interval": 0}, "interval must be more than zero seconds, or None, not 0"),
-    ({"interval": "1s"}, "interval must be seconds or a timedelta, not '1s'"),
+    (
+        {"interval": "1 month"},
+        f"interval must be {DURATION}, not '1 month'",
+    ),
     ({"interval": -1}, "interval must not be negative, as -1 is"),
-    ({"interval": True}, "interval must be seconds or a timedelta, not True"),
+    (
+        {"interval": True},
+        f"interval must be {DURATION}, not True",
+    ),
     ({"timeout": 0}, "timeout must be more than zero seconds, not 0"),
     ({"min_pause": -1}, "min_pause must not be negative, as -1 is"),
     ({"max_concurrent": 0}, "max_concurrent must be a whole number of at least 1, not 0"),
@@ -722,7 +729,10 @@ CHECKPOINT_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"tolerated_failures": -1}, "tolerated_failures must be a whole number of at least 0, not -1"),
     ({"retain": "sometimes"}, "retain must be 'never', 'on-cancellation' or 'always', not 'sometimes'"),
     ({"mode": "aling"}, "mode must be 'aligned', 'unaligned-max-inflight' or 'unaligned', not 'aling'"),
-    ({"alignment_timeout": "5s"}, "alignment_timeout must be seconds or a timedelta, not '5s'"),
+    (
+        {"alignment_timeout": "5"},
+        f"alignment_timeout must be {DURATION}, not '5'",
+    ),
     ({"max_inflight_bytes": -1}, "max_inflight_bytes must be a whole number of at least 0, not -1"),
     ({"persist_inflight": "always"}, "persist_inflight must be 'ad-hoc' or 'continuous', not 'always'"),
     (
@@ -740,7 +750,10 @@ def test_wrong_settings_of_checkpoints_are_refused(wrong: dict[str, Any], senten
 
 RESTART_SETTINGS: list[tuple[Any, str]] = [
     (lambda: tr.FixedDelay(-1), "FixedDelay: attempts must be a whole number of at least 0, not -1"),
-    (lambda: tr.FixedDelay(1, "5s"), "FixedDelay: delay must be seconds or a timedelta, not '5s'"),
+    (
+        lambda: tr.FixedDelay(1, "5x"),
+        f"FixedDelay: delay must be {DURATION}, not '5x'",
+    ),
     (
         lambda: tr.ExponentialDelay(multiplier=0.5),
         "ExponentialDelay: multiplier must be a number of at least 1, not 0.5",
@@ -751,7 +764,10 @@ RESTART_SETTINGS: list[tuple[Any, str]] = [
         "ExponentialDelay: attempts must be a whole number of at least 0, not 1.5",
     ),
     (lambda: tr.FailureRate(failures=None), "FailureRate: failures must be a whole number of at least 0, not None"),
-    (lambda: tr.FailureRate(interval="day"), "FailureRate: interval must be seconds or a timedelta, not 'day'"),
+    (
+        lambda: tr.FailureRate(interval="day"),
+        f"FailureRate: interval must be {DURATION}, not 'day'",
+    ),
 ]
 
 

@@ -21,7 +21,7 @@ from tailrace.api.functions import (
 )
 from tailrace.elements.callables import misfit_function
 from tailrace.elements.convert import alike_names
-from tailrace.elements.timestamps import micros
+from tailrace.elements.durations import span_micros
 from tailrace.errors import ConfigError, GraphError, shortened
 from tailrace.graph.operators import AtEnd, BatchFormat, Selector
 from tailrace.state.handles import declared
@@ -245,7 +245,7 @@ def check_at_end(value: Any) -> AtEnd:
 def check_span(value: Any, verb: str) -> int:
     """A span of time in microseconds."""
     try:
-        span = micros(value)
+        span = span_micros(value)
     except (TypeError, OverflowError) as error:
         raise GraphError(f"{verb}: {error}") from None
     if span < 0:

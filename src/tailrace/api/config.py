@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from typing import Any
 
 from tailrace.api.spill import Spill
-from tailrace.elements.timestamps import micros
+from tailrace.elements.durations import WANTED, span_micros
 from tailrace.errors import ConfigError
 
 MODES = ("aligned", "unaligned-max-inflight", "unaligned")
@@ -17,13 +16,11 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 2
 
 
 def span(value: Any, what: str) -> int:
-    """A duration in seconds or as a `timedelta`, as int microseconds. Raises `ConfigError`."""
+    """A duration in seconds, as a `timedelta` or a text (`"5 minutes"`), as int microseconds. Raises `ConfigError`."""
     try:
-        if isinstance(value, bool | datetime | date):
-            raise TypeError(f"a {type(value).__name__} is not a duration")
-        found = micros(value)
+        found = span_micros(value)
     except (TypeError, OverflowError) as error:
-        raise ConfigError(f"{what} must be seconds or a timedelta, not {value!r}") from error
+        raise ConfigError(f"{what} must be {WANTED}, not {value!r}") from error
     if found < 0:
         raise ConfigError(f"{what} must not be negative, as {value!r} is")
     return found
@@ -39,7 +36,8 @@ class CheckpointConfig:
     """When a job takes checkpoints, where they are, and how many are kept.
 
     `dir` is a folder or a URL (`s3a://…`, `hdfs://…`, `gs://…`, `abfss://…`) that the driver and every executor reach.
-    `interval` is seconds or a `timedelta` from one trigger to the next; None takes checkpoints only on request.
+    `interval` is seconds, a `timedelta` or a text (`"5 minutes"`), as all durations here are, from one trigger to the next;
+    None takes checkpoints only on request.
     `timeout`: one that takes longer is aborted. `min_pause`: from the end of one to the trigger of the next. Of
     `max_concurrent` several may be under way. `keep` complete ones are kept while the job runs. `retain` says whether
     they outlive it: "on-cancellation" (also after a failure, not after a good end), "never" or "always".

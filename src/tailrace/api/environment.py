@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from tailrace.api.checks import check_job_name, check_object
-from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes
+from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes, span
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.hints import ENVIRONMENT, missing
 from tailrace.api.launch import JobHandle, launcher
@@ -17,6 +17,7 @@ from tailrace.api.nodes import Upstream, add_node
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.streams import DataStream
 from tailrace.elements.batches import Form
+from tailrace.elements.durations import Duration, span_seconds
 from tailrace.errors import ConfigError, GraphError, shortened
 from tailrace.graph import operators as ops
 from tailrace.graph.explain import as_mermaid, as_text
@@ -36,9 +37,10 @@ class Environment:
     on, where that can be; it needs checkpoints. `state_backend` is "memory", or "disk" for keyed state that is larger than
     memory (needs `tailrace[disk]`). `debug` checks invariants and that no operator changes
     a record it was handed; it is slow. `work_dir` is a folder or URL that driver and executors reach, through which
-    DataFrames and results travel; none is needed. `slot_timeout` is how many seconds the job waits for Spark
-    to give it its task slots, and `task_cpus` which share of a core each of them takes, on a cluster; None is Spark's own
-    setting, a core by default. `progress` prints a line on standard error each second while a job runs.
+    DataFrames and results travel; none is needed. `slot_timeout` is how long (seconds, a
+    `timedelta` or a text) the job waits for Spark to give it its task slots, and `task_cpus` which share of a
+    core each of them takes, on a cluster; None is Spark's own setting, a core by default. `progress` prints a line on
+    standard error each second while a job runs.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -57,7 +59,7 @@ class Environment:
         state_backend: str = "memory",
         debug: bool = False,
         work_dir: str | None = None,
-        slot_timeout: float = 60.0,
+        slot_timeout: Duration = 60.0,
         task_cpus: float | None = None,
         progress: bool | None = None,
     ) -> None:
@@ -77,8 +79,8 @@ class Environment:
         self.state_backend = state_backend
         if not isinstance(max_parallelism, int) or not 1 <= max_parallelism <= MAX_SUBTASKS:
             raise ConfigError(f"max_parallelism must be from 1 to {MAX_SUBTASKS}, not {max_parallelism!r}")
-        if not isinstance(slot_timeout, int | float) or slot_timeout <= 0:
-            raise ConfigError(f"slot_timeout must be a number of seconds above zero, not {slot_timeout!r}")
+        if span(slot_timeout, "slot_timeout") <= 0:
+            raise ConfigError(f"slot_timeout must be above zero, not {slot_timeout!r}")
         if task_cpus is not None and (not isinstance(task_cpus, int | float) or not 0 < task_cpus < math.inf):
             raise ConfigError(f"task_cpus must be a number of cores above zero, not {task_cpus!r}")
         chosen = parallelism if parallelism is not None else launcher_default(max_parallelism)
@@ -98,7 +100,7 @@ class Environment:
         self.copy_records = bool(copy_records)
         self.debug = bool(debug)
         self.work_dir = launcher().work_dir(work_dir)
-        self.slot_timeout = float(slot_timeout)
+        self.slot_timeout = span_seconds(slot_timeout)
         self.task_cpus = None if task_cpus is None else float(task_cpus)
         self.progress = progress
         self._graph = GraphBuilder(max_parallelism)

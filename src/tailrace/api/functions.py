@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+from tailrace.elements.durations import Duration
 
 if TYPE_CHECKING:
     from random import Random
 
 T = TypeVar("T")
 Instant = float | int | datetime
-Span = float | int | timedelta
+Span = Duration
 
 
 class Context(Protocol):

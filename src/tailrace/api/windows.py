@@ -1,11 +1,12 @@
-"""Event-time windows. Sizes are seconds or `timedelta`; a window is [start, end)."""
+"""Event-time windows. Sizes are seconds, a `timedelta` or a text (`"5 minutes"`); a window is [start, end)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tailrace.api.functions import Span
-from tailrace.elements.timestamps import MAX_TIME, micros
+from tailrace.elements.durations import span_micros
+from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import GraphError
 
 LARGEST = MAX_TIME // 4
@@ -22,7 +23,8 @@ class WindowSpec:
 
 
 def Tumbling(size: Span, *, offset: Span = 0) -> WindowSpec:
-    """Windows of one size, one after the other. Raises `GraphError` for a size that is not positive."""
+    """Windows of one size, one after the other: seconds, a `timedelta` or a text (`"5 minutes"`). Raises `GraphError` for
+    a size that is not positive."""
     return _spec("Tumbling", size, size, offset)
 
 
@@ -33,7 +35,7 @@ def Sliding(size: Span, slide: Span, *, offset: Span = 0) -> WindowSpec:
 
 def _spec(who: str, size: Span, slide: Span, offset: Span) -> WindowSpec:
     try:
-        spec = WindowSpec(micros(size), micros(slide), micros(offset))
+        spec = WindowSpec(span_micros(size), span_micros(slide), span_micros(offset))
     except (TypeError, OverflowError) as error:
         raise GraphError(f"{who}: {error}") from None
     if spec.size <= 0 or spec.slide <= 0:

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from tailrace.cli.showing import job_text, table
+from tailrace.elements.durations import span_seconds
 from tailrace.errors import ConfigError
 from tailrace.runtime.control import ask, jobs
 from tailrace.storage.opening import absolute
@@ -29,6 +30,18 @@ class Refused(Exception):
         self.code = code
 
 
+def _seconds(said: str | float) -> float:
+    """How long to wait, as seconds or a text such as `5m`."""
+    try:
+        return float(said)
+    except ValueError:
+        pass
+    try:
+        return span_seconds(said)
+    except (TypeError, OverflowError) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def list_command(as_json: JsonOption = False) -> None:
     """List your running jobs on this machine."""
     with _Told("list"):
@@ -43,7 +56,7 @@ def list_command(as_json: JsonOption = False) -> None:
 
 def show_command(
     job: JobArgument,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = SHOWN_WITHIN,
+    timeout: Annotated[float, typer.Option(parser=_seconds, help="Seconds to wait for the answer.")] = SHOWN_WITHIN,
     subtasks: Annotated[bool, typer.Option("--subtasks", help="A line for each subtask as well.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -56,7 +69,7 @@ def show_command(
 
 def checkpoint_command(
     job: JobArgument,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the checkpoint.")] = 600.0,
+    timeout: Annotated[float, typer.Option(parser=_seconds, help="Seconds to wait for the checkpoint.")] = 600.0,
     as_json: JsonOption = False,
 ) -> None:
     """Take a checkpoint of a running job of yours on this machine."""
@@ -73,7 +86,7 @@ def savepoint_command(
             metavar="[PATH]", help="The folder to make, a path or URL; the usual place where none is given."
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the savepoint.")] = 3600.0,
+    timeout: Annotated[float, typer.Option(parser=_seconds, help="Seconds to wait for the savepoint.")] = 3600.0,
     as_json: JsonOption = False,
 ) -> None:
     """Take a savepoint of a running job. It is a whole checkpoint in a folder of its own that no job deletes."""
@@ -94,7 +107,7 @@ def stop_command(
             metavar="[PATH]", help="End with a savepoint: in this folder, or in the usual place where none is given."
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the end of the job.")] = 3600.0,
+    timeout: Annotated[float, typer.Option(parser=_seconds, help="Seconds to wait for the end of the job.")] = 3600.0,
     as_json: JsonOption = False,
 ) -> None:
     """Stop a running job in order. Its last act is a checkpoint, and a start from it goes on where it stood."""
@@ -114,7 +127,7 @@ def stop_command(
 
 def cancel_command(
     job: JobArgument,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the end of the job.")] = 60.0,
+    timeout: Annotated[float, typer.Option(parser=_seconds, help="Seconds to wait for the end of the job.")] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
     """End a running job at once. Nothing more becomes visible; its complete checkpoints stay."""

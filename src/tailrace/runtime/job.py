@@ -14,7 +14,8 @@ from tailrace.coordinator.progress import inflight_bytes, job_metrics
 from tailrace.coordinator.slices import SliceStatus
 from tailrace.coordinator.stats import CheckpointStats, SavepointStats
 from tailrace.coordinator.stopping import Aim
-from tailrace.errors import JobFailed
+from tailrace.elements.durations import Duration, span_seconds
+from tailrace.errors import ConfigError, JobFailed
 from tailrace.graph.explain import as_text
 from tailrace.graph.plan import Plan
 from tailrace.runtime.coordinator import JobRunner
@@ -26,6 +27,14 @@ from tailrace.storage.opening import absolute
 
 JOBS: deque[Job] = deque(maxlen=100)
 """The last jobs that this process started, the newest last."""
+
+
+def _seconds(timeout: Duration | None) -> float | None:
+    """A timeout as a user says it, in seconds; None waits without an end. Raises `ConfigError`."""
+    try:
+        return None if timeout is None else span_seconds(timeout)
+    except (TypeError, OverflowError) as error:
+        raise ConfigError(f"timeout: {error}") from None
 
 
 class Job:
@@ -71,12 +80,12 @@ class Job:
         """Whether the job has not ended."""
         return not self._runner.ended.is_set()
 
-    def await_termination(self, timeout: float | None = None) -> bool:
-        """Waits for the end, at most `timeout` seconds. True when the job has ended without a failure, False when it has
-        not ended in time. Raises `JobFailed` with the user's traceback when it failed. An interrupt (Ctrl-C) cancels
-        the job and passes on."""
+    def await_termination(self, timeout: Duration | None = None) -> bool:
+        """Waits for the end, at most `timeout` (seconds, a `timedelta` or a text). True when the job has ended
+        without a failure, False when it has not ended in time. Raises `JobFailed` with the user's traceback
+        when it failed. An interrupt (Ctrl-C) cancels the job and passes on."""
         try:
-            if not self._runner.ended.wait(timeout):
+            if not self._runner.ended.wait(_seconds(timeout)):
                 return False
         except KeyboardInterrupt:
             self.cancel()
@@ -87,19 +96,19 @@ class Job:
             raise error
         return True
 
-    def checkpoint(self, timeout: float | None = None) -> Checkpoint:
+    def checkpoint(self, timeout: Duration | None = None) -> Checkpoint:
         """Takes a checkpoint now and waits for it, at most `timeout` seconds. Raises `CheckpointError` where there will be
         none: the job takes none, it has ended, or the checkpoint was aborted; and `TimeoutError`."""
-        return _as_checkpoint(self._runner.wish(TakeCheckpoint()).result(timeout))
+        return _as_checkpoint(self._runner.wish(TakeCheckpoint()).result(_seconds(timeout)))
 
-    def savepoint(self, path: str | os.PathLike[str] | None = None, timeout: float | None = None) -> Savepoint:
+    def savepoint(self, path: str | os.PathLike[str] | None = None, timeout: Duration | None = None) -> Savepoint:
         """Takes a savepoint now, and waits for it, at most `timeout` seconds: a whole checkpoint in a folder of its own that
         refers to nothing outside, may be moved, and is never deleted by a job. `path` is that folder, a path or URL that is
         empty or not there; None: one in `savepoints` of the checkpoint folder. It is there when the output of its checkpoint
         is visible. Raises `CheckpointError` where there will be none, saying why (nothing is left of it, and the job goes
         on), and `TimeoutError` (the savepoint may come all the same)."""
         wish = TakeSavepoint("" if path is None else absolute(os.fspath(path)))
-        return _as_savepoint(self._runner.wish(wish).result(timeout))
+        return _as_savepoint(self._runner.wish(wish).result(_seconds(timeout)))
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
@@ -112,7 +121,10 @@ class Job:
         return self._runner.restarts
 
     def stop(
-        self, drain: bool = False, savepoint: str | os.PathLike[str] | bool | None = None, timeout: float | None = None
+        self,
+        drain: bool = False,
+        savepoint: str | os.PathLike[str] | bool | None = None,
+        timeout: Duration | None = None,
     ) -> Checkpoint | Savepoint | None:
         """Ends the job in order, and waits for the end, at most `timeout` seconds.
 
@@ -129,15 +141,16 @@ class Job:
         place = None if savepoint is None or savepoint is False else ""
         if savepoint is not None and not isinstance(savepoint, bool):
             place = absolute(os.fspath(savepoint))
-        aim, deadline = Aim(drain, place), None if timeout is None else time.monotonic() + timeout
+        seconds = _seconds(timeout)
+        aim, deadline = Aim(drain, place), None if seconds is None else time.monotonic() + seconds
         if self._stopped is not None and self._stopped[0] == aim:
             return self._stopped[1]
         if not self.is_active and self.status is JobStatus.FINISHED and self._stopped is None and place is None:
             return None  # it has come to its end by itself
         try:
-            stats = self._runner.wish(Stop(aim)).result(timeout)
+            stats = self._runner.wish(Stop(aim)).result(seconds)
         except Unheard:
-            self._runner.ended.wait(timeout)
+            self._runner.ended.wait(seconds)
             if self.status is JobStatus.FINISHED and place is None and self._stopped is None:
                 return None  # it came to its end by itself in this very moment
             raise
@@ -150,7 +163,7 @@ class Job:
         )
         self._stopped = aim, made
         if not self._runner.ended.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
-            raise TimeoutError(f"job {self.name!r} has stopped, and is not tidied up within {timeout:g} s")
+            raise TimeoutError(f"job {self.name!r} has stopped, and is not tidied up within {seconds:g} s")
         self._leaving.seen = True
         return made
 

@@ -10,7 +10,7 @@ from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.loops import NestSpec
 from tailrace.coordinator.origin import NOTHING, StartFrom
 from tailrace.coordinator.restarts import Exponential, Fixed, Never, Rate, Strategy
-from tailrace.elements.timestamps import micros
+from tailrace.elements.durations import span_micros
 from tailrace.graph.operators import Source
 from tailrace.graph.plan import Plan
 from tailrace.storage.origins import Origin
@@ -20,9 +20,9 @@ from tailrace.storage.store import Store
 def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSettings:
     """Checkpoint settings for a coordinator; `folder` is the URL of the job's folder."""
     return CheckpointSettings(
-        interval=None if config.interval is None else micros(config.interval),
-        timeout=micros(config.timeout),
-        min_pause=micros(config.min_pause),
+        interval=None if config.interval is None else span_micros(config.interval),
+        timeout=span_micros(config.timeout),
+        min_pause=span_micros(config.min_pause),
         max_concurrent=config.max_concurrent,
         tolerated_failures=config.tolerated_failures,
         keep=config.keep,
@@ -37,14 +37,14 @@ def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSetting
 def limits_of(config: CheckpointConfig | None, slot_timeout: float, notice: float) -> Limits:
     """How long a coordinator waits. `slot_timeout`: for its slots, and `notice` more at a restart, both in seconds."""
     limits = Limits(slots=int(slot_timeout * 1_000_000), notice=int(notice * 1_000_000))
-    return limits if config is None else replace(limits, patience=micros(config.storage_patience))
+    return limits if config is None else replace(limits, patience=span_micros(config.storage_patience))
 
 
 def _overtakes_after(config: CheckpointConfig) -> int:
     """Microseconds after which barriers of a checkpoint overtake records; -1: never."""
     if not config.overtakes:
         return -1
-    return 0 if config.alignment_timeout is None else micros(config.alignment_timeout)
+    return 0 if config.alignment_timeout is None else span_micros(config.alignment_timeout)
 
 
 def start_from(origin: Origin | None, store: Store | None) -> StartFrom:
@@ -57,17 +57,17 @@ def start_from(origin: Origin | None, store: Store | None) -> StartFrom:
 def strategy_of(restart: Restart) -> Strategy:
     """A restart strategy for a coordinator."""
     if isinstance(restart, FixedDelay):
-        return Fixed(restart.attempts, micros(restart.delay))
+        return Fixed(restart.attempts, span_micros(restart.delay))
     if isinstance(restart, ExponentialDelay):
         return Exponential(
-            micros(restart.initial),
-            micros(restart.maximum),
+            span_micros(restart.initial),
+            span_micros(restart.maximum),
             float(restart.multiplier),
-            micros(restart.reset_after),
+            span_micros(restart.reset_after),
             restart.attempts,
         )
     if isinstance(restart, FailureRate):
-        return Rate(restart.failures, micros(restart.interval), micros(restart.delay))
+        return Rate(restart.failures, span_micros(restart.interval), span_micros(restart.delay))
     return Never()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.progress import job_metrics
 from tailrace.coordinator.showing import books_of
+from tailrace.elements.durations import Duration
 from tailrace.errors import JobFailed
 from tailrace.testing.simulator import Simulation
 
@@ -32,7 +33,7 @@ class SimulatedJob:
         """What happened, a line each."""
         return self.simulation.trace
 
-    def await_termination(self, timeout: float | None = None) -> bool:
+    def await_termination(self, timeout: Duration | None = None) -> bool:
         """True when the job finished. Raises `JobFailed` when it failed."""
         error = self.exception()
         if error is not None:
