@@ -22,6 +22,7 @@ from tailrace.elements.columns.named import names_of
 from tailrace.errors import IncompatibleState, shortened
 from tailrace.state.codecs import msgspec_codec
 from tailrace.state.format import TableInfo
+from tailrace.statedata.values import is_tuple
 
 _CLASSES: dict[str, Any] = {
     one.__name__: one for one in (int, float, bool, str, bytes, datetime, date, time, timedelta, Decimal, UUID)
@@ -129,7 +130,7 @@ def _of_dict(value: dict[Any, Any]) -> pa.DataType:
     try:
         return _map_of(value)
     except NoColumn:
-        if not value or set(map(type, value)) != {str}:
+        if not value or set(map(type, value)) != {str} or is_tuple(list(value)):  # which would come back as a tuple
             raise
     return pa.struct([pa.field(name, type_of(one)) for name, one in value.items()])
 

@@ -27,6 +27,7 @@ from tailrace.state.parts import BlockOf
 from tailrace.state.paths import state_file
 from tailrace.state.tables import MemoryBase, Table
 from tailrace.statedata.stored import StoredCheckpoint
+from tailrace.statedata.values import is_tuple, state_values
 from tailrace.storage.opening import open_folder
 from tailrace.storage.reading import read_state
 from tailrace.storage.store import Store
@@ -114,8 +115,8 @@ class Conversion:
     def batch(self, data: pa.RecordBatch) -> pa.RecordBatch:
         """The entries of a batch with columns `key` and `value`. Raises `UserCodeError` where a function does, and
         `IncompatibleState` for a value that the state does not take."""
-        keys = self._made(plain_values(data.column(0), "key"), self.key, "key")
-        values = self._made(plain_values(data.column(1), "value"), self.value, "value")
+        keys = self._made(data.column(0), self.key, "key")
+        values = self._made(data.column(1), self.value, "value")
         check = _taker(self.job.tables[self.table])
         for key, value in zip(keys, values, strict=True):
             why = check(value)
@@ -127,11 +128,11 @@ class Conversion:
     def _who(self) -> str:
         return f"state {self.job.tables[self.table].info.name!r} of operator {self.job.uid!r}"
 
-    def _made(self, values: list[Any], made: Callable[[Any], Any] | None, what: str) -> list[Any]:
+    def _made(self, column: pa.Array, made: Callable[[Any], Any] | None, what: str) -> list[Any]:
         if made is None:
-            return [_tuples(value) for value in values]
+            return state_values(column, what)
         value: Any = None
-        found = []
+        found, values = [], plain_values(column, what)
         try:
             for value in values:
                 found.append(made(value))
@@ -145,22 +146,12 @@ class Conversion:
         return found
 
 
-def _tuples(value: Any) -> Any:
-    """Structs whose fields are `_1`, `_2`, ... are tuples, as they are when state is read."""
-    if type(value) is dict and value and list(value) == [f"_{i}" for i in range(1, len(value) + 1)]:
-        return tuple(map(_tuples, value.values()))
-    if type(value) is dict:
-        return {key: _tuples(one) for key, one in value.items()}
-    return [_tuples(one) for one in value] if type(value) is list else value
-
-
 def unsettled_struct(kind: pa.DataType) -> bool:
     """Whether there is a struct with names in a type: which class is meant only the user can say."""
     if pa.types.is_map(kind):
         return unsettled_struct(kind.key_type) or unsettled_struct(kind.item_type)
     if pa.types.is_struct(kind):
-        names = [one.name for one in kind]
-        if names != [f"_{i}" for i in range(1, len(names) + 1)]:
+        if not is_tuple([one.name for one in kind]):
             return True
     return any(unsettled_struct(kind.field(i).type) for i in range(kind.num_fields))
 
