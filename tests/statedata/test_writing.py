@@ -303,6 +303,35 @@ def test_a_value_that_never_fitted_its_declaration_goes_on(checkpoint_of: Any, t
     assert list(changed_entries(job, 0, sloppy, (0, 16), lambda key, value: [(key, value)]))
 
 
+def averaging(env: tr.Environment) -> None:
+    numbers = env.from_source(tr.sources.Sequence(0, 6_000), uid="numbers").map(lambda n: {"k": n % 50, "n": n})
+    keyed = numbers.key_by(lambda row: row["k"])
+    keyed.aggregate(n=tr.Count(), mean=tr.Mean("n"), uid="counts").sink_to(tr.sinks.Collect(), uid="out")
+
+
+@pytest.mark.parametrize(
+    "change", [lambda value: 5, lambda value: value[1:], lambda value: type(value)([*value[:1], "x", *value[2:]])]
+)
+def test_the_state_of_an_aggregate_keeps_its_parts(change: Any, checkpoint_of: Any, tmp_path: Path) -> None:
+    """A job that began from others failed inside of Tailrace."""
+    stored = checkpoint_of(averaging, number=2)
+    info = stored.table("counts", "aggregate")
+    source, job = Kept(on_disk(stored, tmp_path), None, (info,)), job_in(tmp_path, tables=(NewTable(info),))
+    with pytest.raises(tr.IncompatibleState, match=r"the value .* of key .* is made of other parts than it was"):
+        list(changed_entries(job, 0, source, (0, 16), lambda key, value: [(key, change(value))]))
+
+
+def doubled(key: int, value: Any) -> list[Any]:
+    return [(key + 1, type(value)([*value[:1], value[1] * 2, *value[2:]]))]
+
+
+def test_the_state_of_an_aggregate_gets_other_numbers(checkpoint_of: Any, tmp_path: Path) -> None:
+    stored = checkpoint_of(averaging, number=2)
+    info = stored.table("counts", "aggregate")
+    source, job = Kept(on_disk(stored, tmp_path), None, (info,)), job_in(tmp_path, tables=(NewTable(info),))
+    assert list(changed_entries(job, 0, source, (0, 16), doubled))
+
+
 def test_what_is_written_is_a_savepoint_as_a_job_takes_it(checkpoint_of: Any, tmp_path: Path) -> None:
     """One folder with one kind of manifest, which says nothing of where it was; a job's savepoint is read and copied too."""
     base = StoredCheckpoint.open(on_disk(checkpoint_of(counting(tr.sinks.Collect()), number=3, small=0), tmp_path))

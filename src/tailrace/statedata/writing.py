@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -249,6 +250,7 @@ def changed_entries(
     name = kept.tables[0].name
     keeps = job.tables[table].info == kept.tables[0]
     check = _taker(job.tables[table], kept=keeps)
+    shaped = kept.tables[0].kind == "aggregate"
     for one in stored.entries(job.uid, {name}, groups):
         pairs: list[tuple[Any, Any]] = []
         key: Any = None
@@ -258,6 +260,8 @@ def changed_entries(
                 for pair in change(key, value):
                     new, held = pair
                     why = check(held) if strict else None
+                    if shaped and not (type(held) is type(value) and _alike(value[1:], held[1:])):
+                        why = _SHAPE
                     if why is not None:
                         raise _refused(job, table, new, held, why)
                     pairs.append((new, held))
@@ -273,6 +277,19 @@ def changed_entries(
             ) from error
         if pairs:
             yield entry_batch(job, table, pairs)
+
+
+_SHAPE = "is made of other parts than it was: of `aggregate` it is the key, and an accumulator for each aggregate"
+
+
+def _alike(old: Any, new: Any) -> bool:
+    """Whether accumulators can take the place of others: lists of as many, numbers for numbers, or None."""
+    if isinstance(old, list | tuple):
+        return type(new) is type(old) and len(new) == len(old) and all(map(_alike, old, new))
+    numbers = int | float | Decimal
+    if isinstance(old, numbers) and not isinstance(old, bool):
+        return new is None or (isinstance(new, numbers) and not isinstance(new, bool))
+    return old is None or type(new) is type(old)
 
 
 # Files.
