@@ -16,6 +16,7 @@ from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquet import columns_with_statistics
 from tailrace.elements.columns.common import has_nulls, settled
 from tailrace.elements.columns.misfit import Misfit
+from tailrace.elements.columns.required import filled_batch
 from tailrace.elements.columns.schemas import batch_as
 
 
@@ -83,7 +84,7 @@ class ParquetWriter(FileWriter):
             if self.file is None:
                 self._open()
             assert self.file is not None
-            self.file.write_table(pa.Table.from_batches(self.waiting, self.schema))
+            self.file.write_table(pa.Table.from_batches(list(map(filled_batch, self.waiting)), self.schema))
         self.waiting, self.rows = [], 0
 
     def prepare(self) -> bytes | None:

@@ -142,7 +142,7 @@ def _fixed_list(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
 
 def _map(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     compact, mask = _compact(array)
-    lengths = pc.fill_null(pc.list_value_length(compact), 0).to_numpy(zero_copy_only=False)
+    lengths = np.diff(compact.offsets)
     keys = array_as(compact.keys, kind.key_type, f"{path}.key")
     items = array_as(compact.items, kind.item_type, f"{path}.value")
     check_field(keys, kind.key_field, f"{path}.key")

@@ -1,0 +1,74 @@
+"""Columns in which nothing is null that must not be, also behind a null: a struct that is null has no fields, but Arrow
+writes none to Parquet whose field is null all the same where it must not be."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as t
+
+from tailrace.elements.columns.arrays import fixed_list_from, lists_from, map_from
+from tailrace.elements.columns.encoding import plain_array
+
+
+def filled_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same records, with some value behind each null where the type wants one."""
+    if not any(_wants(kind) for kind in batch.schema.types):
+        return batch
+    return pa.RecordBatch.from_arrays(list(map(_filled, batch.columns)), schema=batch.schema)
+
+
+@lru_cache(maxsize=1024)
+def _wants(kind: pa.DataType) -> bool:
+    """Whether there may be a null struct, or list of a fixed size, around what must not be null."""
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    around = t.is_struct(kind) or t.is_fixed_size_list(kind)
+    return any((around and not field.nullable) or _wants(field.type) for field in fields)
+
+
+def _filled(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if not _wants(kind):
+        return array
+    mask = array.is_null() if array.null_count else None
+    if t.is_struct(kind):
+        children = [_child(part, field) for part, field in zip(array.flatten(), kind, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    if t.is_fixed_size_list(kind):
+        places = np.where(np.asarray(array.is_valid()), np.arange(len(array)), len(array))
+        whole = pa.concat_arrays([array, _blank(kind)]).take(pa.array(places))
+        return fixed_list_from(_child(whole.flatten(), kind.value_field), mask, kind, len(array))
+    array = array.take(pa.array(np.arange(len(array))))  # without an offset, and without items behind nulls
+    lengths = np.diff(array.offsets)
+    if t.is_map(kind):
+        return map_from(lengths, mask, _filled(array.keys), _filled(array.items), kind)
+    return lists_from(lengths, mask, _filled(array.flatten()), kind)
+
+
+def _child(array: pa.Array, field: pa.Field) -> pa.Array:
+    """A part of an array, where the part may be null because the whole is."""
+    if not field.nullable and array.null_count:
+        places = np.where(np.asarray(array.is_valid()), np.arange(len(array)), len(array))
+        array = pa.concat_arrays([array, _blank(array.type)]).take(pa.array(places))
+    return _filled(array)
+
+
+def _blank(kind: pa.DataType) -> pa.Array:
+    """One value of a type, whatever it is."""
+    if t.is_struct(kind):
+        parts = [pa.nulls(1, field.type) if field.nullable else _blank(field.type) for field in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind)) if parts else pa.array([{}], kind)
+    if t.is_fixed_size_list(kind):
+        item = pa.nulls(1, kind.value_type) if kind.value_field.nullable else _blank(kind.value_type)
+        return fixed_list_from(item.take(pa.array([0] * kind.list_size, pa.int64())), None, kind, 1)
+    if t.is_nested(kind):
+        return plain_array(pa.array([[]], kind))
+    if t.is_string(kind) or t.is_large_string(kind):
+        return pa.array([""], kind)
+    if t.is_fixed_size_binary(kind):
+        return pa.array([bytes(kind.byte_width)], kind)
+    if t.is_binary(kind) or t.is_large_binary(kind):
+        return pa.array([b""], kind)
+    return pa.array([False]) if t.is_boolean(kind) else pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(32))])
