@@ -164,6 +164,14 @@ def test_frames_keep_timestamps_as_batches_do() -> None:
         starts(lambda frame: frame.sort_values("t"))
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp("us", "+05:30"), pa.decimal256(60, 2)], ids=str)
+def test_a_type_that_makes_polars_panic_is_refused_with_its_column(kind: pa.DataType) -> None:
+    """A panic is no `Exception`, and looked as if the user's function had raised it."""
+    batch = pa.RecordBatch.from_arrays([pa.array([1], pa.int64()).cast(kind)], names=["when"])
+    with pytest.raises(TypeError, match=r"column 'when' is .*, which is another type in Polars; cast it"):
+        frames_of("polars").given(batch)
+
+
 def test_polars_refuses_what_it_has_no_type_for() -> None:
     times = pa.RecordBatch.from_arrays([pa.array([1], pa.time32("ms"))], names=["s"])
     with pytest.raises(TypeError, match=r"column 's' is time32\[ms\], which is another type in Polars; cast it"):

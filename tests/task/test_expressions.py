@@ -33,6 +33,23 @@ def test_select_and_with_columns_compute_from_the_columns_of_before() -> None:
     ]
 
 
+TWICE = [
+    (lambda t: t.with_columns(z=pc.scalar(1)), r"several columns are named 'a'; the batch has a, a; give each a name"),
+    (lambda t: t.select(b="a"), r"there are 2 columns 'a'; the stream has a, a"),
+    (lambda t: t.filter(pc.field("a") > 1), r"there are 2 columns 'a'; the stream has a, a"),
+]
+
+
+@pytest.mark.parametrize(("build", "why"), TWICE)
+def test_two_columns_of_one_name_are_the_user_s_error(build: Any, why: str) -> None:
+    def twice(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([batch["id"], batch["id"]], names=["a", "a"])
+
+    with pytest.raises(tr.JobFailed, match=why) as error:
+        made(lambda t: build(t.map_batches(twice)))
+    assert "inside tailrace" not in str(error.value)
+
+
 def test_a_record_for_which_a_condition_is_null_is_not_kept() -> None:
     """As in SQL: neither by a condition nor by its opposite."""
     assert [row[0] for row in made(lambda t: t.filter(x > 0))] == [0, 2]

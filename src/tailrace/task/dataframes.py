@@ -127,7 +127,7 @@ class PolarsFrames:
         for field in schema:
             try:
                 back = self._narrow(self._polars.from_arrow(pa.table({field.name: pa.array([], field.type)})))
-            except Exception as error:
+            except (Exception, self._polars.exceptions.PanicException) as error:  # a panic is no `Exception`
                 raise TypeError(f"{_not_in_polars(field)}: {error}") from None
             if back.schema.field(0).type != _narrow_type(field.type):
                 raise TypeError(_not_in_polars(field))

@@ -72,7 +72,9 @@ class Formula:
         def column(batch: pa.RecordBatch) -> pa.Array:
             at = batch.schema.get_field_index(name)
             if at < 0:
-                raise Misfit(f"there is no column {name!r}; the stream has {', '.join(batch.schema.names)}")
+                names = batch.schema.names
+                how_many = f"are {names.count(name)} columns" if name in names else "is no column"
+                raise Misfit(f"there {how_many} {name!r}; the stream has {', '.join(names)}")
             return batch.column(at)
 
         return column

@@ -59,10 +59,18 @@ class SelectTask(ExpressionTask):
         data = batch.data
         found = {name: self._column(name, formula, data) for name, formula in self.formulas.items()}
         if self._given is None or not data.schema.equals(self._given):
+            self._check_names(data.schema.names)
             self._given, self._made = data.schema, selected(self.spec, data.schema)
         arrays = [found[name] if name in found else data.column(name) for name in self._made.names]
         made = pa.RecordBatch.from_arrays(arrays, schema=self._made)
         self.out(Columns(fitted(self, made), batch.times, None, batch.split))
+
+    def _check_names(self, names: list[str]) -> None:
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if self.spec.keeps and twice:
+            listed = ", ".join(map(repr, twice))
+            what = f"several columns are named {listed}; the batch has {', '.join(names)}; give each a name of its own"
+            raise self.user_error(ValueError(what), what=what)
 
     def _column(self, name: str, formula: Formula, data: pa.RecordBatch) -> pa.Array:
         try:
