@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from tailrace.versions import check_pyspark, check_python, pyspark_version
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("version", [(3, 11, 0), (3, 12, 1), (3, 13, 0), (3, 14, 0)])
+@pytest.mark.parametrize("version", [(3, 11, 0), (3, 12, 1), (3, 13, 0), (3, 13, 99)])
 def test_pythons_that_are_taken(version: tuple[int, ...]) -> None:
     check_python(version)
 
@@ -26,6 +27,13 @@ def test_an_old_python_is_refused() -> None:
         ImportError, match=r"needs Python 3\.11 or newer, and this is Python 3\.10\.13 .*PYSPARK_PYTHON"
     ):
         check_python((3, 10, 13))
+
+
+@pytest.mark.parametrize("version", [(3, 14, 0), (3, 15, 1), (4, 0, 0)])
+def test_a_python_that_nobody_has_tried_is_refused(version: tuple[int, ...]) -> None:
+    told = r"needs a Python below 3\.14, for which it is not tried, and this is Python \d\.\d+\.\d .*PYSPARK_PYTHON"
+    with pytest.raises(ImportError, match=told):
+        check_python(version)
 
 
 @pytest.mark.parametrize("version", ["4.0.0", "4.1.4", "4.3.0", "4.4.0.dev1", "4.10.0"])
@@ -59,7 +67,10 @@ def test_the_version_is_read_without_importing_pyspark(tmp_path: Path, packed: b
 
 def test_the_package_asks_for_the_same() -> None:
     text = (ROOT / "pyproject.toml").read_text()
-    assert f'requires-python = ">={versions.OLDEST_PYTHON[0]}.{versions.OLDEST_PYTHON[1]}"' in text
+    (oldest, newest), ends = versions.OLDEST_PYTHON, versions.NEXT_PYTHON
+    assert f'requires-python = ">={oldest}.{newest},<{ends[0]}.{ends[1]}"' in text
+    classifiers = re.findall(r"Programming Language :: Python :: 3\.(\d+)", text)
+    assert list(map(int, classifiers)) == list(range(newest, ends[1]))
     assert f'"pyspark>={versions.OLDEST_PYSPARK[0]}.{versions.OLDEST_PYSPARK[1]},<{versions.NEXT_PYSPARK[0]}"' in text
     found = pyspark_version()
     assert (

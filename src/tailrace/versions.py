@@ -6,17 +6,25 @@ import re
 import sys
 
 OLDEST_PYTHON = (3, 11)
+NEXT_PYTHON = (3, 14)
+"""The first that nobody has tried: PySpark takes it from 4.1 on, 4.0 does not."""
 OLDEST_PYSPARK = (4, 0)
 NEXT_PYSPARK = (5, 0)
 """The first that nobody has tried."""
 
 
 def check_python(version: "tuple[int, ...]") -> None:
-    """Raises `ImportError` for a Python that is too old."""
+    """Raises `ImportError` for a Python that is too old, or newer than those that are tried."""
     if tuple(version[:2]) < OLDEST_PYTHON:
         raise ImportError(
             f"tailrace needs Python {_told(OLDEST_PYTHON)} or newer, and this is Python {_told(version[:3])} "
             f"({sys.executable}); run the program, and Spark's workers (PYSPARK_PYTHON), with a newer one"
+        )
+    if tuple(version[:2]) >= NEXT_PYTHON:
+        raise ImportError(
+            f"tailrace needs a Python below {_told(NEXT_PYTHON)}, for which it is not tried, and this is Python "
+            f"{_told(version[:3])} ({sys.executable}); run the program, and Spark's workers (PYSPARK_PYTHON), with an older "
+            f"one, from {_told(OLDEST_PYTHON)} on"
         )
 
 
