@@ -131,3 +131,45 @@ def test_a_format_that_is_not_there_is_refused(format: Any, why: str, monkeypatc
     monkeypatch.setattr("tailrace.api.checks.find_spec", lambda package: None)
     with pytest.raises(GraphError, match=why):
         table().map_batches(lambda b: b, format=format)
+
+
+TWICE = [
+    (pa.schema([("a", pa.int64()), ("a", pa.string())]), "the schema has two columns 'a'; give one another name"),
+    (
+        pa.schema([("x", pa.list_(pa.struct([("s", pa.struct([("b", pa.int8()), ("b", pa.int8())]))])))]),
+        r"the schema has in column 'x.item.s' two fields 'b'; give one another name",
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "why"), TWICE, ids=str)
+def test_a_declared_schema_has_each_name_once(schema: pa.Schema, why: str) -> None:
+    """A row could not say which it means, and Spark refused the result behind the whole job."""
+    stream = tr.Environment(parallelism=1).from_collection([(1, 2)])
+    with pytest.raises(tr.GraphError, match=why):
+        stream.to_columns(schema)
+    for sink in (tr.sinks.Parquet, lambda path, schema: tr.sinks.DataFrame(schema)):
+        with pytest.raises(tr.GraphError, match=why):
+            sink("folder", schema)
+
+
+def test_a_column_without_a_type_is_declared_as_such() -> None:
+    """All of it is null. So what is behind it is checked where it is written, too, and a loop knows its columns."""
+    env = tr.Environment(parallelism=1)
+    stream = env.from_collection([(1, None), (2, None)]).to_columns(pa.schema([("x", pa.int64()), ("v", pa.null())]))
+    with pytest.raises(tr.GraphError, match="column 's': Arrow cannot compute"):
+        stream.with_columns(s=pc.utf8_upper(pc.field("x")))
+
+    def body(both: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
+        up = both.with_columns(x=pc.field("x") + 1)
+        return up.filter(pc.field("x") < 5), up.filter(pc.field("x") >= 5)
+
+    sink = stream.iterate(body).to_rows().sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert [tuple(row) for row in sink.result()] == [(5, None), (5, None)]
+    env = tr.Environment(parallelism=1)
+    env.from_collection([(1, "a")]).to_columns(pa.schema([("x", pa.int64()), ("v", pa.null())])).sink_to(
+        tr.sinks.Collect()
+    )
+    with pytest.raises(tr.JobFailed, match="column 'v' is declared null"):
+        tr.testing.run(env)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import unicodedata
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.api.functions import (
@@ -135,6 +137,26 @@ def check_names(names: tuple[str, ...], verb: str, example: str = "aggregate(oth
     for name in names:
         if names.count(name) > 1:
             raise GraphError(f"{verb}: the result would have two columns {name!r}; give one another name: {example}")
+
+
+def check_declared(schema: pa.Schema, verb: str) -> pa.Schema:
+    """The same schema. Raises `GraphError` where two columns in it, or two fields of a struct, have one name."""
+    for path, names in [("", schema.names), *((path, names) for field in schema for path, names in _structs(field))]:
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            what = f"in column {path!r} two fields" if path else "two columns"
+            raise GraphError(f"{verb}: the schema has {what} {twice!r}; give one another name")
+    return schema
+
+
+def _structs(field: pa.Field) -> Iterator[tuple[str, list[str]]]:
+    """Where in a column there are structs, and the names of their fields."""
+    inner = [field.type.field(i) for i in range(field.type.num_fields)]
+    if pa.types.is_struct(field.type):
+        yield field.name, [one.name for one in inner]
+    for one in inner:
+        for path, names in _structs(one):
+            yield f"{field.name}.{path}", names
 
 
 def check_attributes(names: tuple[str, ...], verb: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from tailrace.api.checks import check_job_name, check_object
+from tailrace.api.checks import check_declared, check_job_name, check_object
 from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes, span
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.hints import ENVIRONMENT, missing
@@ -296,7 +296,7 @@ class Environment:
     def _arrow_schema(self, schema: Any, verb: str) -> Any:
         if schema is None:
             raise GraphError(f'{verb}: give a schema: DDL text such as "id long, name string", or a pyarrow.Schema')
-        return schema if isinstance(schema, pa.Schema) else launcher().arrow_schema(schema)
+        return check_declared(schema if isinstance(schema, pa.Schema) else launcher().arrow_schema(schema), verb)
 
 
 def _start_of(

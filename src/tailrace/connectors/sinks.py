@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from tailrace.api.checks import check_declared
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
 from tailrace.api.hints import SINKS, missing
 from tailrace.connectors import hidden
@@ -70,7 +71,9 @@ class Parquet(FileSink):
 def _arrow_schema(schema: Any) -> pa.Schema | None:
     from tailrace.api.launch import launcher
 
-    return schema if schema is None or isinstance(schema, pa.Schema) else launcher().arrow_schema(schema)
+    if schema is None:
+        return None
+    return check_declared(schema if isinstance(schema, pa.Schema) else launcher().arrow_schema(schema), "the sink")
 
 
 class Table(FileSink):

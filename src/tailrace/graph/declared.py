@@ -68,7 +68,10 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
     elif isinstance(node.operator, ToColumns):
         schema = node.operator.schema
     elif isinstance(node.operator, Source):
-        schema = getattr(node.operator.source, "schema", None) or others(node, None)
+        schema = getattr(node.operator.source, "schema", None)
+        if isinstance(schema, pa.Schema) and has_nulls(schema):
+            return None  # what is null in its first file may have a type in others
+        schema = schema or others(node, None)
     elif isinstance(node.operator, Select):
         given = declared_before(node_of, node.inputs, others)
         schema = None if given is None else selected(node.operator, given)
@@ -79,7 +82,7 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
         return declared_before(node_of, [one for one in node.inputs if one.port == 0], others)
     else:
         schema = others(node, declared_before(node_of, node.inputs, others))
-    return plain_schema(schema) if isinstance(schema, pa.Schema) and not has_nulls(schema) else None
+    return plain_schema(schema) if isinstance(schema, pa.Schema) else None
 
 
 def selected(operator: Select, schema: pa.Schema) -> pa.Schema:

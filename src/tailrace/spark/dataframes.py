@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tailrace.api.checks import check_declared
 from tailrace.api.connectors import SinkContext, SinkWriter
 from tailrace.connectors.hidden import Folder
 from tailrace.connectors.parquetwriter import ParquetWriter
@@ -184,7 +185,7 @@ class DataFrame(Result):
     description = "dataframe"
 
     def __init__(self, schema: Any = None) -> None:
-        self.schema = None if schema is None else spark_columns(arrow_schema(schema), _WHO)
+        self.schema = None if schema is None else spark_columns(check_declared(arrow_schema(schema), _WHO), _WHO)
         self.form = "columns" if self.schema is not None else None
         self.spark: Any = None
         self.expected: Callable[[], pa.Schema | None] = _unknown
