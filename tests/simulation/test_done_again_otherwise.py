@@ -25,7 +25,7 @@ def keyed_by_chance(value: int) -> tuple[int, int]:
 
 
 def more_or_less(value: int) -> list[tuple[int, int]]:
-    times = 1 + next(ASKED) % 2
+    times = random.Random(next(ASKED)).randint(1, 2)  # not in turns: those would be the same again half of the time
     return [(value, times)] * times
 
 
@@ -126,3 +126,24 @@ def test_what_comes_through_ctx_and_plain_random_numbers_are_the_same_again(buil
         assert restarts_of(job) == []
         job.await_termination()
         assert sorted(out.result()) == [(n, True) for n in range(N)]
+
+
+def in_another_order(value: int) -> list[tuple[int, int]]:
+    """The same records, in an order that nothing gives again."""
+    found = [(value, one) for one in range(6)]
+    at = next(ASKED) % 6
+    return [*found[at:], *found[:at]]
+
+
+def test_a_permutation_of_records_without_keys_is_noticed() -> None:
+    """Each goes to whoever has its turn, and each has the same number of them: some came twice, and others never."""
+    noticed = 0
+    for seed in range(12):
+        dealt = lambda numbers: numbers.flat_map(in_another_order, name="drawn").rebalance().map(lambda pair: pair)  # noqa: E731
+        job, out = ran(seed, dealt, turn=150 + 40 * seed)
+        reasons = restarts_of(job)
+        assert all("is not done the same again" in reason and "drawn" in reason for reason in reasons), reasons
+        noticed += len(reasons)
+        job.await_termination()
+        assert Counter(out.result()) == Counter((n, one) for n in range(N) for one in range(6))
+    assert noticed > 1

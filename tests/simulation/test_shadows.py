@@ -4,6 +4,8 @@ standby that takes the place of a lost worker is such a one."""
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tailrace.testing.faults import Fault
 from tailrace.testing.overtaking import closely, rescaled_run
 from tailrace.testing.programs import PROGRAMS
 from tailrace.testing.random_flows.drawing import drawn
+from tailrace.testing.random_flows.remembering import remembering
 from tailrace.testing.random_flows.running import carry_out
 from tailrace.testing.replacing import past_what_waits
 from tailrace.testing.scenarios import Scenario, run_scenario, scenario
@@ -43,6 +46,18 @@ def test_what_a_worker_of_a_random_dataflow_has_done_can_be_done_again() -> None
     assert sum(shadows.compared for shadows in found) > 20
     assert sum(shadows.restored for shadows in found) > 10, "most of them from a checkpoint"
     assert sum(shadows.entries for shadows in found) > 1_000
+
+
+def test_what_it_goes_through_has_the_order_that_it_had() -> None:
+    """Sets in state, timers for one time, splits that were found or listed."""
+
+    def remembered(seed: int, shadows: Shadows) -> list[str]:
+        run = drawn(seed)
+        run = replace(run, flow=remembering(random.Random(seed), run.flow))
+        return carry_out(run, shadows=shadows).wrong
+
+    found = looked_at(range(6), remembered, 150)
+    assert sum(shadows.restored for shadows in found) > 10
 
 
 def behind(seed: int, shadows: Shadows) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +20,7 @@ from tailrace.testing.random_flows.description import Do, Events, Flow, Fork, Lo
 from tailrace.testing.random_flows.drawing import Phase, Run, drawn, drawn_flow
 from tailrace.testing.random_flows.hunting import Hunt
 from tailrace.testing.random_flows.interpreter import Result, expected, gathered, rests
+from tailrace.testing.random_flows.remembering import remembering
 from tailrace.testing.random_flows.running import carry_out, other_size, story
 from tailrace.testing.random_flows.shrinking import shrunk, smaller
 from tailrace.testing.scenarios import Scenario
@@ -140,6 +142,17 @@ def test_straight_through_a_flow_gives_what_the_interpreter_says(seed: int) -> N
     sink = Building(flow, env).everything().sink_to(tr.sinks.Collect())
     tr.testing.run(env)
     assert list(expected(flow).differences(gathered(map(_hashable, sink.result())))) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_so_does_a_flow_that_shows_in_which_order_it_goes_through_what_it_has(seed: int) -> None:
+    flow = remembering(random.Random(seed), drawn_flow(seed, endless=False))
+    env = tr.Environment(parallelism=2)
+    sink = Building(flow, env).everything().sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    found = gathered(map(_hashable, sink.result()))
+    assert list(expected(flow).differences(found)) == []
+    assert any(record[0] in ("member", "tie") for record in found.exactly)
 
 
 def _hashable(record: Any) -> Any:

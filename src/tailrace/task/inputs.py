@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.digests import Digest
+from tailrace.elements.digests import Digest, content
 from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame
 from tailrace.elements.markers import Barrier, EndOfInput, Marker
 from tailrace.elements.timestamps import MIN_TIME
@@ -83,8 +83,9 @@ class InputChannel:
         if isinstance(element, Barrier):
             self.digests[element.checkpoint] = Digest()
         else:
+            held = content(element) if isinstance(element, Frame) else None
             for digest in self.digests.values():
-                digest.add(element)
+                digest.add(element, held=held)
 
     def came_since(self, checkpoint: int) -> Digest:
         """What has come since the barrier of a checkpoint (0: ever), barriers aside."""

@@ -34,6 +34,7 @@ from tailrace.task.restore import Restorer
 from tailrace.task.slice import Slice
 from tailrace.task.worker import Worker
 from tailrace.testing.faults import Fault
+from tailrace.testing.planted_as_it_was import AS_IT_WAS_BUGS
 from tailrace.testing.planted_feedback import FEEDBACK_BUGS
 from tailrace.testing.planted_flows import FLOW_BUGS
 from tailrace.testing.planted_loop_times import LOOP_TIME_BUGS
@@ -483,6 +484,7 @@ BUGS: dict[str, Bug] = {
         *OVERTAKING_BUGS,
         *REPLAY_BUGS,
         *REPLACING_BUGS,
+        *AS_IT_WAS_BUGS,
         *TOGETHER_BUGS,
         *STOP_BUGS,
     )

@@ -10,6 +10,7 @@ from dataclasses import replace
 from tailrace.testing.faults import Fault
 from tailrace.testing.overtaking import closely, overtaking, overtaking_run
 from tailrace.testing.random_flows.drawing import Run
+from tailrace.testing.random_flows.remembering import remembering
 from tailrace.testing.scenarios import MS, Scenario
 
 
@@ -129,6 +130,9 @@ def _as_drawn(run: Run, world: Scenario) -> Run:
         settings = replace(settings, timeout=drawn.checkpoints.timeout)
         if drawn.checkpoints.overtakes_after < 0:
             settings = replace(settings, overtakes_after=-1)
+    memory = random.Random(f"tailrace replaced memory {run.seed}")
+    if memory.random() < 0.5:
+        run = replace(run, flow=remembering(memory, run.flow))
     return replace(
         run, world=replace(world, parallelism=drawn.parallelism, network=drawn.network, checkpoints=settings)
     )

@@ -195,6 +195,23 @@ class Building:
         self.origin = origin
         return stream.union(entering)
 
+    def _sets(self, do: Do, stream: tr.DataStream, options: Any, whole: bool = False) -> tr.DataStream:
+        """What is told goes by no key, so that each of those behind has some of it, as the order says."""
+        out = stream.key_by(fn.key_of).process(fn.Sets(do.number, whole), **options)
+        told = out.side_output("told")
+        if whole:
+            told = told.rebalance().flat_map(fn.each_member, uid=f"each{do.number}")
+        self.tell(told.rebalance().map(lambda r: r, uid=f"dealt{do.number}"))
+        return out
+
+    def _sets_in_flight(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        return self._sets(do, stream, options, whole=True)
+
+    def _ties(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        out = stream.key_by(lambda r: r[0]).process(fn.Ties(do.number), **options)
+        self.tell(out.side_output("told").rebalance().map(lambda r: r, uid=f"dealt{do.number}"))
+        return out
+
     # Windows: a stream goes on beside them.
 
     def _windows(self, do: Do, windows: Any, stream: tr.DataStream) -> tr.DataStream:

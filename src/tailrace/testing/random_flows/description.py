@@ -32,6 +32,9 @@ Kind = Literal[
     "to the round's end",
     "more",
     "extra",
+    "sets",
+    "sets in flight",
+    "ties",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")
@@ -62,6 +65,11 @@ class Events:
     """Whether its splits count as silent once they have had nothing for longer than they ever have between two records."""
     stamped_inside: bool = False
     """Whether what comes in by it gets its timestamps only there, perhaps in a loop."""
+    pauses: int = 0
+    """How often in a row its readers have nothing before they have something."""
+    found: Literal["finding", "anew"] | None = None
+    """How splits come to be known, where they are not listed as ever: one by one by an enumerator, or in another order each
+    time they are listed."""
 
 
 @dataclass(frozen=True)

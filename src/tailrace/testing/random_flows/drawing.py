@@ -21,6 +21,7 @@ from tailrace.testing.random_flows.description import (
     Step,
     changed,
 )
+from tailrace.testing.random_flows.remembering import remembering
 from tailrace.testing.scenarios import (
     ANCHORS,
     LOOP_ANCHORS,
@@ -255,6 +256,9 @@ def drawn(seed: int, faults: bool = True) -> Run:
             phases.append(Phase(rng.choice([1, 2, 3, parallelism])))
     flow = drawn_flow(seed, len(phases), None if checkpointing else False)
     flow = _later(random.Random(f"tailrace random later {seed}"), flow, len(phases))
+    memory = random.Random(f"tailrace random memory {seed}")
+    if memory.random() < 0.12:
+        flow = remembering(memory, flow)
     flow = _varied(random.Random(f"tailrace random varied {seed}"), flow, len({one.parallelism for one in phases}) > 1)
     flow = _falling_silent(random.Random(f"tailrace random silence {seed}"), flow)
     settings = drawn_settings(rng, _interval(rng, flow, network), network) if checkpointing else None
@@ -397,6 +401,8 @@ def options(run: Run) -> dict[str, set[Any]]:
         "fork": {any(isinstance(step, Fork) for step in flow.all())},
         "endless": {events.endless for events in flow.sources()},
         "splits": {events.splits for events in flow.sources()},
+        "found": {events.found for events in flow.sources()},
+        "pauses": {events.pauses for events in flow.sources()},
         "disorder": {events.disorder for events in flow.sources()},
         "silence": {events.silence > 0 for events in flow.sources()},
         "falls silent": {events.falls_silent for events in flow.sources()},

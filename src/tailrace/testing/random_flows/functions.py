@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import tailrace as tr
-from tailrace.api.connectors import NOTHING_YET, Reader, Source
+from tailrace.api.connectors import NOTHING_YET, Enumerator, Reader, Source
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.testing.random_flows import script
 from tailrace.testing.random_flows.description import LEVELS, Events
@@ -42,20 +42,51 @@ class Script(Source):
         self.bounded = not events.endless
 
     def splits(self, parallelism: int) -> list[int]:
-        return list(range(self.events.splits))
+        listed = list(range(self.events.splits))
+        if self.events.found == "anew":
+            script.LISTED[self.events.first] += 1
+            at = script.LISTED[self.events.first] % len(listed)
+            return [*listed[at:], *listed[:at]]
+        return listed
+
+    def enumerator(self, parallelism: int, position: int | None = None) -> Enumerator | None:
+        return _Finding(self.events.splits, position or 0) if self.events.found == "finding" else None
 
     def reader(self, split: int, position: int | None = None) -> Reader:
         return _Script(self.events, split, position or 0)
+
+
+class _Finding(Enumerator):
+    def __init__(self, splits: int, found: int) -> None:
+        self.splits, self.found = splits, found
+
+    def discover(self, now: float) -> list[int] | None:
+        if self.found == self.splits:
+            return None
+        self.found += 1
+        return [self.found - 1]
+
+    @property
+    def position(self) -> int:
+        return self.found
+
+    def next_at(self, now: float) -> float:
+        return now + 0.002
 
 
 class _Script(Reader):
     def __init__(self, events: Events, split: int, done: int) -> None:
         self.events, self.done = events, done
         self.numbers = script.numbers(events, split)
+        self.paused = 0
 
     def read(self, limit: int, now: float) -> Any:
         if self.done == len(self.numbers):
             return NOTHING_YET if self.events.endless else None
+        if self.paused < self.events.pauses:
+            self.paused += 1
+            return NOTHING_YET
+        self.paused = 0
         clock = round(now * 1e6)
         found: list[int] = []
         while self.done < len(self.numbers) and len(found) < limit:
@@ -72,7 +103,7 @@ class _Script(Reader):
     def next_at(self, now: float) -> float:
         if self.done == len(self.numbers):
             return now + 0.05
-        return max(now, script.given(self.events, self.numbers[self.done]) / 1e6)
+        return now if self.paused else max(now, script.given(self.events, self.numbers[self.done]) / 1e6)
 
 
 def key_of(record: Record) -> int:
@@ -197,6 +228,69 @@ class Reducing(Numbering):
         yield "reduced", self.reduced.get()
         self.aggregated.add(record)
         yield "aggregated", self.aggregated.get()
+
+
+def grown(members: set[int], visit: int) -> None:
+    """A set at a visit: it grows at three, and shrinks to a few at the fourth, in a table that stays large."""
+    if visit % 4:
+        members.update((visit * 31 + i * 17) % 257 for i in range(3))
+    else:
+        members.difference_update(sorted(members)[3:])
+
+
+class Sets(tr.KeyedProcessFunction):
+    """Goes through a set of each key at each visit. `whole`: the set itself goes on, and whoever gets it goes through it."""
+
+    members = tr.ValueState(set, default=set())
+    boxes = tr.ListState(object)
+    visits = tr.ValueState(int, default=0)
+
+    def __init__(self, number: int, whole: bool) -> None:
+        self.number, self.whole = number, whole
+
+    def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
+        for _ in range(record[3]):
+            self.visits.value += 1
+            members = self._members()
+            grown(members, self.visits.value)
+            if self.whole:
+                ctx.emit("told", (self.number, ctx.key, self.visits.value, frozenset(members)))
+                continue
+            for one in members:
+                ctx.emit("told", ("member", self.number, ctx.key, self.visits.value, one))
+        yield record
+
+    def _members(self) -> set[int]:
+        if self.number % 2:
+            return self.members.value  # type: ignore[no-any-return]
+        if not len(self.boxes):
+            self.boxes.add({"members": set[int]()})
+        self.boxes[0] = box = self.boxes[0]
+        return box["members"]  # type: ignore[no-any-return]
+
+
+def each_member(told: Any) -> list[Any]:
+    """What `Sets` tells of whole sets, one by one."""
+    number, key, visit, members = told
+    return [("member", number, key, visit, one) for one in members]
+
+
+class Ties(tr.KeyedProcessFunction):
+    """Sets one timer for each id, all of them for one time, and tells of each."""
+
+    known = tr.ValueState(bool, default=False)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
+        if not self.known.value:
+            self.known.value = True
+            ctx.set_timer(event_time=LAST)
+        yield record
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> None:
+        ctx.emit("told", ("tie", self.number, ctx.key))
 
 
 class ToTheRoundsEnd(tr.KeyedProcessFunction):

@@ -36,6 +36,8 @@ EXPECTED: dict[str, frozenset[Any]] = {
     "fork": frozenset({True, False}),
     "endless": frozenset({True, False}),
     "splits": frozenset({1, 2, 3, 5}),
+    "found": frozenset({None, "finding", "anew"}),
+    "pauses": frozenset({0, 6}),
     "disorder": frozenset({0, 2, 6}),
     "silence": frozenset({True, False}),
     "falls silent": frozenset({True, False}),
@@ -96,6 +98,9 @@ EXPECTED: dict[str, frozenset[Any]] = {
             "windows of columns": 3,
             "more": 3,
             "extra": 3,
+            "sets": 2,
+            "sets in flight": 1,
+            "ties": 2,
         }.items()
         for place in ("outside", "in a loop", "in loops")[:places]
     )

@@ -125,6 +125,8 @@ class _Interpreter:
         """(what, operator, key): how many are numbered."""
         self.windows: dict[Any, list[int]] = {}
         """(in a loop, operator, key, start): how many, and what they are worth."""
+        self.sets: Counter[Any] = Counter()
+        """(operator, key): how often a set was visited."""
         self.brought: set[int] = set()
         """Operators that have brought more records in."""
         self.around: list[Loop] = []
@@ -139,6 +141,8 @@ class _Interpreter:
         for (what, number, key), total in self.visits.items():
             for i in range(total):
                 self.found.exactly[what, number, key, i % 7 + 1 if what == "log" else i + 1] += 1
+        for number, key in self.sets:
+            self.members(number, key)
         for (inside, number, key, begin), (count, worth) in self.windows.items():
             what = "sum" if inside else "window"
             self.found.add((what, number, key, begin, count, worth))
@@ -200,6 +204,17 @@ class _Interpreter:
                 self.found.exactly["round", number, key, round, count] += 1
         return records
 
+    def members(self, number: int, key: int) -> None:
+        """What a set has at each visit: it grows three times, and shrinks to three members the fourth time."""
+        members: list[int] = []
+        for visit in range(1, self.sets[number, key] + 1):
+            if visit % 4:
+                members = sorted({*members, *((visit * 31 + i * 17) % 257 for i in range(3))})
+            else:
+                members = members[:3]
+            for one in members:
+                self.found.exactly["member", number, key, visit, one] += 1
+
     def more(self, do: Do) -> list[Moving]:
         """Records that come in beside the others, once."""
         if do.number in self.brought:
@@ -219,6 +234,10 @@ class _Interpreter:
         elif kind == "bags":
             for what in ("bag", f"shelf {record.id % 3}", "log"):
                 self.visits[what, number, key] += 1
+        elif kind in ("sets", "sets in flight"):
+            self.sets[number, key] += 1
+        elif kind == "ties":
+            self.found.exactly["tie", number, record.id] = 1
         elif kind == "reducing":
             self.visits["reduced", number, key] += 1
             self.visits["aggregated", number, key] += 1

@@ -24,6 +24,7 @@ from tailrace.testing.random_flows.building import Building
 from tailrace.testing.random_flows.description import told
 from tailrace.testing.random_flows.drawing import Phase, Run
 from tailrace.testing.random_flows.interpreter import Result, expected, gathered
+from tailrace.testing.random_flows.script import LISTED
 from tailrace.testing.recording import Recordings
 from tailrace.testing.restorable import Restorable
 from tailrace.testing.scenarios import (
@@ -107,6 +108,7 @@ def carry_out(
     """Runs everything, and looks at all that it did. In `recordings` its workers are kept; `shadows` look at what they have
     done."""
     outcome = Outcome(run)
+    LISTED.clear()
     name = f"random {run.seed}"
     book = BOOKS[name] = Book()
     checkpointing = run.world.checkpoints is not None

@@ -3,6 +3,8 @@ that says when event time may have come how far."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tailrace.testing.random_flows.description import Events
 
 START = 1_700_000_000_000_000
@@ -11,6 +13,10 @@ FLUSH = 100_000
 """The timestamp of the record that ends what an endless source has to say."""
 SAID = 1_000
 """Seconds before `FLUSH` at which all that a source has to say is long over, and to which event time is sure to come."""
+
+
+LISTED: Counter[int] = Counter()
+"""How often the splits of a source were listed, by the id of its first record, in the run at hand."""
 
 
 def at(events: Events, i: int) -> int:

@@ -133,6 +133,8 @@ def _smaller_events(events: Events) -> Iterator[Events]:
         {"pace": 0},
         {"silence": 0},
         {"disorder": 0},
+        {"pauses": 0},
+        {"found": None},
         {"distinct": events.n},
         {"parallelism": None},
     ):
