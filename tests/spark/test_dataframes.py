@@ -290,3 +290,13 @@ def test_an_empty_stream_is_a_dataframe_of_its_columns(jobs: Any) -> None:
     ]  # fmt: skip
     with pytest.raises(tr.GraphError, match="gave no record, so its columns are not known; give to_dataframe a schema"):
         told(lambda env: env.from_dataframe(day, form="columns").map_batches(lambda batch: batch).to_dataframe())
+
+
+def test_a_test_of_a_dataflow_runs_the_python_that_is_meant(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that a program made itself took the first Python of the path, which had no pyarrow."""
+    from tailrace.spark.classic import Classic
+
+    chosen: list[Classic] = []
+    monkeypatch.setattr(Classic, "choose_interpreter", chosen.append)
+    assert _tested("run", spark.range(2), "rows", spark) == [(0,), (1,)]
+    assert len(chosen) == 1

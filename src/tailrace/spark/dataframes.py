@@ -85,12 +85,14 @@ class DataFrameSource(ArrowFiles):
             weakref.finalize(self, forget, place.url).atexit = False
 
     def fetch(self, folder: str) -> None:
-        over = application(self.df.sparkSession).over()
+        app = application(self.df.sparkSession)
+        over = app.over()
         if over is not None:
             raise GraphError(
                 f"from_dataframe: a test reads the DataFrame in its own Spark session, and {over}; make the DataFrame in a "
                 f"session that lives, or read a collection"
             )
+        app.choose_interpreter()
         _check_zone(self.df)
         sent = self._mapped(carrying.sender(self.df.columns), carrying.SENT)
         self.paths, self.options, self.materialised = [], None, False
