@@ -318,6 +318,22 @@ def test_a_writer_whose_place_is_out_of_reach_is_a_restart_that_does_not_count()
     assert job.actions(OutOfReach)[0].place == SINKS
 
 
+def test_a_writer_that_fails_after_each_restart_is_waited_for_with_pauses_that_grow() -> None:
+    """What the restored checkpoint had prepared is published in between, and says nothing of the writers."""
+    job = Job(restarts=Never()).run()
+    job.complete(b"a")
+    job.says(0, Published(1))
+    pauses = []
+    for restart in range(1, 7):
+        job.says(0, Failed(FailureKind.SINK, "the sink 'files': full", "files"))
+        pauses.append(job.actions(OutOfReach)[0].pause)
+        job.all_say(WasReset(restart))
+        job.claimed(job.machine.incarnation + 1)
+        job.wait(MOST)
+        job.deployed()
+    assert pauses == [SECOND // 2, SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND, MOST * SECOND]
+
+
 # What is shown.
 
 

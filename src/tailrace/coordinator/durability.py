@@ -29,8 +29,6 @@ from tailrace.state.manifest import Manifest
 from tailrace.state.paths import manifest_name
 
 TAKES_NONE = "the job takes no checkpoints: give its Environment checkpoint=CheckpointConfig(...)"
-
-
 STOPS = "the job is being stopped"
 
 
@@ -419,10 +417,11 @@ class Durability:
 
     def published(self, said: Published, now: int) -> Decisions | None:
         """The worker has made all of a number visible; None where nobody waits for that."""
+        tried = self.output.was_tried(said.number)
         decided = self.output.published(said)
         if decided is None:
             return None
-        told = [] if self.output.unpublished else self.places.over(now)
+        told = self.places.over(now) if tried and not self.output.unpublished else []
         return [*told, *decided, *self.copies()]
 
     def not_published(self, said: NotPublished, now: int) -> Decisions:

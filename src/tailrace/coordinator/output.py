@@ -130,6 +130,10 @@ class Output:
         """The worker could not make all of a number visible. Whether that was said of what it was told last."""
         return self._publications.failed(said.number, said.tries)
 
+    def was_tried(self, number: int) -> bool:
+        """Whether a number was told before, and has come to nothing."""
+        return self._publications.was_tried(number)
+
     @property
     def unpublished(self) -> bool:
         """Whether something is to be told once more."""

@@ -56,6 +56,10 @@ class Publications:
         self.unpublished.add(number)
         return True
 
+    def was_tried(self, number: int) -> bool:
+        """Whether the worker was told it before, and could not make it visible."""
+        return number in self.open and self.open[number][0].tries > 0
+
     def once_more(self) -> list[Publish]:
         """What is to be told once more."""
         numbers, self.unpublished = sorted(self.unpublished), set()

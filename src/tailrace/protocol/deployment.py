@@ -199,6 +199,8 @@ class Welcome(Message, frozen=True):
     """The worker holds its slot under this epoch."""
 
     epoch: int
+    clock: int = 0
+    """What time it is for the job (int64 microseconds since 1970), by its driver; 0 where nobody says."""
 
 
 class Peer(msgspec.Struct, frozen=True):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on also while a machine is suspended, where there is such a clock."""
+
 
 def monotonic_micros() -> int:
     """The clock of a coordinator, which measures how long others take: it never goes back."""
@@ -11,5 +14,25 @@ def monotonic_micros() -> int:
 
 
 def unix_micros() -> int:
-    """The clock of the tasks, and of what people read."""
+    """The wall clock, which people set: it may jump. Nobody waits by it."""
     return time.time_ns() // 1000
+
+
+class JobClock:
+    """The clock of a job: what its tasks, their timers and sources go by, and what `ctx.now()` gives. It begins as the wall
+    clock of the driver at the start of the job, and goes on steadily, whatever becomes of the wall clock of any machine."""
+
+    def __init__(self) -> None:
+        self._offset = unix_micros() - _steady_micros()
+
+    def now(self) -> int:
+        """Microseconds since 1970, as far as the wall clock was right when the job began."""
+        return _steady_micros() + self._offset
+
+    def follow(self, now: int) -> None:
+        """It is this time for the job, by the clock of its driver."""
+        self._offset = now - _steady_micros()
+
+
+def _steady_micros() -> int:
+    return time.clock_gettime_ns(_BOOT) // 1000

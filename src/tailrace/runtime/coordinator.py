@@ -50,7 +50,7 @@ from tailrace.protocol.deployment import SubtaskReport
 from tailrace.protocol.wire import AnyMessage
 from tailrace.runtime.announcing import Announcer
 from tailrace.runtime.answering import Desk
-from tailrace.runtime.clock import monotonic_micros, unix_micros
+from tailrace.runtime.clock import JobClock, monotonic_micros
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.control import ControlDoor, Reply
 from tailrace.runtime.doors import WorkerDoor
@@ -101,8 +101,9 @@ class JobRunner(threading.Thread):
         self.job_id = job_id
         self.run_id = machine.run_id
         self.machine = machine
+        self._clock = JobClock()
         if machine.checkpoints is not None:
-            machine.checkpoints.clock_offset = unix_micros() - monotonic_micros()
+            machine.checkpoints.clock_offset = self._clock.now() - monotonic_micros()
         self.status = JobStatus.CREATED
         self.ended = threading.Event()
         self.progress: deque[dict[str, Any]] = deque(maxlen=RECENT)
@@ -123,7 +124,7 @@ class JobRunner(threading.Thread):
         self._door = ControlDoor(self._loop, self._desk.answer, name)
         self._moving = Moving(machine, self._carry_out)
         self._waiting: set[WishFuture] = set()
-        self._maker = None if plan is None else ProgressMaker(job_id, run_id, name, plan, unix_micros())
+        self._maker = None if plan is None else ProgressMaker(job_id, run_id, name, plan, self._clock.now())
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
         self._looked: float | None = None
         """When it last looked for messages."""
@@ -304,7 +305,7 @@ class JobRunner(threading.Thread):
         if self._maker is None:
             return {}
         machine, slots = self.machine, self.machine.roster.slots
-        return self._maker.make(slots, unix_micros(), self.books, machine.attempts.restarts, self.slices)
+        return self._maker.make(slots, self._clock.now(), self.books, machine.attempts.restarts, self.slices)
 
     def _finish(self) -> None:
         if self.machine.roster.slots[0].reports:
@@ -413,8 +414,11 @@ class JobRunner(threading.Thread):
         warn(self.job_name, action)
 
     def _send(self, action: Send) -> None:
+        message = action.message
+        if isinstance(message, deployment.Welcome):
+            message = msgspec.structs.replace(message, clock=self._clock.now())
         try:
-            self._workers.send(action.slot, action.epoch, action.message)
+            self._workers.send(action.slot, action.epoch, message)
         except TooLarge as error:
             self.machine.fail(
                 f"{type(action.message).__name__} for worker {action.slot} is too large: {error}", monotonic_micros()

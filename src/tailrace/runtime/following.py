@@ -25,7 +25,7 @@ from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import FailureKind, SubtaskReport
 from tailrace.runtime.announcing import Announcer
 from tailrace.runtime.answering import Answering
-from tailrace.runtime.clock import monotonic_micros, unix_micros
+from tailrace.runtime.clock import JobClock, monotonic_micros
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.coordinator import ANNOUNCE_SECONDS, RECENT, REPORTED
 from tailrace.runtime.letters import (
@@ -113,7 +113,8 @@ class Follower(threading.Thread):
         self._door: Answering | None = None
         """Where other processes of this user ask, while there is a job."""
         self._plan = plan
-        self._maker = ProgressMaker(run_id, run_id, name, plan, unix_micros())
+        self._clock = JobClock()
+        self._maker = ProgressMaker(run_id, run_id, name, plan, self._clock.now())
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[Wish, WishFuture]] = {}
         self._lock = threading.Lock()  # guards `_waiting`
@@ -314,7 +315,7 @@ class Follower(threading.Thread):
 
     def _report(self, status: JobStatus) -> None:
         view = self._view
-        self.progress.append(self._maker.make(view.slots, unix_micros(), view.books, view.restarts, view.slices))
+        self.progress.append(self._maker.make(view.slots, self._clock.now(), view.books, view.restarts, view.slices))
         if self._on_progress is not None:
             with contextlib.suppress(Exception):  # a broken display must not break the job
                 self._on_progress(self.progress[-1], status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tailrace.runtime.budget import FIRST_BUDGET, FIRST_READ, Budget
-from tailrace.runtime.clock import unix_micros
+from tailrace.runtime.clock import JobClock
 from tailrace.task.attempt import Urgency
 from tailrace.task.events import Encode, Flush, FreezeTook, Step
 from tailrace.task.idle import Idle
@@ -25,8 +25,9 @@ PORTIONS = 4
 class Stepper:
     """Steps the tasks of one worker, one at a time, and measures what that takes."""
 
-    def __init__(self, machine: Worker) -> None:
+    def __init__(self, machine: Worker, clock: JobClock | None = None) -> None:
         self.machine = machine
+        self.clock = JobClock() if clock is None else clock
         self._budgets: dict[int, Budget] = {}
         """By vertex."""
         self._busy: dict[int, int] = {}
@@ -49,7 +50,7 @@ class Stepper:
     def step(self) -> float | None:
         """Steps the first task in turn that can be. How long the worker may sleep now, in seconds: 0 when something
         was done, None when only a message can give work."""
-        for task in self.machine.awake(unix_micros()):
+        for task in self.machine.awake(self.clock.now()):
             start = time.perf_counter_ns()
             made = task.cuts.made
             self.under_way = task, start
@@ -70,7 +71,7 @@ class Stepper:
         if self.machine.handle(Flush()):
             return 0.0
         wake_at = self.machine.wake_at
-        return None if wake_at is None else max(0.0, wake_at / 1e6 - time.time())
+        return None if wake_at is None else max(0.0, (wake_at - self.clock.now()) / 1e6)
 
     def encode(self, wake: float | None) -> float:
         """Encodes portions of a snapshot: whenever there is nothing else to do, else for its share of the time. Several
@@ -92,7 +93,7 @@ class Stepper:
     def _encode(self) -> None:
         start = time.perf_counter_ns()
         limit = self._encode_budget.records
-        self.machine.handle(Encode(unix_micros(), limit))
+        self.machine.handle(Encode(self.clock.now(), limit))
         took = time.perf_counter_ns() - start
         self._encode_budget.learn(limit, took)
         self._encoded += took
@@ -100,7 +101,7 @@ class Stepper:
             self._encoded = self._worked = 0
 
     def _step(self, task: Task) -> Idle | None:
-        return self.machine.handle(Step(task.id.vertex, unix_micros(), self._budget(task).records))
+        return self.machine.handle(Step(task.id.vertex, self.clock.now(), self._budget(task).records))
 
     def _budget(self, task: Task) -> Budget:
         budget = self._budgets.get(task.id.vertex)

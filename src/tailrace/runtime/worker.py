@@ -21,11 +21,11 @@ from typing import NoReturn, assert_never
 
 from tailrace.errors import ConfigError, ProtocolViolation
 from tailrace.protocol import deployment, wire
-from tailrace.protocol.deployment import Hello
+from tailrace.protocol.deployment import Hello, Welcome
 from tailrace.protocol.wire import AnyMessage
 from tailrace.runtime.binding import Binding
 from tailrace.runtime.chance import SharedGenerators
-from tailrace.runtime.clock import unix_micros
+from tailrace.runtime.clock import JobClock
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.dialing import reach
 from tailrace.runtime.heart import Heart
@@ -90,7 +90,8 @@ class WorkerProcess:
         self.loop = Loop()
         self._links = Links(self.loop, self._lost)
         self._peers = Peers(config, self.machine, self._links, self._lost)
-        self._stepper = Stepper(self.machine)
+        self._clock = JobClock()
+        self._stepper = Stepper(self.machine, self._clock)
         at = Binding(self.control.local_host(), ports=config.ports, tls=config.tls)
         try:
             self.listener = Listener(config.token, at, self.loop, self._peers.incoming)
@@ -239,7 +240,7 @@ class WorkerProcess:
     def _storing(self) -> WorkerStorage:
         """The thread for the storage of checkpoints, started when it is first wanted."""
         if self._storage is None:
-            self._storage = WorkerStorage(self.machine, self.loop, self._open_store, unix_micros)
+            self._storage = WorkerStorage(self.machine, self.loop, self._open_store, self._clock.now)
         return self._storage
 
     def _open_store(self, folder: str | None) -> Store:
@@ -302,7 +303,10 @@ class WorkerProcess:
             return
         for _, payload in messages:
             try:
-                self.machine.handle(CoordinatorSaid(wire.decode(payload)))
+                message = wire.decode(payload)
+                if isinstance(message, Welcome) and message.clock:
+                    self._clock.follow(message.clock)
+                self.machine.handle(CoordinatorSaid(message))
             except ProtocolViolation as error:
                 self.machine.handle(CoordinatorLost(str(error)))
 
