@@ -23,6 +23,8 @@ import tailrace as tr
 
 KEYS, WINDOW_KEYS = 40, 7
 PER_SECOND = 1000  # of event time
+AT_THE_END = 1_000_000_000.0
+"""A timer that fires at the end of event time only."""
 WINDOWS = pa.schema([("key", pa.int64()), ("start", pa.float64()), ("n", pa.int64()), ("total", pa.int64())])
 
 
@@ -39,16 +41,18 @@ class Running(tr.KeyedProcessFunction):
         second = value // PER_SECOND
         if second not in self.seconds:
             ctx.set_timer(event_time=second + 1)
+            ctx.set_timer(event_time=AT_THE_END)
         self.seconds[second] = self.seconds.get(second, 0) + 1
         yield f"{ctx.key} {count + 1} -"
         yield f"value {value} -"
 
     def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[str]:
+        if timestamp == AT_THE_END:
+            yield f"final {ctx.key} {self.totals.value}"
+            return
         second = round(timestamp) - 1
         yield f"second {second} {ctx.key}={self.seconds[second]}"
         self.seconds.remove(second)
-        if not self.seconds and ctx.watermark == float("inf"):
-            yield f"final {ctx.key} {self.totals.value}"
 
 
 class Held(tr.sinks.TextFiles):
