@@ -11,8 +11,9 @@ import pytest
 
 import tailrace as tr
 from tailrace.testing.faults import Fault
+from tailrace.testing.planted_loops import given_up
 from tailrace.testing.programs import PROGRAMS, Running
-from tailrace.testing.scenarios import NETWORKS
+from tailrace.testing.scenarios import NETWORKS, run_scenario, scenario
 from tailrace.testing.stories import EVERY_MS, MS, Story, until_feedback_is_held
 
 visited = PROGRAMS["visited"]
@@ -246,3 +247,13 @@ def _lives(story: Story, program: str, sizes: tuple[int, ...]) -> None:
     story.finished(world)
     assert world.covered["records of feedback restored"] >= 1
     story.is_right(expected, None if program == "forward" else PROGRAMS[program].order)
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("seed", range(9, 13))
+def test_a_loop_ends_while_checkpoints_are_given_up(seed: int) -> None:
+    """The worker had a barrier to pass on at any time, so it never rested, and said nothing of what had: neither when it
+    had nothing else to do nor when a checkpoint was durable, since none was. The loop did not end as long as that went on."""
+    verdict = run_scenario(given_up(scenario(seed, "nested")))
+    assert not verdict.wrong, (verdict.wrong, verdict.waits)
+    assert verdict.covered["aborted a checkpoint"] > 20

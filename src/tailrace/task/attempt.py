@@ -368,10 +368,15 @@ class Attempt:
             if self._succeeds is not None and message.visible >= self._succeeds:
                 self._succeeds = None
                 self.slice.took_over()
-        else:
-            self.slice.abort(message.checkpoint)
-            return [*self.checkpoints.abort(message.checkpoint)]
-        return []
+            return []
+        self.slice.abort(message.checkpoint)
+        return [*self.checkpoints.abort(message.checkpoint), *self.between_cuts()]
+
+    def between_cuts(self) -> list[Action]:
+        """What is said of loops that have come to rest when a checkpoint is over. Where checkpoints come so fast that the
+        worker never rests, it is said then only, since cuts are no work: a loop must come to its end also where none of
+        them succeeds."""
+        return [] if self.resumed is not None else self.at_rest()
 
     @property
     def encoding(self) -> bool:
@@ -415,11 +420,10 @@ class Attempt:
             self.checkpoints.froze(self.slice.by_vertex[vertex], micros)
 
     def written(self, checkpoint: int, now: int) -> list[Action]:
-        """The file of a checkpoint is durable. Where checkpoints come so fast that the worker never rests, this is when it
-        says which loops have come to rest."""
+        """The file of a checkpoint is durable."""
         ack = None if self.checkpoints is None else self.checkpoints.written(checkpoint, now)
         self._to_cut.discard(checkpoint)
-        return [] if ack is None else [ToCoordinator(ack), *self.at_rest()]
+        return [] if ack is None else [ToCoordinator(ack), *self.between_cuts()]
 
     def not_written(self, checkpoint: int, reason: str) -> list[Action]:
         """The file of a checkpoint cannot be written."""

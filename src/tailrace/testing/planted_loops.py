@@ -12,6 +12,7 @@ from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.loops import Nests, _Nest
 from tailrace.elements.markers import WaveMark
 from tailrace.protocol.termination import Wave
+from tailrace.task.attempt import Attempt
 from tailrace.task.feedback import FeedbackQueue
 from tailrace.task.idle import Idle, Reason
 from tailrace.task.looping import TaskLoop
@@ -49,6 +50,13 @@ def _delays(made: Scenario) -> Scenario:
 def _gives_up_soon(made: Scenario) -> Scenario:
     """What never ends shows soon; nothing disturbs it."""
     return replace(made, faults=(), checkpoints=None, restarts=("fixed", 0), network="fast", max_turns=12_000)
+
+
+def given_up(made: Scenario) -> Scenario:
+    """One worker, which has a step to do at any time: there are three checkpoints under way, and most are given up."""
+    settings = CheckpointSettings(interval=1 * MS, timeout=8 * MS, max_concurrent=3, tolerated_failures=10_000, keep=1)
+    quiet = replace(made, faults=(), restarts=("fixed", 0), eager=False, window=None, small=None, chunk=None)
+    return replace(quiet, checkpoints=settings, network="uneven", parallelism=1, rate=None, patience=20_000)
 
 
 def _one_lags(made: Scenario) -> Scenario:
@@ -238,6 +246,11 @@ def _asleep_with_credit() -> Patches:
     return [method(Task, "granted", make)]
 
 
+def _silent_between_cuts() -> Patches:
+    """A worker says what has come to rest when it has nothing else to do, and not when a checkpoint is over as well."""
+    return [method(Attempt, "between_cuts", lambda _: lambda self: [])]
+
+
 LOOP_BUGS = (
     Bug("the marker of a wave overtakes feedback", "visited", _marker_before_the_records, _delays, seed=680),
     Bug("one worker decides for all", "visited", _one_report_decides, _delays),
@@ -254,4 +267,5 @@ LOOP_BUGS = (
     Bug("a head sleeps on what comes back", "visited", _asleep_beside_feedback, _in_debug),
     Bug("a task sleeps on its credit", "amplified", _asleep_with_credit, _narrow),
     Bug("cuts starve all else", "sparse", _cuts_come_first, _cuts_in_a_row, seed=30),
+    Bug("who only cuts says nothing of its loops", "nested", _silent_between_cuts, given_up, seed=9),
 )
