@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from typing import IO
+
 from tailrace.runtime.binding import Binding
+
+_LOCKS: list[IO[str]] = []
+"""Locks on the ports that this process has taken, for as long as it lives."""
 
 
 def free_ports(wanted: int) -> range:
-    """So many ports in a row that nobody listens at."""
-    for first in range(42_000, 60_000, wanted):
+    """So many ports in a row that nobody listens at, and that no other process of these tests takes. They are none of those
+    that the system gives to who connects to somewhere: such a connection may take one at any moment."""
+    lowest = _lowest_given_out()
+    for first in range(lowest - 10_000, lowest - wanted, wanted):
         ports = range(first, first + wanted)
         try:
             for port in ports:
                 Binding("127.0.0.1", ports=range(port, port + 1)).listen().close()
         except OSError:
             continue
-        return ports
+        if all(_is_ours(port) for port in ports):
+            return ports
     raise AssertionError("this machine has no ports left")
+
+
+def _is_ours(port: int) -> bool:
+    lock = open(os.path.join(tempfile.gettempdir(), f"tailrace-test-port-{os.getuid()}-{port}"), "w")  # noqa: SIM115
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return False
+    _LOCKS.append(lock)
+    return True
+
+
+def _lowest_given_out() -> int:
+    """The first port that the system gives to a connection whose port does not matter."""
+    known = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    return int(known.read_text().split()[0]) if known.exists() else 32_768
