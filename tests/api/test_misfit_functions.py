@@ -114,6 +114,14 @@ def test_a_generator_of_a_source_may_yield_and_must_not_be_async() -> None:
         tr.sources.Generator(waits)
 
 
+@pytest.mark.parametrize("fn", [yields, waits, yields_and_waits])
+@pytest.mark.parametrize("verb", ["map", "filter"])
+def test_a_lambda_that_calls_one_of_these_is_told_at_its_first_record(verb: str, fn: Any) -> None:
+    given = stream().map(abs)
+    said = fails(getattr(given, verb)(lambda value: fn(value), name="odd"))
+    assert "operator 'odd'" in said and "record 1" in said and "and no value; return the value itself" in said
+
+
 # What is returned, and is one record.
 
 ONE: list[Any] = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import GeneratorType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,9 @@ class FusedRows(OperatorTask):
         self.ctxs = ctxs
         self.functions = [_function(node) for node in nodes]
         self.keeps_count = all(isinstance(node.operator, Map) for node in nodes)
-        self._plain, self._timed = compiled(nodes, [as_callable(fn) for fn in self.functions])
+        self._tried = False
+        """Whether the functions have had a batch, in which what they give is looked at."""
+        self._plain, self._timed = self._made()
 
     @property
     def entry(self) -> Node:
@@ -56,6 +58,9 @@ class FusedRows(OperatorTask):
             ctx.watermark_time = time
         return True
 
+    def _made(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        return compiled(self.nodes, [as_callable(fn) for fn in self.functions], looking=not self._tried)
+
     def process(self, batch: Batch, port: int) -> None:
         rows = batch.to_rows()
         try:
@@ -68,6 +73,9 @@ class FusedRows(OperatorTask):
                 made = Rows(values, np.array(times, np.int64), None, rows.split)
         except Exception as error:
             raise self._located(error) from error
+        if not self._tried and rows.values:
+            self._tried = True
+            self._plain, self._timed = self._made()
         if made.values:
             self.out(made)
 
@@ -113,15 +121,19 @@ def input_names(nodes: list[Node]) -> list[str]:
     return names
 
 
-def compiled(nodes: list[Node], functions: list[Callable[..., Any]]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The generated functions: (values) -> values, and (values, times) -> (values, times)."""
+def compiled(
+    nodes: list[Node], functions: list[Callable[..., Any]], looking: bool = False
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The generated functions: (values) -> values, and (values, times) -> (values, times). `looking`: they look at what
+    functions of one value give."""
     names, indent, lines = input_names(nodes), "    ", []
+    one = "one({})".format if looking else str
     for i, node in enumerate(nodes):
         call = f"f{i}({names[i]})"
         if isinstance(node.operator, Map):
-            lines.append(f"{indent}{names[i + 1]} = {call}")
+            lines.append(f"{indent}{names[i + 1]} = {one(call)}")
         elif isinstance(node.operator, Filter):
-            lines.append(f"{indent}if not {call}: continue")
+            lines.append(f"{indent}if not {one(call)}: continue")
         else:
             many = f"r if (k := (r := {call}).__class__) is list or k is generator or k is tuple else several(r)"
             lines.append(f"{indent}for {names[i + 1]} in {many}:")
@@ -140,7 +152,7 @@ def compiled(nodes: list[Node], functions: list[Callable[..., Any]]) -> tuple[Ca
 {indent}out.append({names[-1]}); kept.append(t)
   return out, kept"""
     scope: dict[str, Any] = {f"f{i}": fn for i, fn in enumerate(functions)}
-    scope |= {"several": _several, "generator": GeneratorType}
+    scope |= {"several": _several, "generator": GeneratorType, "one": _one}
     for source in (plain, timed):
         exec(compile(source, FUSED, "exec"), scope)
     return scope["plain"], scope["timed"]
@@ -160,8 +172,21 @@ def _several(given: Iterable[Any] | None) -> Iterable[Any]:
         raise _Misfit(f"flat_map must return an iterable or None ({message_of(error)})") from None
 
 
+def _one(given: Any) -> Any:
+    """What a function of one value has given. Raises `_Misfit` for what is none: it would be taken for true, or for a
+    record."""
+    if isinstance(given, GeneratorType | CoroutineType | AsyncGeneratorType):
+        if isinstance(given, CoroutineType):
+            given.close()
+        raise _Misfit(
+            f"the function gave a {type(given).__name__}, and no value; return the value itself, or use flat_map for a "
+            f"function that yields"
+        )
+    return given
+
+
 class _Misfit(TypeError):
-    """A flat_map has given what is not several records."""
+    """A function has given what is not wanted of it."""
 
 
 class ToRowsTask(OperatorTask):

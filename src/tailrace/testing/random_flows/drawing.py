@@ -344,9 +344,15 @@ def _varied(rng: random.Random, flow: Flow, resized: bool) -> Flow:
     return flow
 
 
+def may_fall_silent(flow: Flow) -> bool:
+    """Whether what is due comes out although inputs fall silent for ever. Behind a loop it need not: while all its inputs
+    are idle, event time there stays at what the last wave before has found."""
+    return not (flow.endless and any(True for _ in flow.loops()))
+
+
 def _falling_silent(rng: random.Random, flow: Flow) -> Flow:
     """In some flows sources fall silent where they have nothing. Drawn by itself: all other draws are what they were."""
-    if rng.random() >= 0.2:
+    if rng.random() >= 0.2 or not may_fall_silent(flow):
         return flow
 
     def silent(events: Events) -> Events:
