@@ -13,7 +13,7 @@ from tailrace.elements.columns import guards
 from tailrace.elements.columns.expressions import Formula
 from tailrace.elements.columns.functions import EXACT, REFUSED, WHOLE, Rule, family_of
 from tailrace.testing.functions.checking import check_function
-from tailrace.testing.functions.table import CASES
+from tailrace.testing.functions.table import CASES, installed
 
 OWN = {name for name in EXACT if not name.endswith("_checked")}
 SEEDS = 12
@@ -43,7 +43,7 @@ def test_what_is_not_exact_is_refused_by_name(name: str) -> None:
         Formula(pc.Expression._call(name, arguments))
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("name", installed())
 def test_it_gives_what_exact_python_gives(name: str) -> None:
     """In any batches, of slices of columns, with constants among the arguments."""
     ran = 0
@@ -100,3 +100,11 @@ def test_a_choice_between_types_that_are_not_alike_is_refused(kinds: tuple[pa.Da
     formula = Formula(pc.choose(pc.field("i"), pc.field("a"), pc.field("b")))
     with pytest.raises(TypeError, match=r"pc\.choose is (not known to be exact for|given)"):
         formula.type_in(pa.schema([("i", pa.int64()), ("a", kinds[0]), ("b", kinds[1])]))
+
+
+def test_a_function_that_an_older_pyarrow_computes_wrongly_is_refused_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    normal = pc.utf8_normalize(pc.field("x"), "NFKC")
+    assert Formula(normal).fields == ("x",)
+    monkeypatch.setattr(pa, "__version__", "18.0.0")
+    with pytest.raises(ValueError, match=r"pc\.utf8_normalize needs pyarrow 26, and this is 18\.0\.0; use map_batches"):
+        Formula(normal)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tailrace.elements.columns.encoding import plain_array
 from tailrace.elements.columns.functions import rule_of
+from tailrace.elements.columns.guards import plainly
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.together import LOOKUPS, Lookup
 
@@ -98,18 +99,21 @@ class Formula:
         options, said = None, dict[str, pa.Scalar]()
         if written is not None:
             options, said = _options(written), dict(written[0].items())
-        seen = list[pa.DataType]()
+        guard = None if rule.guard is plainly else rule.guard
+        seen, constant = list[pa.DataType](), False
 
         def call(batch: pa.RecordBatch) -> Any:
-            nonlocal seen
+            nonlocal seen, constant
             given = [argument(batch) for argument in arguments]
             kinds = [one.type for one in given]
             if kinds != seen:
                 rule.check(name, kinds)
-                seen = kinds
-            if any(not isinstance(one, pa.Scalar) for one in given):
-                return rule.guard(function, given, options, said)
-            return rule.guard(function, [pa.repeat(one, 1) for one in given], options, said)[0]
+                seen, constant = kinds, all(isinstance(one, pa.Scalar) for one in given)
+            if guard is None:
+                return function.call(given, options)
+            if constant:
+                return guard(function, [pa.repeat(one, 1) for one in given], options, said)[0]
+            return guard(function, given, options, said)
 
         return call
 

@@ -209,9 +209,15 @@ WHOLE = frozenset(_WHOLE.split())
 """Functions of a whole column: what they give depends on where one batch ends and the next begins."""
 
 
+SINCE = {"utf8_normalize": 26, "find_substring_regex": 26}
+"""Functions that are wrong in an older pyarrow (18), and the version for which they are known to be right."""
+
+
 def rule_of(name: str) -> Rule:
     """The rule for a function. Raises `ValueError` for one that is refused."""
     rule = EXACT.get(name)
+    if int(pa.__version__.partition(".")[0]) < SINCE.get(name, 0):
+        raise ValueError(f"pc.{name} needs pyarrow {SINCE[name]}, and this is {pa.__version__}; use map_batches")
     if rule is not None:
         return rule
     if name in WHOLE:

@@ -14,6 +14,7 @@ import pyarrow.types as t
 
 from tailrace.elements.columns.casts import array_as
 from tailrace.elements.columns.kinds import NUMBERS, family, plain_type
+from tailrace.elements.columns.misfit import Misfit
 
 Said = Mapping[str, pa.Scalar]
 """Options by name, as they are in an expression."""
@@ -62,9 +63,12 @@ def rounded(function: Any, given: list[Any], options: Any, said: Said) -> Any:
         return function.call(given, options)
     if kind.precision > 38:
         raise TypeError(f"it is not exact for {kind}; cast it to a type of at most 38 digits")
-    narrow = array_as(column, pa.decimal128(min(kind.precision, 37), kind.scale), "")
-    made = function.call([narrow.cast(pa.decimal128(narrow.type.precision + 1, kind.scale))], options)
-    return array_as(made, kind, "")
+    try:
+        narrow = array_as(column, pa.decimal128(min(kind.precision, 37), kind.scale), "")
+        made = function.call([narrow.cast(pa.decimal128(narrow.type.precision + 1, kind.scale))], options)
+        return array_as(made, kind, "")
+    except Misfit as error:
+        raise pa.ArrowInvalid(f"{kind} has no digit left for what is rounded: {error.args[0]}") from None
 
 
 # Times.

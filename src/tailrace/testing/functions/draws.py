@@ -75,7 +75,11 @@ def value(random: Random, kind: pa.DataType) -> Any:
 def text(random: Random) -> str:
     """A text, often short, sometimes a time."""
     if random.random() < 0.1:
-        year, month, day = random.choice([1, 33, 1969, 2024, 9999]), random.randint(1, 12), random.randint(1, 31)
+        year, month, day = (
+            random.choice([1, 33, 1969, 2024, 9999]),
+            random.choice([1, 2, 4, 12]),
+            random.choice([1, 28, 29, 30, 31]),
+        )
         said = random.choice(["{:04d}-{:02d}-{:02d}", "{:04d}{:02d}{:02d}", "{:04d}-{:02d}-{:02d}T23:59:07"])
         return said.format(year, month, day)
     return "".join(random.choices(_CHARACTERS, k=random.choice([0, 1, 1, 2, 3, 6, 14])))

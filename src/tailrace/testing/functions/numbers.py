@@ -132,7 +132,7 @@ def _extreme(pick: Callable[..., Any], call: Call, *values: Any) -> Any:
     if t.is_floating(call.result):
         numbers = floats(call, there)
         proper = [one for one in numbers if one == one]
-        return pick(proper, key=lambda one: (one, math.copysign(1, one))) if proper else math.nan
+        return OneOf([pick(proper)]) if proper else math.nan  # of two zeros either
     if all(isinstance(one, int | Decimal) for one in there):
         return fitted(pick(_exact(there)), call.result)
     return pick(there)
@@ -183,7 +183,8 @@ def rounding(call: Call, x: Any, mode: str, unit: Fraction) -> Any:
     """A number rounded to a multiple of `unit`. A float is scaled before, so that near the middle it may go either way."""
     if not t.is_floating(call.result):
         made = fitted(_MODES[mode](Fraction(x) / unit) * unit, call.result)
-        return OrRefused(made) if unit > 1 else made
+        full = t.is_decimal(call.result) and abs(made) * 10**call.result.scale >= 10**36  # 38 digits leave no room
+        return OrRefused(made) if unit > 1 or full else made
     [x] = floats(call, [x])
     if not math.isfinite(x):
         return x
@@ -195,13 +196,10 @@ def rounding(call: Call, x: Any, mode: str, unit: Fraction) -> Any:
     others = {to_float(_double(one * unit), call.result) for one in (math.floor(scaled), math.ceil(scaled))}
     slack = abs(scaled) * Fraction(1, 2 ** (20 if t.is_float32(call.result) else 49))
     whole = abs(scaled - round(scaled))
-    return OneOf(
-        [
-            right,
-            *(others if middle <= slack or whole <= slack or abs(x) < 1e-30 else []),
-            *([x] if abs(x) < 1e-30 else []),
-        ]
-    )
+    near = middle <= slack or whole <= slack
+    tiny = abs(x) < 1e-30
+    found = OneOf([right, *(others if near or tiny else []), *([x] if tiny else [])])
+    return OrRefused(found) if abs(x) > 1e300 else found
 
 
 def _power(a: Any, b: Any) -> Any:

@@ -174,6 +174,12 @@ def _floored(call: Call, value: int) -> int:
     return _back(kind, seconds // size * size)
 
 
+def _floored_within(call: Call, value: int) -> int:
+    found = _floored(call, value)
+    wall(call.kinds[0], found)
+    return found
+
+
 def _back(kind: pa.DataType, seconds: Fraction) -> int:
     """Seconds on the wall as a number of the type's units."""
     if t.is_date32(kind):
@@ -330,7 +336,7 @@ def _parsed(call: Call, value: str) -> int:
         made = datetime.strptime(value, form)
     except ValueError:
         raise Refused("no such time") from None
-    if made.strftime(form).replace(" 0", " ") != value and made.strftime(form) != value:
+    if made.strftime(form.replace("%Y", f"{made.year:04d}")) != value:
         raise Refused("written in another way")
     return int((made - _EPOCH).total_seconds()) * PER_SECOND[unit]
 
@@ -388,7 +394,7 @@ CASES: dict[str, Case] = {
     "local_timestamp": Case(of(STAMPS), _local),
     "assume_timezone": Case(of(NAIVE), _assumed, _assume_options),
     "strftime": Case(of([*NAIVE, *DATES, *ZONED]), _formatted, _format),
-    "floor_temporal": Case(of([*NAIVE, *DATES, *_UTC]), _floored, _floor_options),
+    "floor_temporal": Case(of([*NAIVE, *DATES, *_UTC]), _floored_within, _floor_options),
     "ceil_temporal": Case(of([*NAIVE, *DATES, *_UTC]), _ceiled, _ceil_options),
     "strptime": Case(of(TEXTS), _parsed, _parse_options),
     "nanoseconds_between": Case(alike([*DATES, *_SAME_UNIT, *TIMES], 2), _between(Fraction(1, 10**9))),
