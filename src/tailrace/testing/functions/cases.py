@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.testing.functions.draws import value
+
 
 class Refused(Exception):
     """The record has no exact result, so that an error is due."""
@@ -62,6 +64,8 @@ class Case:
     """Draws its options, as Arrow and as the reference want them."""
     constant: frozenset[int] = frozenset()
     """Arguments that are always the same for all records."""
+    values: Callable[[Random, pa.DataType], Any] = value
+    """Draws the values of its arguments."""
     nulls: bool = False
     """Whether the reference is asked about nulls, too; else the result is null where an argument is."""
 

@@ -15,7 +15,7 @@ import pyarrow.types as t
 
 from tailrace.elements.columns.expressions import Formula
 from tailrace.testing.functions.cases import Call, Case, Near, OneOf, OrRefused, Refused
-from tailrace.testing.functions.draws import FLOAT_OF, value
+from tailrace.testing.functions.draws import FLOAT_OF
 
 _REFUSED = object()
 
@@ -31,7 +31,7 @@ def check_function(random: Random, name: str, case: Case) -> str | None:
         fixed.discard(next((at for at in fixed if at not in case.constant), -1))
     columns = []
     for at, kind in enumerate(kinds):
-        drawn = [value(random, kind) for _ in range(1 if at in fixed else count)]
+        drawn = [case.values(random, kind) for _ in range(1 if at in fixed else count)]
         columns.append(drawn * count if at in fixed and count else drawn[:count])
         if at in fixed:
             columns[-1] = drawn * count
@@ -39,7 +39,7 @@ def check_function(random: Random, name: str, case: Case) -> str | None:
         pc.scalar(array_of(columns[at][:1] or [None], kind)[0]) if at in fixed and count else pc.field(f"c{at}")
         for at, kind in enumerate(kinds)
     ]
-    batch = _batch(random, columns, kinds, count)
+    batch = _batch(random, case, columns, kinds, count)
     what = f"{name}{tuple(map(str, kinds))} {said!r}"
     try:
         formula = Formula(pc.Expression._call(name, arguments, given))
@@ -87,12 +87,14 @@ def exact_values(array: pa.Array) -> list[Any]:
     return found
 
 
-def _batch(random: Random, columns: list[list[Any]], kinds: list[pa.DataType], count: int) -> pa.RecordBatch:
+def _batch(
+    random: Random, case: Case, columns: list[list[Any]], kinds: list[pa.DataType], count: int
+) -> pa.RecordBatch:
     """A batch that is a part of a larger one, so that its columns have offsets."""
     before, behind = random.choice([0, 0, 3]), random.choice([0, 2])
     arrays = []
     for drawn, kind in zip(columns, kinds, strict=True):
-        around = [value(random, kind) for _ in range(before + behind)]
+        around = [case.values(random, kind) for _ in range(before + behind)]
         arrays.append(array_of([*around[:before], *drawn, *around[before:]], kind))
     names = [f"c{at}" for at in range(len(kinds))]
     if not arrays:

@@ -14,7 +14,19 @@ import pyarrow.compute as pc
 import pyarrow.types as t
 
 from tailrace.testing.functions.cases import Call, Case, OrRefused, Refused, alike, of
-from tailrace.testing.functions.draws import DATES, DAY, DURATIONS, NAIVE, PER_SECOND, TEXTS, TIMES, UNITS, ZONED, ZONES
+from tailrace.testing.functions.draws import (
+    DATES,
+    DAY,
+    DURATIONS,
+    NAIVE,
+    PER_SECOND,
+    TEXTS,
+    TIMES,
+    UNITS,
+    ZONED,
+    ZONES,
+)
+from tailrace.testing.functions.draws import value as any_value
 
 _EPOCH = datetime(1970, 1, 1)
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
@@ -325,18 +337,25 @@ def _ceiled(call: Call, value: int) -> int:
 
 
 def _parse_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
-    form = random.choice(["%Y-%m-%d", "%d.%m.%Y %H:%M", "%Y%m%d", "%Y-%m-%dT%H:%M:%S"])
+    form = random.choice(["%Y-%m-%d", "%Y-%m-%d", "%F", "%d.%m.%Y %H:%M", "%Y%m%d", "%Y-%m-%dT%H:%M:%S"])
     unit = random.choice(["s", "us"])
     return pc.StrptimeOptions(form, unit), (form, unit)
+
+
+def _day_or_text(random: Random, kind: pa.DataType) -> Any:
+    if random.random() < 0.1:
+        return any_value(random, kind)
+    day = random.choice([1, 9, 28, 28, 29, 30, 31, 32]) if random.random() < 0.4 else random.randint(1, 28)
+    return f"{random.choice([1, 33, 1969, 2024, 9999]):04d}-{random.choice([1, 2, 4, 12]):02d}-{day:02d}"
 
 
 def _parsed(call: Call, value: str) -> int:
     form, unit = call.said
     try:
-        made = datetime.strptime(value, form)
+        made = datetime.strptime(value, form.replace("%F", "%Y-%m-%d"))
     except ValueError:
         raise Refused("no such time") from None
-    if made.strftime(form.replace("%Y", f"{made.year:04d}")) != value:
+    if made.strftime(form.replace("%F", "%Y-%m-%d").replace("%Y", f"{made.year:04d}")) != value:
         raise Refused("written in another way")
     return int((made - _EPOCH).total_seconds()) * PER_SECOND[unit]
 
@@ -396,7 +415,7 @@ CASES: dict[str, Case] = {
     "strftime": Case(of([*NAIVE, *DATES, *ZONED]), _formatted, _format),
     "floor_temporal": Case(of([*NAIVE, *DATES, *_UTC]), _floored_within, _floor_options),
     "ceil_temporal": Case(of([*NAIVE, *DATES, *_UTC]), _ceiled, _ceil_options),
-    "strptime": Case(of(TEXTS), _parsed, _parse_options),
+    "strptime": Case(of(TEXTS), _parsed, _parse_options, values=_day_or_text),
     "nanoseconds_between": Case(alike([*DATES, *_SAME_UNIT, *TIMES], 2), _between(Fraction(1, 10**9))),
     "microseconds_between": Case(alike([*DATES, *_SAME_UNIT, *TIMES], 2), _between(Fraction(1, 10**6))),
     "milliseconds_between": Case(alike([*DATES, *_SAME_UNIT, *TIMES], 2), _between(Fraction(1, 10**3))),
