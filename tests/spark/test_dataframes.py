@@ -297,6 +297,6 @@ def test_a_test_of_a_dataflow_runs_the_python_that_is_meant(spark: Any, monkeypa
     from tailrace.spark.classic import Classic
 
     chosen: list[Classic] = []
-    monkeypatch.setattr(Classic, "choose_interpreter", chosen.append)
+    monkeypatch.setattr(Classic, "choose_interpreter", lambda self: chosen.append(self))
     assert _tested("run", spark.range(2), "rows", spark) == [(0,), (1,)]
     assert len(chosen) == 1

@@ -28,7 +28,7 @@ class Row(tuple[Any, ...]):
     columns as rows of PySpark do: `row.x`, `row["x"]`, `"x" in row`, `row.asDict()`. Names that begin and end with two
     underscores are no attributes. Those of other columns come before methods of the same name (`row.count`).
 
-    The methods of named tuples are there for libraries that know a record with names by them.
+    The methods of named tuples are there for libraries that know a record with names by them. See decision 33.
     """
 
     __slots__ = ()
