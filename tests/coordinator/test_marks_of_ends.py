@@ -6,9 +6,11 @@ import pytest
 from driving import SECOND, Job, S
 from test_stopping import DRAIN, SUSPEND, acked, cut_of, gone, stopped
 
+from tailrace.coordinator.actions import Sweep
 from tailrace.coordinator.stopping import Aim
 from tailrace.protocol.deployment import FailureKind, SubtasksFinished
 from tailrace.state.ending import Ending
+from tailrace.state.manifest import Manifest
 
 
 def mark(job: Job, crashed: bool = False) -> Ending | None:
@@ -112,3 +114,9 @@ def test_a_job_that_was_overtaken_leaves_none() -> None:
 
 def test_a_job_without_checkpoints_leaves_none() -> None:
     assert mark(Job(checkpoints=False).run()) is None
+
+
+def test_a_start_that_keeps_few_runs_has_the_others_removed_but_for_the_one_it_goes_on_from() -> None:
+    assert Job(keep_runs=2).start().actions(Sweep) == [Sweep(1, [], 2, "")]
+    origin = Manifest("job", "earlier", 1, 4, 0, 128, 2, [])
+    assert Job(keep_runs=1, start_from=origin).start().actions(Sweep) == [Sweep(1, [], 1, "earlier")]

@@ -31,7 +31,7 @@ def run(seed: int, program: str = "counted") -> Verdict:
 
 def test_whatever_users_and_readers_do_the_output_is_right() -> None:
     covered: Counter[str] = Counter()
-    for seed in range(8):
+    for seed in range(12):
         verdict = run(seed)
         assert verdict.wrong == []
         covered.update(verdict.covered)

@@ -41,6 +41,8 @@ class CheckpointConfig:
     `timeout`: one that takes longer is aborted. `min_pause`: from the end of one to the trigger of the next. Of
     `max_concurrent` several may be under way. `keep` complete ones are kept while the job runs. `retain` says whether
     they outlive it: "on-cancellation" (also after a failure, not after a good end), "never" or "always".
+    `keep_runs`: at its start a job removes what earlier runs of it have left, but for so many (the newest that have left a
+    checkpoint, or their end), and the one that it goes on from; None: all stay.
     `tolerated_failures` checkpoints in a row may fail before the job counts as failed. `storage_options` go to the
     filesystem (fsspec). `storage_patience` (seconds or a `timedelta`): for so long the job waits for a storage that is out
     of reach, that of checkpoints or that of a sink of files, and tries it again; then it fails.
@@ -71,6 +73,7 @@ class CheckpointConfig:
     tolerated_failures: int = 10
     storage_options: dict[str, Any] | None = field(default=None, repr=False)
     storage_patience: Any = 600.0
+    keep_runs: int | None = None
 
     @property
     def overtakes(self) -> bool:
@@ -99,6 +102,10 @@ class CheckpointConfig:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"CheckpointConfig: {name} must be a whole number of at least {least}, not {value!r}")
+        if self.keep_runs is not None and (not isinstance(self.keep_runs, int) or self.keep_runs < 1):
+            raise ConfigError(
+                f"CheckpointConfig: keep_runs must be a whole number of at least 1, or None, not {self.keep_runs!r}"
+            )
         if self.retain not in ("never", "on-cancellation", "always"):
             raise ConfigError(
                 f"CheckpointConfig: retain must be 'never', 'on-cancellation' or 'always', not {self.retain!r}"

@@ -12,6 +12,7 @@ from tailrace import __version__
 from tailrace.cli import control
 from tailrace.cli.commands import Commands, options_behind
 from tailrace.cli.inspect import inspect_command
+from tailrace.cli.prune import prune_command
 from tailrace.cli.run import Outcome, run_file
 from tailrace.spark.defaults import DEFAULTS
 
@@ -41,6 +42,7 @@ app.command("savepoint")(control.savepoint_command)
 app.command("stop", cls=control.WithBareSavepoint)(control.stop_command)
 app.command("cancel")(control.cancel_command)
 app.command("inspect")(inspect_command)
+app.command("prune")(prune_command)
 
 
 @app.callback()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
+
+import msgspec
 
 from tailrace.api.connectors import Sink, SinkContext, SinkWriter
 from tailrace.connectors import folders, hidden
@@ -126,3 +128,15 @@ def remove_unfinished(sink: Sink, run_id: str, uid: str | None = None, keep: Seq
     if isinstance(sink, FileSink):
         whose = None if uid is None else hidden.whose(uid)
         sink._sweep(lambda of: of.run_id == run_id and whose in (None, of.whose), keep)
+
+
+def remove_given_up(prepared: Iterable[bytes], run_ids: Collection[str]) -> list[str]:
+    """Removes what these runs have left under cover beside what they had prepared, which nobody will publish. What other
+    sinks than those of files have prepared is passed over. Returns the folders."""
+    places = set()
+    for token in prepared:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            places.add(hidden.plain_name(token).rpartition("/")[0])
+    for place in places:
+        folders.folder_at(place).sweep(lambda of: of.run_id in run_ids, set())
+    return sorted(places)

@@ -86,6 +86,10 @@ class Sweep:
 
     incarnation: int
     needed: list[str]
+    keep_runs: int = 0
+    """So many earlier runs keep what they have left; 0: all."""
+    spare: str = ""
+    """A run that does in any case: the job goes on from its checkpoint."""
 
 
 @dataclass(frozen=True)

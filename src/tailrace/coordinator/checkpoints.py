@@ -38,6 +38,8 @@ class CheckpointSettings:
     """So many checkpoints in a row may fail before the job does."""
     keep: int = 1
     """How many complete ones are kept."""
+    keep_runs: int = 0
+    """So many earlier runs keep what they have left when the job starts; 0: all."""
     overtakes_after: int = -1
     most_inflight: int = -1
     """When barriers overtake records, and how many bytes of them at most: see `elements.cuts.CutRequest`."""

@@ -70,7 +70,11 @@ class Durability:
 
     def start(self) -> Decisions:
         """The job begins: what its slots' earlier incarnations have left in the folder goes."""
-        return [] if self.checkpoints is None else [Sweep(self.claims.incarnation, [])]
+        if self.checkpoints is None:
+            return []
+        origin = self.output.origin.manifest
+        keep, spare = self.checkpoints.settings.keep_runs, "" if origin is None else origin.run_id
+        return [Sweep(self.claims.incarnation, [], keep, spare) if keep else Sweep(self.claims.incarnation, [])]
 
     def running(self, now: int) -> Decisions:
         """All workers are told to start."""

@@ -138,6 +138,8 @@ class JobStore:
     def _sweep(self, action: Sweep) -> None:
         with self._warning("could not remove files that an earlier attempt left behind"):
             self._store.sweep(action.incarnation, action.needed)
+            if action.keep_runs:
+                self._store.prune(action.keep_runs, [action.spare])
 
     def _mark_swept(self) -> None:
         with self._warning("could not note that output left behind was removed"):

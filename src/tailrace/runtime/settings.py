@@ -26,6 +26,7 @@ def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSetting
         max_concurrent=config.max_concurrent,
         tolerated_failures=config.tolerated_failures,
         keep=config.keep,
+        keep_runs=config.keep_runs or 0,
         overtakes_after=_overtakes_after(config),
         most_inflight=config.max_inflight_bytes if config.mode == "unaligned-max-inflight" else -1,
         ahead=config.writes_ahead,

@@ -190,9 +190,11 @@ def submit(
             follower.start()
         if store is not None:
             incarnation = store.claim(spec.run_id)
-            abandoned = store.abandoned()
             # An older driver may have committed until now; from here on it cannot.
             origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state, start_again)
+            spare = [] if origin is None else [origin.manifest.run_id]
+            keep = None if config is None else config.keep_runs
+            abandoned = store.abandoned([] if keep is None else store.dead(keep, spare))
         warn_of_lost_output(origin, plan)
         warn_of_later(origin, store)
         if from_checkpoint is not None:

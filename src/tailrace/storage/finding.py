@@ -160,3 +160,12 @@ def _jobs(url: str, options: Mapping[str, Any] | None) -> list[str]:
     folder = open_folder(url, options)
     found = [job_in(open_folder(folder.url_of(entry.name), options)) for entry in folder.entries() if entry.folder]
     return sorted(job for job in found if job is not None)
+
+
+def job_folders(url: str, options: Mapping[str, Any] | None = None) -> list[str]:
+    """The folders of the jobs in a checkpoint folder, or the one of a job itself."""
+    folder = open_folder(absolute(url), options)
+    if job_in(folder) is not None:
+        return [folder.url]
+    inside = [folder.url_of(entry.name) for entry in folder.entries() if entry.folder]
+    return [one for one in sorted(inside) if job_in(open_folder(one, options)) is not None]

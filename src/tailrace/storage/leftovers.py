@@ -19,12 +19,11 @@ from tailrace.state.paths import (
     is_input,
     is_kept,
     is_of_checkpoint,
-    manifest_name,
     manifest_place,
     marked_manifest,
 )
 from tailrace.storage.filesystem import TEMPORARY, Folder
-from tailrace.storage.slots import SEAL, holds_manifest, pointed_to
+from tailrace.storage.slots import holds_manifest, is_barren, is_seal
 
 
 class Leftovers:
@@ -48,7 +47,7 @@ class Leftovers:
                 continue
             names = self.names(incarnation)
             some = [name for name in names if name not in needed and self._may_go(name, over)]
-            rest = [name for name in names if not (is_fence(name) or self.is_seal(name))]
+            rest = [name for name in names if not (is_fence(name) or is_seal(self._folder, name))]
             self._empty[incarnation] = 0 if rest else self._empty.get(incarnation, 0) + 1
             gone += some
         self._give_up_uploads(set(incarnations))
@@ -66,7 +65,7 @@ class Leftovers:
                 manifest = decode_manifest(data, self._folder.url_of(name))
                 named.update([*(file.name for file in manifest.files), *manifest.older])
         self._give_up_uploads(set(incarnations))
-        begun = {run_of(incarnation) for incarnation in incarnations if not self._barren(incarnation)}
+        begun = {run_of(incarnation) for incarnation in incarnations if not is_barren(self._folder, incarnation)}
         unread = {incarnation for incarnation in incarnations if run_of(incarnation) not in begun}
         return [
             name
@@ -79,18 +78,9 @@ class Leftovers:
         """Every file under an incarnation."""
         return sorted(entry.name for entry in self._folder.walk(str(incarnation)))
 
-    def is_seal(self, name: str) -> bool:
-        """Whether this is a manifest slot, and a seal has it."""
-        if manifest_place(name) is None:
-            return False
-        try:
-            return self._folder.read(name).startswith(SEAL)
-        except FileNotFoundError:
-            return False  # an old manifest, deleted meanwhile
-
     def _may_go(self, name: str, over: bool) -> bool:
         if manifest_place(name) is not None:
-            return not self.is_seal(name)
+            return not is_seal(self._folder, name)
         marked = marked_manifest(name) is not None
         lost = is_of_checkpoint(name) or is_kept(name) or _is_temporary(name)
         return lost or marked or (over and is_input(name))
@@ -103,16 +93,6 @@ class Leftovers:
         except FileNotFoundError:
             return None  # somebody has deleted it meanwhile, and with it what it names
         return data if holds_manifest(data) else None
-
-    def _barren(self, incarnation: int) -> bool:
-        """Whether there was no manifest when the next run claimed, so that nobody has gone on from this incarnation: a seal
-        is in the first slot, or in the one to which that points."""
-        try:
-            first = self._folder.read(manifest_name(incarnation, 0))
-        except FileNotFoundError:
-            return False  # deleted behind a manifest
-        to = pointed_to(first)
-        return first.startswith(SEAL) if to is None else self.is_seal(manifest_name(incarnation, to))
 
     def _give_up_uploads(self, incarnations: set[int]) -> None:
         """Gives up uploads that lost workers left in an object store: they have no name, and are paid for all the same."""

@@ -14,7 +14,15 @@ from typing import NamedTuple
 import msgspec
 
 from tailrace.state.ending import Ending, decode_ending
-from tailrace.state.paths import ENDED, claim_name, ended_mark, incarnation_of, manifest_name, slot_number
+from tailrace.state.paths import (
+    ENDED,
+    claim_name,
+    ended_mark,
+    incarnation_of,
+    manifest_name,
+    manifest_place,
+    slot_number,
+)
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.processes import Owner
 
@@ -34,6 +42,27 @@ def pointed_to(data: bytes) -> int | None:
     """The slot to which this pointer points; None where it is none."""
     found = _POINTED.fullmatch(data)
     return None if found is None else int(found[1])
+
+
+def is_seal(folder: Folder, name: str) -> bool:
+    """Whether this is a manifest slot, and a seal has it."""
+    if manifest_place(name) is None:
+        return False
+    try:
+        return folder.read(name).startswith(SEAL)
+    except FileNotFoundError:
+        return False  # an old manifest, deleted meanwhile
+
+
+def is_barren(folder: Folder, incarnation: int) -> bool:
+    """Whether there was no manifest when the next run claimed, so that nobody has gone on from this incarnation: a seal is
+    in the first slot, or in the one to which that points."""
+    try:
+        first = folder.read(manifest_name(incarnation, 0))
+    except FileNotFoundError:
+        return False  # deleted behind a manifest
+    to = pointed_to(first)
+    return first.startswith(SEAL) if to is None else is_seal(folder, manifest_name(incarnation, to))
 
 
 def behind(number: int, data: bytes) -> int:

@@ -31,7 +31,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -39,7 +39,16 @@ import msgspec
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, CheckpointsRemoved, ConfigError, Fenced
 from tailrace.state.ending import Ending, encode_ending
 from tailrace.state.manifest import Manifest, decode_manifest
-from tailrace.state.paths import SAVEPOINT, ended_mark, manifest_name, manifest_place, published_mark, swept_mark
+from tailrace.state.paths import (
+    SAVEPOINT,
+    ended_mark,
+    incarnation_of,
+    is_fence,
+    manifest_name,
+    manifest_place,
+    published_mark,
+    swept_mark,
+)
 from tailrace.state.takeover import Holder
 from tailrace.storage.claims import Claims
 from tailrace.storage.filesystem import Folder, LocalFolder, Writer
@@ -47,6 +56,7 @@ from tailrace.storage.leftovers import Leftovers, back_to_the_mark
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.parallel import at_once
 from tailrace.storage.processes import Owner, Process
+from tailrace.storage.pruning import Surplus, dead_in, runs_in, surplus_in
 from tailrace.storage.slots import (
     POINTER,
     SEAL,
@@ -349,24 +359,41 @@ class Store:
             self._leftovers.earlier_swept = True
         return gone
 
+    def prune(self, keep: int, spare: Collection[str] = ()) -> Surplus:
+        """Deletes what dead runs have left, but for the newest `keep` of them that have left something, and those called
+        `spare`: see `pruning`. Returns what is gone."""
+        found = surplus_in(self.folder, keep, spare)
+        claims = [name for name in found.names if is_fence(name)]
+        self.delete(name for name in found.names if not is_fence(name))
+        self.delete(claims)
+        gone = {incarnation for run in found.runs for incarnation in run.incarnations}
+        self.folder.give_up(lambda name: incarnation_of(name) in gone)
+        return found
+
+    def dead(self, keep: int, spare: Collection[str] = ()) -> list[str]:
+        """The runs of which `prune` leaves nothing."""
+        return [run.run_id for run in dead_in(runs_in(self.folder), keep, spare)]
+
     def mark_swept(self) -> None:
         """Notes that sinks have removed hidden output of earlier runs, too: the next start need not look there."""
         if self._claims.held and self._leftovers.earlier_swept:
             with contextlib.suppress(FileExistsError):
                 self.folder.create(swept_mark(self._claims.held[0]), b"swept\n")
 
-    def abandoned(self) -> list[str]:
+    def abandoned(self, dead: Collection[str] = ()) -> list[str]:
         """Earlier runs that may have left output under cover which nobody will publish. Not those with a checkpoint whose
-        output may not be published yet: a start from it does that. Nor those of another folder: this one may be a copy,
-        and a job that goes on in the original may live."""
+        output may not be published yet: a start from it does that, unless they are `dead`. Nor those of another folder: this
+        one may be a copy, and a job that goes on in the original may live."""
         runs: dict[str, bool] = {}
-        for incarnation in self._unswept():
+        pruned = [one for one in self.incarnations() if dead and self._run_of(one) in dead]
+        for incarnation in sorted({*self._unswept(), *pruned}):
             owner = self.owner(incarnation)
             if owner is None or owner.job != self.job or not self._is_here(owner.root):
                 continue
             if owner.run_id == self._claims.run_id:
                 continue
-            runs[owner.run_id] = runs.get(owner.run_id, True) and not self._unpublished(incarnation)
+            may_go = owner.run_id in dead or not self._unpublished(incarnation)
+            runs[owner.run_id] = runs.get(owner.run_id, True) and may_go
         return sorted(run for run, may_go in runs.items() if may_go)
 
     def _unswept(self) -> list[int]:

@@ -96,8 +96,9 @@ class Drivers:
                 store = storage.own()
                 settings = replace(settings, origin=store.url)
                 incarnation = store.claim(run_id, takeover=True)
-                abandoned = store.abandoned()
                 origin = self._origin(store, wanted)
+                spare = [] if origin is None else [origin.manifest.run_id]
+                abandoned = store.abandoned(store.dead(settings.keep_runs, spare) if settings.keep_runs else ())
         storage.files.begun(run_id, None if origin is None else (storage.files_in(origin.folder), origin.path))
 
         def fresh() -> Coordinator:

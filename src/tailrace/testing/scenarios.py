@@ -481,6 +481,7 @@ def _run_again(what: Scenario, program: Program, moments: Moments, verdict: Verd
 
     def started(book: str, files: MemoryFiles, *, late: bool, faults: tuple[Fault, ...] = (), **options: Any) -> Any:
         taken = replace(settings, interval=None) if late else settings
+        taken = replace(taken, keep_runs=options.pop("keep_runs", 0))
         made = replace(what, faults=faults, checkpoints=taken, max_turns=TURNS)
         return build(made, program, Ledger(book), files, False, uid=options.pop("sink", SINK), **options)
 

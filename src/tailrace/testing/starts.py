@@ -116,8 +116,8 @@ class Again:
     """How the job of a run is started again, and what its output must be."""
 
     build: Callable[..., Simulation]
-    """Given the name of a book and a folder; options are those of a simulation, and `sink`, the uid of the sink, and `late`:
-    that it takes no checkpoint before its last one."""
+    """Given the name of a book and a folder; options are those of a simulation, `sink`, the uid of the sink, `late`: that it
+    takes no checkpoint before its last one, and `keep_runs`, as in `CheckpointSettings`."""
     check: Callable[[Book], list[str]]
     refused: Callable[[str], bool] = lambda said: False
     """Whether a start may end so, since the dataflow cannot go on there."""
@@ -293,8 +293,9 @@ class _History:
 
     def _latest(self, found: str, ended: JobStatus | None) -> None:
         """Goes on from there, until its end, or until it is cancelled or left alone."""
-        what, before = f"once more from {found or 'the beginning'}", newest_committed(self.files)
-        world = self._built(self.files, (self.files, found) if found else None, what)
+        before, keep = newest_committed(self.files), self.rest.choice([0, 1, 2])
+        what = f"once more from {found or 'the beginning'}" + (f", keeping {keep} runs" if keep else "")
+        world = self._built(self.files, (self.files, found) if found else None, what, keep_runs=keep)
         if world is None:
             return
         self._run(world, self.files, what, self.rest.choice([None, 200, 600]))

@@ -299,9 +299,14 @@ class Storage:
         elif isinstance(action, CopySavepoint):
             self._copy(driver, action)
         elif isinstance(action, Sweep):
-            self.ask(party, "sweep", lambda: store.sweep(action.incarnation, action.needed))
+            self.ask(party, "sweep", lambda: self._sweep(store, action))
         else:
             assert_never(action)
+
+    def _sweep(self, store: MemoryStore, action: Sweep) -> None:
+        store.sweep(action.incarnation, action.needed)
+        if action.keep_runs:
+            store.prune(action.keep_runs, [action.spare])
 
     def _copy(self, driver: Driver, action: CopySavepoint) -> None:
         """Copies a savepoint into a folder of its own."""

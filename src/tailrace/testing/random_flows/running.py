@@ -201,6 +201,7 @@ class _Phases:
             book: str, files: MemoryFiles, *, late: bool, faults: tuple[Fault, ...] = (), **options: Any
         ) -> Any:
             taken = replace(settings, interval=None) if late else settings
+            taken = replace(taken, keep_runs=options.pop("keep_runs", 0))
             calm = {"conditions": NETWORKS["fast"], "patience": patience(self.run)}
             chosen = calm | {"checkpoints": taken} | options
             return self._later(self.world(last, self.run.phases[last], book, files, faults, **chosen))
