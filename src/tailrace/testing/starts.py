@@ -273,7 +273,7 @@ class _History:
         """The last start is over, and its user says the same once more, some times: `latest`. Now and then it is to begin
         anew where the job has finished, and is left alone or cancelled on its way."""
         chance, left = self.rest, None
-        for _ in range(chance.choice([1, 2, 3])):
+        for _ in range(chance.choice([2, 3, 4])):
             world = self.last
             if self.wrong or world is None or newest_committed(self.files) in self.renamed:
                 return
@@ -282,12 +282,14 @@ class _History:
                 left = world
                 self.story.append(f"it left {leaves(world, chance)}")
                 ended = self._forget_unseen(ended)
-            wrong = misled(found_by(self.files), self.files, ended)
+            found = found_by(self.files)
+            self.found.append(found if found in (FINISHED, NOTHING) else "a checkpoint" if found else "the beginning")
+            wrong = misled(found, self.files, ended)
             if wrong is not None:
                 self.wrong.append(wrong)
                 return
-            found = found_by(self.files, start_again=chance.random() < 0.7)
-            self.found.append(found if found in (FINISHED, NOTHING) else "a checkpoint" if found else "the beginning")
+            if found in (FINISHED, NOTHING) and chance.random() < 0.7:
+                found = found_by(self.files, start_again=True)
             if found not in (FINISHED, NOTHING):
                 self._latest(found, ended)
 
@@ -298,8 +300,8 @@ class _History:
         world = self._built(self.files, (self.files, found) if found else None, what, keep_runs=keep)
         if world is None:
             return
-        self._run(world, self.files, what, self.rest.choice([None, 200, 600]))
-        if not (self.wrong or world.coordinator.status.final) and self.rest.random() < 0.5:
+        self._run(world, self.files, what, self.rest.choice([None, 100, 250, 600]))
+        if not (self.wrong or world.coordinator.status.final) and self.rest.random() < 0.8:
             world.coordinator.cancel(world.now)
             world.coordinate(world.driver)
             self._run(world, self.files, f"{what}, cancelled", cancelled=True)
