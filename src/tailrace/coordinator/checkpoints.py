@@ -13,12 +13,7 @@ from tailrace.coordinator.stats import CheckpointStats, FailedCheckpoint, parts_
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.format import Placed
-from tailrace.state.manifest import (
-    Manifest,
-    Prepared,
-    StateFile,
-    encode_manifest,
-)
+from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manifest
 from tailrace.state.paths import manifest_name, published_mark
 
 HISTORY = 100
@@ -37,9 +32,8 @@ class CheckpointSettings:
     tolerated_failures: int = 10
     """So many checkpoints in a row may fail before the job does."""
     keep: int = 1
-    """How many complete ones are kept."""
     keep_runs: int = 0
-    """So many earlier runs keep what they have left when the job starts; 0: all."""
+    """How many complete ones are kept; how many earlier runs keep what they have left when the job starts (0: all)."""
     overtakes_after: int = -1
     most_inflight: int = -1
     """When barriers overtake records, and how many bytes of them at most: see `elements.cuts.CutRequest`."""

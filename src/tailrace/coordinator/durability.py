@@ -72,9 +72,8 @@ class Durability:
         """The job begins: what its slots' earlier incarnations have left in the folder goes."""
         if self.checkpoints is None:
             return []
-        origin = self.output.origin.manifest
-        keep, spare = self.checkpoints.settings.keep_runs, "" if origin is None else origin.run_id
-        return [Sweep(self.claims.incarnation, [], keep, spare) if keep else Sweep(self.claims.incarnation, [])]
+        origin, keep = self.output.origin.manifest, self.checkpoints.settings.keep_runs
+        return [Sweep(self.claims.incarnation, [], keep, origin.run_id if keep and origin is not None else "")]
 
     def running(self, now: int) -> Decisions:
         """All workers are told to start."""
@@ -482,9 +481,8 @@ class Durability:
         return [] if self.checkpoints is None else self.checkpoints.give_up_all()
 
     def ending(self, ended_as: str, drained: bool, kept: bool, savepoint: str, now: int) -> Ending | None:
-        """The mark that a job leaves which has ended so. None where its newest checkpoint says where a start goes on: it was
-        stopped, was cancelled or has failed, and keeps that; and where it had none, since nothing of it was visible then.
-        `drained`: somebody wanted it to come to its end."""
+        """The mark that a job leaves which has ended so. None where its newest checkpoint stays, to be gone on from, and
+        where it had none, since nothing of it was visible then. `drained`: somebody wanted it to come to its end."""
         checkpoints, newest = self.checkpoints, self._last_complete
         if checkpoints is None or newest is None:
             return None
@@ -494,8 +492,7 @@ class Durability:
             ended_as = STOPPED
         if kept and ended_as != FINISHED:
             return None
-        path = checkpoints.kept_paths[-1] if kept else ""
-        when = now + checkpoints.clock_offset
+        path, when = checkpoints.kept_paths[-1] if kept else "", now + checkpoints.clock_offset
         return Ending(self._job, self._run_id, ended_as, when, newest.checkpoint, path, savepoint)
 
 
