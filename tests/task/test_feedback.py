@@ -17,6 +17,7 @@ from tailrace.elements.frames import decode, encoded_size
 from tailrace.elements.markers import WaveMark
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import CheckpointCorrupt, InternalError, UserCodeError
+from tailrace.state.comingback import comes_back
 from tailrace.storage.spill import SpillFiles
 from tailrace.task.combining import Combiner
 from tailrace.task.feedback import FeedbackQueue
@@ -963,3 +964,19 @@ def test_markers_that_waited_are_put_back_among_what_a_log_has_or_behind_it() ->
         again.queue.restored(frames)
         again.queue.marks = marks
         assert again.take_all() == wanted
+
+
+@pytest.mark.parametrize("value", [1, {"a": [1]}, {1}, frozenset((1,)), [{1}]], ids=repr)
+def test_records_that_do_not_come_back_as_they_are_are_told_of_where_they_become_bytes(value: Any) -> None:
+    """Whoever takes the place of a worker would go on with what the bytes give, and this one goes on with the objects."""
+    told = list[int]()
+    in_log, on_disk = Loop(ALL), Loop(0)
+    for loop in (in_log, on_disk):
+        loop.queue.remember(None, None, lambda: told.append(1))
+    in_log.queue.append(rows(value))
+    in_log.queue.cut(1)
+    in_log.queue.barrier(1)
+    assert not told
+    in_log.log(1)
+    on_disk.queue.append(rows(value))
+    assert len(told) == (2 if not comes_back(value) else 0)

@@ -30,7 +30,8 @@ def grown(slot: int) -> str:
     """Why a worker is not replaced whose history was cut short."""
     return (
         f"what worker {slot} has done since the newest checkpoint had grown larger than StandbyConfig(history_bytes=...) "
-        f"allows, and is not known any more; take checkpoints more often, or raise it"
+        f"allows, and is not known any more: take checkpoints more often, or raise it; or that checkpoint holds records "
+        f"with sets on their way, or values with sets have gone to disk behind it: use dictionaries or tuples"
     )
 
 

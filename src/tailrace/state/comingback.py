@@ -25,6 +25,8 @@ _PLAIN, _ITEMS, _PAIRS, _FIELDS, _ARRAY, _UNKNOWN = range(6)
 _ATOMS = (
     type(None), bool, int, float, complex, str, bytes, bytearray, Decimal, Fraction, datetime, date, time, timedelta, UUID
 )  # fmt: skip
+_PLAIN_TYPES = frozenset(_ATOMS)
+_FEW = 16
 _KINDS: dict[type, int] = {
     **dict.fromkeys(_ATOMS, _PLAIN),
     **dict.fromkeys((tuple, list, deque), _ITEMS),
@@ -40,12 +42,28 @@ _HEAP = 1 << 9
 """The flag of a class that was written in Python."""
 
 
-def comes_back(value: Any) -> bool:
-    """Whether a value is made of plain ones, and of lists, tuples, dictionaries and objects that hold such in fields."""
-    if _KINDS.get(type(value)) == _PLAIN:
+def comes_back(value: Any, deepest: int = _DEEPEST) -> bool:
+    """Whether a value is made of plain ones, and of lists, tuples, dictionaries and objects that hold such in fields, nested
+    at most so deep."""
+    kind = type(value)
+    if kind in _PLAIN_TYPES:
         return True
+    if kind is tuple or kind is list:
+        if _PLAIN_TYPES.issuperset(map(type, value)):
+            return True
+    elif kind is dict and _PLAIN_TYPES.issuperset(map(type, value)):
+        values = value.values()
+        if _PLAIN_TYPES.issuperset(map(type, values)):
+            return True
+        if len(values) <= _FEW:
+            return deepest > 0 and all(comes_back(one, deepest - 1) for one in values)
+    return _level_by_level(value, deepest)
+
+
+def _level_by_level(value: Any, deepest: int) -> bool:
+    """The same, where all of one depth are looked at together: there may be very many of a few types."""
     level: list[Any] = [value]
-    for _ in range(_DEEPEST):
+    for _ in range(deepest):
         kinds = {_kind(one) for one in set(map(type, level))}
         kinds.discard(_PLAIN)
         if not kinds:

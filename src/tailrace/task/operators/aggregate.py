@@ -288,8 +288,7 @@ class AggregateTask(StatefulTask):
                 return found
         grouped = GroupedBatch.of(self, batch, self.keys.selector, self.functions)
         if self._in_columns and (self._grouping is None or self._grouping.schema != batch.data.schema):
-            done_again = self.ctx.services.facts is not None
-            self._grouping = SlotGrouping(batch.data.schema, grouped, in_order=done_again)
+            self._grouping = SlotGrouping(batch.data.schema, grouped)
         return grouped, None
 
     def _merged(self, grouped: GroupedBatch, slots: Slots | None) -> list[pa.Array] | None:

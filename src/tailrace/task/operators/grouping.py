@@ -22,11 +22,8 @@ Array = np.ndarray[Any, Any]
 class SlotGrouping:
     """Groups batches like `pattern`, which Arrow has grouped, of this schema."""
 
-    def __init__(self, schema: pa.Schema, pattern: GroupedBatch, in_order: bool = False) -> None:
-        """`in_order`: groups come in the order of their first records, as those of Arrow do, and not in that of their slots,
-        which another worker that goes on from a checkpoint would have numbered otherwise."""
+    def __init__(self, schema: pa.Schema, pattern: GroupedBatch) -> None:
         self.schema = schema
-        self._in_order = in_order
         self.pattern = replace(pattern, key_columns=[], answers=[], times=None)
         self._kinds = [type(aggregate) for aggregate in pattern.aggregates]
         self.possible = all(map(_possible, self._kinds, pattern.input_types))
@@ -50,8 +47,6 @@ class SlotGrouping:
             return None
         codes, chosen = self._codes(places, count)
         direct = codes is places
-        if direct and self._in_order and windows is None:
-            chosen = chosen[np.argsort(_first(places, count, chosen, None))]
         counts = np.bincount(codes, minlength=count if direct else len(chosen))
         answers = []
         for kind, column in zip(self._kinds, values, strict=True):
