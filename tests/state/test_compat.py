@@ -6,12 +6,25 @@ from typing import Any
 
 import pytest
 
-from tailrace import Environment, KeyedProcessFunction, ListState, Tumbling, ValueState, sinks
-from tailrace.api.compat import check, declared_tables, stateful
+from tailrace import (
+    CoProcessFunction,
+    Environment,
+    KeyedProcessFunction,
+    ListState,
+    OperatorState,
+    ProcessFunction,
+    Rounds,
+    Tumbling,
+    ValueState,
+    sinks,
+    sources,
+)
+from tailrace.api.compat import check, declared_tables, goes_to, misfits, stateful
+from tailrace.elements.valueclasses import ClassShape
 from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Node
 from tailrace.state.format import TableInfo
-from tailrace.state.manifest import OperatorRecord, Prepared
+from tailrace.state.manifest import InFlight, OperatorRecord, Prepared
 
 
 class Best(KeyedProcessFunction):
@@ -126,3 +139,164 @@ def test_a_sink_that_publishes_nothing_does_not_take_over_what_is_to_be_publishe
     """The uid is there, and belongs to a sink that acts at once: what the earlier one had prepared would be lost."""
     with pytest.raises(IncompatibleState, match="is 'sink: callback' now, which publishes nothing"):
         check([], dataflow(sinks.Callback(print), "lines"), prepared=OUTPUT)
+
+
+# Kinds of operators, and what they held beside keyed state.
+
+
+class Held(ProcessFunction):
+    kept = OperatorState(list, default=[])
+
+    def process(self, value: Any, ctx: Any) -> None: ...
+
+
+class Timed(KeyedProcessFunction):
+    best = ValueState(float)
+
+    def process(self, value: Any, ctx: Any) -> None: ...
+
+    def on_timer(self, timestamp: float, ctx: Any) -> None: ...
+
+
+def graph(build: Any, parallelism: int = 2) -> list[Node]:
+    env = Environment(parallelism=parallelism)
+    build(env).sink_to(sinks.Collect())
+    return list(env._plan(env._pending()).graph.nodes)
+
+
+def numbers(env: Environment, uid: str | None = None) -> Any:
+    return env.from_source(sources.Sequence(0, 9), uid=uid)
+
+
+def known(uid: str, kind: str, *tables: TableInfo, **more: Any) -> OperatorRecord:
+    return OperatorRecord(uid, f"name of {uid}", 2, [False, False], list(tables), True, kind, **more)
+
+
+BUILT = {
+    "source": lambda env: numbers(env, "X").map(str),
+    "iterator": lambda env: env.from_source(sources.Generator(lambda: iter([1])), uid="X"),
+    "map": lambda env: numbers(env).map(str, uid="X"),
+    "hold": lambda env: numbers(env).process(Held(), uid="X"),
+    "keyed": lambda env: numbers(env).key_by(lambda n: n).process(Timed(), uid="X"),
+    "count": lambda env: numbers(env).key_by(lambda n: n).count(uid="X"),
+    "timestamps": lambda env: numbers(env).assign_timestamps(float, uid="X"),
+    "loop": lambda env: numbers(env).iterate(lambda s: (s.filter(bool), s), uid="X"),
+    "rounds": lambda env: numbers(env).iterate(lambda s: (s.filter(bool), s), rounds=Rounds(), uid="X"),
+    "windows": lambda env: numbers(env).assign_timestamps(float).key_by(str).window(Tumbling(5)).count(uid="X"),
+    "others": lambda env: numbers(env).assign_timestamps(float).key_by(str).window(Tumbling(2)).count(uid="X"),
+}
+SHAPES = {
+    "source": ("source", ["Sequence"]),
+    "iterator": ("source", ["Generator of an iterator"]),
+    "hold": ("process", []),
+    "keyed": ("process", []),
+    "count": ("aggregate", ["Count"]),
+    "timestamps": ("timestamps", []),
+    "loop": ("loop", []),
+    "rounds": ("loop", ["in rounds"]),
+    "windows": ("window", ["windows of 5 s every 5 s from 0 s", "Count"]),
+    "others": ("window", ["windows of 2 s every 2 s from 0 s", "Count"]),
+}
+
+
+@pytest.mark.parametrize("now", BUILT)
+@pytest.mark.parametrize("old", SHAPES)
+def test_a_uid_of_another_kind_of_operator_is_refused(old: str, now: str) -> None:
+    kind, shape = SHAPES[old]
+    nodes = graph(BUILT[now])
+    if SHAPES.get(now, ("stateless", []))[:2] == (kind, shape):
+        check([known("X", kind, shape=shape)], nodes)
+        return
+    with pytest.raises(IncompatibleState, match=r"'name of X' \(uid 'X'\).*allow_dropped_state=\['X'\]"):
+        check([known("X", kind, shape=shape)], nodes)
+    check([known("X", kind, shape=shape)], nodes, ["X"])
+    check([OperatorRecord("X", "x", 2, [False, False], kind=kind, shape=shape)], nodes)
+
+
+def test_an_older_checkpoint_says_no_kind_and_is_read() -> None:
+    check([record("X", stateful=True)], graph(BUILT["map"]))
+
+
+def test_operator_state_is_compared_by_name_and_type_and_dealt_out_only_as_a_list() -> None:
+    def told(**more: Any) -> str:
+        held = TableInfo(**{"name": "kept", "kind": "operator", "type": "list", "listed": True, **more})
+        return "\n".join(misfits([known("X", "process", own=[held])], graph(BUILT["hold"], 3)))
+
+    assert told() == ""
+    assert "holds operator state 'seen', which is not declared any more" in told(name="seen")
+    assert "'kept' was declared as dict and is declared as list now" in told(type="dict")
+    assert "was saved at parallelism 2 and cannot be dealt out to 3 subtasks" in told(listed=False)
+
+
+def test_timers_need_a_function_that_takes_them() -> None:
+    some, none = (TableInfo("timers:event", "timers", empty=empty) for empty in (False, True))
+    plain = graph(lambda env: numbers(env).key_by(lambda n: n).process(lambda n, ctx: [n], uid="X"))
+    check([known("X", "process", some)], graph(BUILT["keyed"]))
+    check([known("X", "process", none)], plain)
+    for nodes in (plain, graph(BUILT["hold"])):
+        with pytest.raises(IncompatibleState, match=r"there are timers in the checkpoint, and .* has no on_timer"):
+            check([known("X", "process", some)], nodes)
+
+
+def test_a_state_that_was_empty_may_be_declared_anew() -> None:
+    check([known("X", "process", TableInfo("best", "map", empty=True))], graph(BUILT["keyed"]))
+    with pytest.raises(IncompatibleState, match="was of kind 'map'"):
+        check([known("X", "process", TableInfo("best", "map"))], graph(BUILT["keyed"]))
+
+
+def test_a_state_of_another_declared_type_is_refused_before_anything_runs() -> None:
+    with pytest.raises(IncompatibleState, match="state 'best' was declared as dict and is declared as float now"):
+        check([known("X", "process", TableInfo("best", type="dict"))], graph(BUILT["keyed"]))
+    check([known("X", "process", TableInfo("best", type="int"))], graph(BUILT["keyed"]))
+
+
+def test_another_sink_does_not_publish_what_one_had_prepared() -> None:
+    old = [OperatorRecord("lines", "files", 2, [False, False], kind="sink", shape=["Parquet"])]
+    check(old, dataflow(sinks.TextFiles("out"), "lines"))
+    for allowed in (False, True):  # it would be given to the sink that has the uid
+        with pytest.raises(IncompatibleState, match=r"was the sink Parquet, had prepared output .* is TextFiles now"):
+            check(old, dataflow(sinks.TextFiles("out"), "lines"), allowed, prepared=OUTPUT)
+
+
+# Records in flight.
+
+
+class Both(CoProcessFunction):
+    def process1(self, value: Any, ctx: Any) -> None: ...
+
+    def process2(self, value: Any, ctx: Any) -> None: ...
+
+
+def connected(*uids: str) -> list[Node]:
+    def build(env: Environment) -> Any:
+        one, other = (numbers(env, uid) for uid in uids)
+        return one.connect(other).process(Both(), uid="X")
+
+    return graph(build)
+
+
+def test_records_in_flight_go_where_their_source_goes_now() -> None:
+    def place(nodes: list[Node], source: str, port: int) -> int | None:
+        return goes_to(source, None, port, node(nodes, "X"), {one.id: one for one in nodes}.__getitem__)
+
+    assert [place(connected("a", "b"), uid, port) for uid, port in (("a", 0), ("b", 1))] == [0, 1]
+    assert [place(connected("b", "a"), uid, port) for uid, port in (("a", 0), ("b", 1))] == [1, 0]
+    assert place(connected("a", "c"), "b", 1) is None
+    assert place(graph(BUILT["map"]), "another", 0) == 0, "there is one input only"
+    assert place(graph(BUILT["map"]), "another", 1) is None
+
+
+def test_records_of_a_source_that_feeds_no_input_any_more_are_refused_or_given_up() -> None:
+    lost = [InFlight("b", None, "X", 1)]
+    check([], connected("b", "a"), channels=lost)
+    check([], connected("a", "c"), ["X"], channels=lost)
+    with pytest.raises(
+        IncompatibleState, match="records of 'b' were in flight to its input 1, and 'b' does not feed it"
+    ):
+        check([], connected("a", "c"), channels=lost)
+    other = [OperatorRecord("X", "x", 2, [False, False], kind="process")]
+    with pytest.raises(IncompatibleState, match="'b' does not feed it any more"):
+        check(other, graph(BUILT["map"]), channels=[InFlight("b", None, "X", 0)])
+    gone = ClassShape("tests.state.test_compat:Gone", "tuple", ("a",))
+    with pytest.raises(IncompatibleState, match=r"records in flight to it cannot be read: class .*Gone is gone"):
+        check([], connected("a", "b"), channels=[InFlight("a", None, "X", 0, (gone,))])

@@ -92,7 +92,7 @@ def test_what_may_be_left_behind_is_told_as_such(stored: StoredCheckpoint) -> No
 
 
 def test_values_that_cannot_be_read_as_the_new_type_are_found(stored: StoredCheckpoint) -> None:
-    """Workers would find it at the first block."""
+    """The start refuses them, and does not wait for workers that find it at the first block."""
 
     class Item(msgspec.Struct):
         number: int
@@ -102,7 +102,7 @@ def test_values_that_cannot_be_read_as_the_new_type_are_found(stored: StoredChec
 
     told = check(stored, total=Changed)
     assert len(told.misfits) == 1
-    assert "state 'items' in the checkpoint (int, msgspec) cannot be read as " in told.misfits[0]
+    assert "state 'items' was declared as int and is declared as " in told.misfits[0]
 
 
 def test_state_without_a_key_that_cannot_be_dealt_out_is_found(stored: StoredCheckpoint) -> None:
@@ -142,7 +142,7 @@ def test_a_list_of_another_length_is_told_by_a_dry_run_as_by_a_start(checkpoint_
     for source, said in (
         (tr.sources.Collection(range(3_000)), ""),
         (tr.sources.Collection(range(10)), "goes on with a list of 3000 records and this list has 10"),
-        (tr.sources.Sequence(0, 3_000), "the checkpoint is of another source"),
+        (tr.sources.Sequence(0, 3_000), "holds the state of Collection, and the operator has Sequence now"),
     ):
         env = tr.Environment(parallelism=2, max_parallelism=16)
         reading(source)(env)

@@ -356,9 +356,13 @@ class Restored(Overtaken):
         assert inflight is not None
         return inflight._plan
 
-    def was(self, channel: int, kind: LogKind, *held: Any, port: int = 0, age: int = 0) -> Restored:
+    def was(
+        self, channel: int, kind: LogKind, *held: Any, port: int = 0, age: int = 0, source: str | None = None
+    ) -> Restored:
         """What a log of one of the channels held."""
         name = self.plan().name_of(self.channels[channel])._replace(port=port)
+        if source is not None:
+            name = name._replace(source=source)
         for one in held:
             marker = isinstance(one, Marker)
             data = encode_marker(NOWHERE, 0, 0, 0, one) if marker else encode_batch(NOWHERE, 0, 0, 0, in_group(one))
@@ -419,10 +423,19 @@ def test_event_time_behind_what_came_back_twice_is_there_before_what_came_back_o
 
 def test_event_time_of_an_input_that_is_gone_is_no_reason_to_refuse_a_start() -> None:
     """Each log begins with where its channel stood. Where a record was in flight there, the start is refused."""
-    task = Restored().was(0, LogKind.RECEIVED, Watermark(10)).was(1, LogKind.RECEIVED, Watermark(30), port=1)
+    gone = {"port": 1, "source": "gone"}
+    task = Restored().was(0, LogKind.RECEIVED, Watermark(10)).was(1, LogKind.RECEIVED, Watermark(30), **gone)
     assert not task.returned.as_they_were, "so event time is that of today's channels, said anew"
     with pytest.raises(IncompatibleState, match=r"in flight to input 1 of .*which it does not have any more"):
-        Restored().was(1, LogKind.RECEIVED, Watermark(30), 7, port=1)
+        Restored().was(1, LogKind.RECEIVED, Watermark(30), 7, **gone)
+
+
+def test_records_in_flight_go_to_the_input_that_their_source_feeds_now() -> None:
+    """Their source fed another input then."""
+    task = Restored().was(1, LogKind.RECEIVED, Watermark(30), 7, port=1).back()
+    assert not task.returned.as_they_were, "what it said of event time was said of another input"
+    task.run()
+    assert 7 in task.out
 
 
 def test_a_reader_that_had_heard_of_nobody_hears_of_the_others_first() -> None:

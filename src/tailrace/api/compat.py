@@ -4,17 +4,20 @@ have prepared output which is not published."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypedDict
 
 from tailrace.api import connectors
 from tailrace.api.functions import CoProcessFunction, ProcessFunction
+from tailrace.api.kinds import CALLED, SINK, ends_rounds, kind_of, shape_of, takes_timers
+from tailrace.elements.valueclasses import misfits as class_misfits
 from tailrace.errors import IncompatibleState
-from tailrace.graph.graph import Node
+from tailrace.graph.graph import Graph, Node
 from tailrace.graph.operators import (
     Aggregate,
     AssignTimestamps,
     CoProcess,
+    Head,
     KeyedProcess,
     MapBatches,
     Process,
@@ -23,11 +26,12 @@ from tailrace.graph.operators import (
     Source,
     Window,
 )
-from tailrace.state.codecs import codec_for, type_name
+from tailrace.state.codecs import codec_for
+from tailrace.state.declarations import other_class, other_type, takes, type_name
 from tailrace.state.format import TableInfo
-from tailrace.state.handles import declared
-from tailrace.state.manifest import OperatorRecord, Prepared
-from tailrace.state.operator_state import declared_operator_states
+from tailrace.state.handles import State, declared
+from tailrace.state.manifest import InFlight, Manifest, OperatorRecord, Prepared
+from tailrace.state.operator_state import OPERATOR, declared_operator_states, not_dealt_out
 
 _OURS = ("timers", "rounds")
 """Kinds of tables that we keep beside what the user declares."""
@@ -48,8 +52,6 @@ def declared_tables(node: Node) -> list[TableInfo]:
 
 
 def _states(function: Any) -> list[TableInfo]:
-    if not isinstance(function, ProcessFunction | CoProcessFunction):
-        return []
     return [
         TableInfo(
             state.name,
@@ -57,8 +59,12 @@ def _states(function: Any) -> list[TableInfo]:
             codec_for(state.kind, state.type, state.encoding, state.name).name,
             type_name(state.type),
         )
-        for state in declared(function).values()
+        for state in _declared(function).values()
     ]
+
+
+def _declared(function: Any) -> dict[str, State]:
+    return declared(function) if isinstance(function, ProcessFunction | CoProcessFunction) else {}
 
 
 def stateful(node: Node) -> bool:
@@ -77,16 +83,51 @@ def check(
     max_parallelism: tuple[int, int] | None = None,
     prepared: Sequence[Prepared] = (),
     in_flight: Mapping[str, int] | None = None,
+    channels: Sequence[InFlight] = (),
 ) -> None:
     """Raises one `IncompatibleState` that lists everything that does not fit, and says what to do. `max_parallelism`: that
     of the checkpoint and that of the dataflow. `prepared`: what sinks have prepared and may not have published. `in_flight`:
-    bytes of records that were on their way to operators, by uid."""
+    bytes of records that were on their way to operators, by uid; `channels`: the edges that they were on."""
     wrong = misfits(
-        records, nodes, allow_dropped_state, max_parallelism=max_parallelism, prepared=prepared, in_flight=in_flight
+        records,
+        nodes,
+        allow_dropped_state,
+        max_parallelism=max_parallelism,
+        prepared=prepared,
+        in_flight=in_flight,
+        channels=channels,
     )
     if wrong:
         listed = "\n".join(f"  - {one}" for one in wrong)
         raise IncompatibleState(f"the checkpoint does not fit the dataflow:\n{listed}")
+
+
+def check_manifest(manifest: Manifest, graph: Graph, allow_dropped_state: bool | Collection[str] = False) -> None:
+    """Raises one `IncompatibleState` where a start of the dataflow from the checkpoint is to be refused."""
+    check(manifest.operators, graph.nodes, allow_dropped_state, **_said_by(manifest, graph.max_parallelism))
+
+
+def misfits_of(
+    manifest: Manifest, nodes: Sequence[Node], max_parallelism: int, allow_dropped_state: bool | Collection[str] = False
+) -> list[str]:
+    """The same as sentences, for a dry run."""
+    return misfits(manifest.operators, nodes, allow_dropped_state, **_said_by(manifest, max_parallelism))
+
+
+class _Said(TypedDict):
+    max_parallelism: tuple[int, int]
+    prepared: Sequence[Prepared]
+    in_flight: Mapping[str, int]
+    channels: Sequence[InFlight]
+
+
+def _said_by(manifest: Manifest, max_parallelism: int) -> _Said:
+    return {
+        "max_parallelism": (manifest.max_parallelism, max_parallelism),
+        "prepared": manifest.prepared,
+        "in_flight": manifest.in_flight,
+        "channels": manifest.channels,
+    }
 
 
 def misfits(
@@ -97,8 +138,9 @@ def misfits(
     max_parallelism: tuple[int, int] | None = None,
     prepared: Sequence[Prepared] = (),
     in_flight: Mapping[str, int] | None = None,
+    channels: Sequence[InFlight] = (),
 ) -> list[str]:
-    """The same as sentences: what does not fit, and what to do about it."""
+    """What does not fit, and what to do about it, each a sentence."""
     wrong = []
     if max_parallelism is not None and max_parallelism[0] != max_parallelism[1]:
         wrong.append(
@@ -106,10 +148,11 @@ def misfits(
             f"be changed: use Environment(max_parallelism={max_parallelism[0]})"
         )
     by_uid = {node.uid: node for node in nodes}
+    by_id = {node.id: node for node in nodes}
+    preparing = {one.uid for one in prepared}
     for record in records:
-        if may_be_dropped(record.uid, allow_dropped_state):
-            continue
-        wrong.extend(_misfits(record, by_uid.get(record.uid)))
+        drop = may_be_dropped(record.uid, allow_dropped_state)
+        wrong.extend(_misfits(record, by_uid.get(record.uid), nodes, preparing, drop))
     names = {record.uid: record.name for record in records}
     for uid, count in unpublishable(prepared, nodes).items():
         if not may_be_dropped(uid, allow_dropped_state):
@@ -121,6 +164,11 @@ def misfits(
                 f"the dataflow any more; give the operator that is to get them uid={uid!r}, or give them up: "
                 f"allow_dropped_state=[{uid!r}]"
             )
+    kinds = {record.uid: record.kind for record in records}
+    for one in channels:
+        node = by_uid.get(one.target)
+        if node is not None and not may_be_dropped(one.target, allow_dropped_state):
+            wrong.extend(_of_channel(one, node, kinds.get(one.target, ""), by_id.__getitem__))
     return wrong
 
 
@@ -155,29 +203,192 @@ def _lost_output(uid: str, name: str, count: int, node: Node | None) -> str:
     )
 
 
-def _misfits(record: OperatorRecord, node: Node | None) -> list[str]:
+def _misfits(
+    record: OperatorRecord, node: Node | None, nodes: Sequence[Node], prepared: Collection[str], drop: bool
+) -> list[str]:
+    """What does not fit of one operator. `drop`: whether its state may be left behind, so that only what could not even
+    be read is told."""
     who = f"operator {record.name!r} (uid {record.uid!r})"
     leave = f"or leave its state behind: allow_dropped_state=[{record.uid!r}]"
     if node is None:
-        held = ", ".join(f"{table.name} ({table.kind})" for table in record.tables if table.kind not in _OURS)
+        if drop or not record.stateful:
+            return []
+        held = _held(record)
         what = f"; it held {held}" if held else ""
-        gone = (
+        return [
             f"{who} had state and is not in the dataflow any more{what}; give the operator that continues it "
             f"uid={record.uid!r}, {leave}"
-        )
-        return [gone] if record.stateful else []
+        ]
+    if record.kind == SINK and isinstance(node.operator, Sink) and record.uid in prepared:
+        if record.shape != shape_of(node.operator) and publishes(node.operator.sink):
+            return [f"{who} {_another_sink(record, node)}"]  # also where it is given up: it would publish that
+    if drop:
+        return []
+    if not continues(record, node):
+        if not record.stateful:
+            return []
+        same_kind = record.kind == kind_of(node.operator)
+        return [f"{who}: {other_shape(node, record.shape)}" if same_kind else f"{who} {_another_kind(record, node)}"]
+    wrong = [*_of_tables(record, node, leave), *_of_own(record, node), *_of_timers(record, node, nodes, leave)]
+    return [f"{who}: {one}" for one in wrong]
+
+
+def _held(record: OperatorRecord) -> str:
+    tables = [f"{table.name} ({table.kind})" for table in record.tables if table.kind not in _OURS]
+    own = [f"{table.name} (operator state)" for table in record.own if table.kind == OPERATOR]
+    return ", ".join([*tables, *own])
+
+
+def _another_kind(record: OperatorRecord, node: Node) -> str:
+    held = _held(record)
+    what = f"; it held {held}" if held else ""
+    return (
+        f"was {CALLED.get(record.kind, record.kind)} and is {node.name!r} now, {CALLED[kind_of(node.operator)]}, which "
+        f"cannot go on with its state{what}; give the new operator another uid and the one that continues the old one "
+        f"uid={record.uid!r}, or leave its state behind: give the new operator another uid, and "
+        f"allow_dropped_state=[{record.uid!r}]"
+    )
+
+
+def other_shape(node: Node, old: Sequence[str]) -> str:
+    """A sentence for people: the state of an operator is made of something else now."""
+    return (
+        f"the checkpoint holds the state of {', '.join(old) or 'nothing else'}, and the operator has "
+        f"{', '.join(shape_of(node.operator)) or 'nothing of that'} now; give it another uid, and leave the old state "
+        f"behind: allow_dropped_state=[{node.uid!r}]"
+    )
+
+
+def unreadable(name: str, uid: str, error: Exception) -> str:
+    """A sentence for people: what an operator had is not of its kind."""
+    return (
+        f"operator {name!r} (uid {uid!r}): what the checkpoint has of it is of another kind of operator ({error}); give it "
+        f"another uid, and leave the old state behind: allow_dropped_state=[{uid!r}]"
+    )
+
+
+def continues(record: OperatorRecord, node: Node) -> bool:
+    """Whether an operator may go on with what the one of its uid had: it is of the same kind, and that was made of what its
+    own state is made of. True where an older checkpoint does not say it."""
+    if not record.kind:
+        return True
+    same = record.kind == kind_of(node.operator)
+    return same and (not record.stateful or record.shape == shape_of(node.operator))
+
+
+def _another_sink(record: OperatorRecord, node: Node) -> str:
+    was, now = ", ".join(record.shape), ", ".join(shape_of(node.operator))
+    return (
+        f"was the sink {was}, had prepared output that may not be published yet, and is {now} now, which cannot publish it; "
+        f"give the new sink another uid"
+    )
+
+
+def _of_tables(record: OperatorRecord, node: Node, leave: str) -> Iterator[str]:
+    """What does not fit of its keyed state."""
     found = {table.name: table for table in declared_tables(node)}
-    wrong = []
+    states = _declared(getattr(node.operator, "fn", None))
     for table in record.tables:
         mine = found.get(table.name)
-        if mine is not None and mine.kind != table.kind:
-            wrong.append(
-                f"{who}: state {table.name!r} was of kind {table.kind!r} and is declared as {mine.kind!r}; give the new "
-                f"state another name, {leave}"
+        if table.kind in _OURS or table.empty:
+            continue
+        if mine is None:
+            if record.stateful:
+                there = f"; {node.name!r} declares {', '.join(map(repr, found)) or 'no state'}"
+                yield f"state {table.name!r} ({table.kind}) is not declared any more{there}; declare it, {leave}"
+        elif mine.kind != table.kind:
+            yield (
+                f"state {table.name!r} was of kind {table.kind!r} and is declared as {mine.kind!r}; give the new state "
+                f"another name, {leave}"
             )
-        elif mine is None and record.stateful and table.kind not in _OURS:
-            there = f"; {node.name!r} declares {', '.join(map(repr, found)) or 'no state'}"
-            wrong.append(
-                f"{who}: state {table.name!r} ({table.kind}) is not declared any more{there}; declare it, {leave}"
+        else:
+            kind = states[table.name].type if table.name in states else object
+            yield from _of_values(table, kind, record.uid)
+
+
+def _of_values(table: TableInfo, kind: Any, uid: str) -> Iterator[str]:
+    """What does not fit of the values of a state that is declared as this type now."""
+    if not takes(table.type, table.encoding, table.classes, kind):
+        yield other_type(table.name, table.type, type_name(kind), uid)
+        return
+    for why in class_misfits(table.classes, kind):
+        yield other_class(table.name, why, uid)
+
+
+def _of_own(record: OperatorRecord, node: Node) -> Iterator[str]:
+    """What does not fit of what it held beside keyed state."""
+    function = getattr(node.operator, "fn", None)
+    declared = {} if function is None else declared_operator_states(function)
+    for table in record.own:
+        state = declared.get(table.name)
+        if table.kind != OPERATOR or isinstance(node.operator, Sink):  # a sink's writer says what it declares at work
+            yield from (other_class(table.name, why, record.uid) for why in class_misfits(table.classes))
+        elif state is None:
+            yield (
+                f"the checkpoint holds operator state {table.name!r}, which is not declared any more; declare it again, or "
+                f"leave it behind: allow_dropped_state=[{record.uid!r}]"
             )
-    return wrong
+        else:
+            yield from _of_values(table, state.type, record.uid)
+        if table.kind == OPERATOR and node.parallelism != record.parallelism and not table.listed:
+            yield not_dealt_out(table.name, table.type, record.parallelism, node.parallelism)
+
+
+def _of_timers(record: OperatorRecord, node: Node, nodes: Sequence[Node], leave: str) -> Iterator[str]:
+    """What does not fit of timers, and of the keys of a round that was not over."""
+    if not record.kind:
+        return  # an older checkpoint, which does not say whether there are any
+    function = getattr(node.operator, "fn", None)
+    there = {table.name for table in declared_tables(node)}
+    takes = takes_timers(function) or not isinstance(node.operator, KeyedProcess | CoProcess)
+    for table in record.tables:
+        if table.empty:
+            continue
+        if table.kind == "timers" and not (takes and table.name in there):
+            yield f"there are timers in the checkpoint, and {node.name!r} has no on_timer; give it one, {leave}"
+        elif table.kind == "rounds" and not (ends_rounds(function) and _in_rounds(node, nodes)):
+            yield f"a round was not over in the checkpoint, and {node.name!r} has no on_round_end now; give it one, {leave}"
+
+
+def _in_rounds(node: Node, nodes: Sequence[Node]) -> bool:
+    heads = [one for one in nodes if isinstance(one.operator, Head) and one.scope == node.scope]
+    return any(isinstance(one.operator, Head) and one.operator.loop.rounds is not None for one in heads)
+
+
+# Records in flight.
+
+
+def goes_to(source: str, tag: str | None, port: int, node: Node, node_of: Callable[[int], Node]) -> int | None:
+    """The input of an operator that records in flight go to, which came from this source (uid, side output) to this port:
+    the input that the source feeds now. Where it feeds none, one input is as good as another only where there is only one;
+    None where nobody can tell."""
+    fed = _fed_by(source, tag, node, node_of)
+    if fed:
+        return port if port in fed else fed[0]
+    if isinstance(node.operator, CoProcess):
+        return None
+    back = isinstance(node.operator, Head) and port != 0  # its feedback, which comes over no edge
+    return port if back or any(edge.port == port for edge in node.inputs) else None
+
+
+def _fed_by(source: str, tag: str | None, node: Node, node_of: Callable[[int], Node]) -> list[int]:
+    """The inputs of an operator that this source feeds."""
+    return [edge.port for edge in node.inputs if (node_of(edge.source).uid, edge.tag) == (source, tag)]
+
+
+def _of_channel(one: InFlight, node: Node, kind: str, node_of: Callable[[int], Node]) -> Iterator[str]:
+    """`kind`: of the operator that was to receive the records."""
+    who = f"operator {node.name!r} (uid {node.uid!r})"
+    port = goes_to(one.source, one.tag, one.port, node, node_of)
+    if port is None or (kind not in ("", kind_of(node.operator)) and not _fed_by(one.source, one.tag, node, node_of)):
+        side = "" if one.tag is None else f", side output {one.tag!r}"
+        yield (
+            f"{who}: records of {one.source!r}{side} were in flight to its input {one.port}, and {one.source!r} does not "
+            f"feed it any more; start the dataflow as it was, or from a checkpoint without records in flight (a stop takes "
+            f"one), or give them up: allow_dropped_state=[{node.uid!r}]"
+        )
+    for why in class_misfits(one.classes):
+        yield (
+            f"{who}: records in flight to it cannot be read: {why}; start with the old class, or from a checkpoint "
+            f"without records in flight (a stop takes one)"
+        )

@@ -72,6 +72,12 @@ class Source:
     batch in each subtask."""
     description: ClassVar[str] = "source"
 
+    @property
+    def position_format(self) -> str:
+        """How splits and positions are to be read: a checkpoint of a source with another format is refused. By default the
+        name of the class. Give one of your own where the class gets another name, or reads other positions."""
+        return type(self).__qualname__
+
     def splits(self, parallelism: int) -> Sequence[Any]:
         """The splits of the source, picklable. Called once, in subtask 0: a job that is restored reads the splits of its
         checkpoint."""

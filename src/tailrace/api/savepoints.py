@@ -11,7 +11,8 @@ from tailrace.api.functions import CoProcessFunction, ProcessFunction
 from tailrace.api.launch import launcher
 from tailrace.errors import ConfigError
 from tailrace.graph.graph import MAX_SUBTASKS
-from tailrace.state.codecs import codec_for, type_name
+from tailrace.state.codecs import codec_for
+from tailrace.state.declarations import type_name
 from tailrace.state.format import TableInfo
 from tailrace.state.handles import State, declared
 

@@ -156,6 +156,10 @@ class Generator(Source):
             )
         self.bounded = count is not None or not self.indexed
 
+    @property
+    def position_format(self) -> str:
+        return "Generator" if self.indexed else "Generator of an iterator"
+
     def splits(self, parallelism: int) -> abc.Sequence[tuple[int, int]]:
         return [(i, parallelism) for i in range(parallelism)] if self.indexed else [(0, 1)]
 
@@ -245,6 +249,10 @@ class TextFiles(Source):
         check_readable([self.path])
         if follow:
             refuse_compressed([self.path])
+
+    @property
+    def position_format(self) -> str:
+        return "TextFiles(follow=True)" if self.follow else "TextFiles"
 
     def splits(self, parallelism: int) -> abc.Sequence[Any]:
         files = check_readable(files_at(self.path))
@@ -347,6 +355,7 @@ class ArrowFiles(Source):
     """Arrow IPC files with these columns, as `from_dataframe` writes them: immutable, one split a file."""
 
     description = "dataframe"
+    position_format = "DataFrame"
 
     def __init__(self, paths: list[str], columns: tuple[str, ...], form: Form) -> None:
         self.paths, self.columns, self.form = paths, columns, form

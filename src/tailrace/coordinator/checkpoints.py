@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.coordinator.actions import CheckpointEnded, Commit, Delete
-from tailrace.coordinator.recorded import in_flight, operator_records
+from tailrace.coordinator.recorded import channels, in_flight, operator_records
 from tailrace.coordinator.stats import CheckpointStats, FailedCheckpoint, parts_of, policy_of
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.protocol.snapshot import Ack
@@ -323,6 +323,7 @@ class Checkpoints:
             size=sum(ack.size for ack in acks),
             stopped=pending.cut.hold or (pending.final and self.stopping),
             in_flight=in_flight(acks),
+            channels=channels(acks),
             root=self.settings.origin,
         )
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
+import msgspec
+
+from tailrace.elements.valueclasses import merged
 from tailrace.protocol.snapshot import Ack
-from tailrace.state.manifest import OperatorRecord
+from tailrace.state.format import TableInfo
+from tailrace.state.manifest import InFlight, OperatorRecord
 
 
 def in_flight(acks: list[Ack]) -> dict[str, int]:
@@ -28,8 +33,38 @@ def operator_records(acks: list[Ack]) -> list[OperatorRecord]:
     for uid, said in sorted(by_uid.items()):
         said.sort(key=lambda pair: pair[0])
         first = said[0][1]
-        tables = {table.name: table for _, operator in said for table in operator.tables}
         stateful = any(operator.stateful for _, operator in said)
         finished = [operator.finished for _, operator in said]
-        records.append(OperatorRecord(uid, first.name, first.parallelism, finished, list(tables.values()), stateful))
+        tables = _together([operator.tables for _, operator in said])
+        going = [operator.own for _, operator in said if not operator.finished]
+        own = _together([operator.own for _, operator in said])
+        dealt = {one.name: one.listed for one in _together(going)}
+        own = [msgspec.structs.replace(one, listed=dealt.get(one.name, True)) for one in own]
+        records.append(
+            OperatorRecord(uid, first.name, first.parallelism, finished, tables, stateful, first.kind, first.shape, own)
+        )
     return records
+
+
+def _together(tables: list[list[TableInfo]]) -> list[TableInfo]:
+    """What several subtasks say of their tables, each table once."""
+    found: dict[str, TableInfo] = {}
+    for one in chain.from_iterable(tables):
+        before = found.get(one.name, one)
+        found[one.name] = msgspec.structs.replace(
+            one,
+            classes=merged(before.classes, one.classes),
+            empty=before.empty and one.empty,
+            listed=before.listed and one.listed,
+        )
+    return list(found.values())
+
+
+def channels(acks: list[Ack]) -> list[InFlight]:
+    """The edges that had records on their way, each once."""
+    found: dict[tuple[str, str, str, int], InFlight] = {}
+    for one in [one for ack in acks for one in ack.channels]:
+        edge = one.source, one.tag or "", one.target, one.port
+        before = found.get(edge, one)
+        found[edge] = msgspec.structs.replace(one, classes=merged(before.classes, one.classes))
+    return [found[edge] for edge in sorted(found)]

@@ -22,6 +22,8 @@ from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.convert import Row, made_rows
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Rest, RoundEnd, Watermark, WaveMark
+from tailrace.elements.valueclasses import Shapes
+from tailrace.elements.valuepickling import ClassNotes, loader
 from tailrace.errors import ProtocolViolation
 
 VERSION = 1
@@ -31,9 +33,13 @@ _SECTION = struct.Struct("<HHI")
 _WHOLE_CUT = struct.Struct("<BBqq")
 
 ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, WAVE, REST, ROUND_END, HISTORY = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
-_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY = 1, 2, 3, 4, 5, 6
-_KNOWN = frozenset((_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY))
+_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY, _CLASSES = 1, 2, 3, 4, 5, 6, 7
+_KNOWN = frozenset((_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY, _CLASSES))
 _SKIPPABLE = 1
+_MAY_BE_SKIPPED = frozenset((_CLASSES,))
+"""Sections that say more of records which an older reader reads as well."""
+_Section = tuple[int, bytes | memoryview]
+_shapes_decoder = msgspec.msgpack.Decoder(Shapes)
 _KIND = 5
 """Where the kind is in the header."""
 
@@ -83,10 +89,13 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
     sections: dict[int, memoryview]
     data: bytes = b""
     """The frame as it came."""
+    older: bool = False
+    """Whether it may be of an earlier version of the program: then classes of its records are looked at."""
 
     def batch(self) -> Batch:
         """The records of a ROWS or COLUMNS frame. Raises `ProtocolViolation` where the bytes hold none. What the class
-        of a record raises when it is made again passes through, and so does that it is not there."""
+        of a record raises when it is made again passes through, and so does that it is not there; of an older frame
+        `ChangedClass` as well."""
         times = self._array(_TIMES, np.int64)
         groups = self._array(_GROUPS, np.uint16)
         if self.kind == COLUMNS:
@@ -106,6 +115,12 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
     def groups(self) -> bytes | memoryview:
         """The key groups of its records, likewise."""
         return self.sections.get(_GROUPS, b"")
+
+    @property
+    def classes(self) -> Shapes:
+        """The classes of its records, as they were where it was made; none in frames of older versions."""
+        data = self.sections.get(_CLASSES)
+        return () if data is None else _shapes_decoder.decode(data)
 
     def marker(self) -> Marker:
         """The marker of a frame that holds no records."""
@@ -171,8 +186,9 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
             raise self._damaged(error) from error
 
     def _unpickled(self, ident: int) -> Any:
+        loads = loader(self.classes) if self.older else pickle.loads
         try:
-            return pickle.loads(self._section(ident))
+            return loads(self._section(ident))
         except (pickle.UnpicklingError, EOFError, IndexError, KeyError, ValueError, OverflowError) as error:
             of_a_class = error.__traceback__ is not None and error.__traceback__.tb_next is not None
             if of_a_class:  # code in Python raised it, and the unpickler has none
@@ -304,12 +320,20 @@ def _find_sections(data: bytes, count: int) -> dict[int, memoryview]:
     return found
 
 
-def _row_sections(values: list[Any]) -> list[tuple[int, bytes | memoryview]]:
+def _row_sections(values: list[Any]) -> list[_Section]:
     kind = type(values[0]) if values else None
     if kind is not None and issubclass(kind, Row) and set(map(type, values)) == {kind}:
         # Rows of one class go as plain tuples with the names said once: five times faster than one by one.
-        return [(_VALUES, pickle.dumps(list(map(tuple, values)), 5)), (_ROW_NAMES, pickle.dumps(kind.__fields__, 5))]
-    return [(_VALUES, pickle.dumps(values, 5))]
+        return [*_pickled(list(map(tuple, values))), (_ROW_NAMES, pickle.dumps(kind.__fields__, 5))]
+    return _pickled(values)
+
+
+def _pickled(values: list[Any]) -> list[_Section]:
+    notes = ClassNotes()
+    sections: list[_Section] = [(_VALUES, notes.dump(values))]
+    if notes.shapes:
+        sections.append((_CLASSES, msgspec.msgpack.encode(notes.listed)))
+    return sections
 
 
 def _ipc(data: pa.RecordBatch) -> memoryview:
@@ -333,7 +357,7 @@ def _frame(
         _HEADER.pack(_MAGIC, VERSION, kind, len(sections), incarnation, *channel, attempt, seq, count, number)
     ]
     for ident, body in sections:
-        parts.append(_SECTION.pack(ident, 0, len(body)))
+        parts.append(_SECTION.pack(ident, _SKIPPABLE if ident in _MAY_BE_SKIPPED else 0, len(body)))
         parts.append(body)
     return b"".join(parts)
 

@@ -12,7 +12,6 @@ Both names are a part of the format.
 
 from __future__ import annotations
 
-import importlib
 import pickle
 from io import BytesIO
 from typing import Any
@@ -28,12 +27,12 @@ from tailrace.elements.keyclasses import (
     key_class,
 )
 from tailrace.elements.keys import UnsupportedKey, canonical_bytes
-from tailrace.errors import TailraceError
+from tailrace.elements.valueclasses import ChangedClass, class_named, dotted
 
 _MARK = b"tailrace.elements.keypickling"
 
 
-class ChangedKeyClass(TailraceError, TypeError):
+class ChangedKeyClass(ChangedClass):
     """The class of a key that was written is gone, or is another one now."""
 
 
@@ -117,13 +116,13 @@ def _said_of(known: KeyClass, key: Any) -> tuple[Any, ...]:
 
 def found_class(called: str, name: str, fields: tuple[str, ...]) -> KeyClass:
     """The class of keys that were written. Raises `ChangedKeyClass`."""
-    known = key_class(_named(name))
+    known = key_class(class_named(name, ChangedKeyClass))
     if known is None or isinstance(known, Refusal) or _LETTERS[type(known)] != called or known.name != name:
-        raise ChangedKeyClass(f"class {_dotted(name)} was {_CALLED[called]} there, and is {_now(known, name)}")
+        raise ChangedKeyClass(f"class {dotted(name)} was {_CALLED[called]} there, and is {_now(known, name)}")
     now = getattr(known, "fields", ())
     if now != fields:
         raise ChangedKeyClass(
-            f"class {_dotted(name)} had the fields {_listed(fields)} there, and has {_listed(now)} now"
+            f"class {dotted(name)} had the fields {_listed(fields)} there, and has {_listed(now)} now"
         )
     return known
 
@@ -147,26 +146,11 @@ def _member(known: MemberClass | ValueClass, name: str, canonical: bytes | None)
         if member is not None and member._name_ == name:
             return member
         now = f"; {name} is another name of {member._name_} now" if member is not None else ""
-        raise ChangedKeyClass(f"class {_dotted(known.name)} had a member {name} there, and has none now{now}")
+        raise ChangedKeyClass(f"class {dotted(known.name)} had a member {name} there, and has none now{now}")
     for one in (member, *known.kind):
         if one is not None and canonical_bytes(one) == canonical:
             return one
-    raise ChangedKeyClass(f"class {_dotted(known.name)} had a member {name} there, and no member has its value now")
-
-
-def _named(name: str) -> type:
-    module, _, path = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise ChangedKeyClass(
-            f"class {_dotted(name)} is gone, or nothing in the dataflow refers to it ({error})"
-        ) from error
-    if not isinstance(found, type):
-        raise ChangedKeyClass(f"class {_dotted(name)} is gone: that name is a {type(found).__name__} now")
-    return found
+    raise ChangedKeyClass(f"class {dotted(known.name)} had a member {name} there, and no member has its value now")
 
 
 def _now(known: KeyClass | Refusal | None, name: str) -> str:
@@ -174,12 +158,8 @@ def _now(known: KeyClass | Refusal | None, name: str) -> str:
         return f"now not a key: {known.why}; {known.advice}"
     if known is None:
         return "now neither a dataclass nor an Enum nor a named tuple"
-    return f"now {_CALLED[_LETTERS[type(known)]]}" if known.name == name else f"now the class {_dotted(known.name)}"
+    return f"now {_CALLED[_LETTERS[type(known)]]}" if known.name == name else f"now the class {dotted(known.name)}"
 
 
 def _listed(fields: tuple[str, ...]) -> str:
     return f"({', '.join(fields)})"
-
-
-def _dotted(name: str) -> str:
-    return name.replace(":", ".")

@@ -18,6 +18,7 @@ import msgspec
 from tailrace.elements.cuts import CutRequest
 from tailrace.protocol.message import Message
 from tailrace.state.format import Placed, TableInfo
+from tailrace.state.manifest import InFlight
 
 
 class Trigger(Message, frozen=True):
@@ -40,6 +41,9 @@ class OperatorAck(msgspec.Struct, frozen=True, omit_defaults=True):
     finished: bool = False
     stateful: bool = False
     tables: list[TableInfo] = []
+    kind: str = ""
+    shape: list[str] = []
+    own: list[TableInfo] = []
 
 
 class SubtaskAck(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,6 +94,8 @@ class Ack(Message, frozen=True):
     """Of the latter: bytes by the uid of the operator that was to receive them."""
     referred: int = 0
     """Bytes of `inflight` that are in files of earlier checkpoints, and only referred to."""
+    channels: list[InFlight] = []
+    """The edges over which these records were on their way, each once."""
 
 
 class Declined(Message, frozen=True):

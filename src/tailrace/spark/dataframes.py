@@ -185,6 +185,7 @@ class DataFrame(Result):
     `StructType` or a `pyarrow.Schema`; a stream in columns may leave it out."""
 
     description = "dataframe"
+    position_format = "DataFrame"
 
     def __init__(self, schema: Any = None) -> None:
         self.schema = None if schema is None else spark_columns(check_declared(arrow_schema(schema), _WHO), _WHO)

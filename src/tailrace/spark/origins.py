@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 
-from tailrace.api.compat import check, unpublishable
+from tailrace.api.compat import check_manifest, unpublishable
 from tailrace.api.hints import did_you_mean
 from tailrace.api.launch import Settings
 from tailrace.elements.timestamps import age_of
@@ -37,16 +37,7 @@ def find_origin(
     if found is None:
         return None
     origin = origin_at(*found)
-    manifest = origin.manifest
-    groups = (manifest.max_parallelism, plan.graph.max_parallelism)
-    check(
-        manifest.operators,
-        plan.graph.nodes,
-        allow,
-        max_parallelism=groups,
-        prepared=manifest.prepared,
-        in_flight=manifest.in_flight,
-    )
+    check_manifest(origin.manifest, plan.graph, allow)
     return origin
 
 

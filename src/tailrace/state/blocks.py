@@ -11,7 +11,7 @@ from tailrace.elements.keys import UnsupportedKey
 from tailrace.elements.pickling import advice
 from tailrace.errors import UserCodeError, error_text, shortened
 from tailrace.state.backend import Block
-from tailrace.state.codecs import Entries, immutable, pack, pickled, pickled_key
+from tailrace.state.codecs import Entries, immutable, pack, pickled_key
 from tailrace.state.tables import Table
 
 BLOCK_ENTRIES = 2_048
@@ -110,7 +110,7 @@ class Blocks:
     def put(self, table: Table, group: int, key: Any, value: Any, data: bytes | None) -> None:
         """An entry, with the bytes of its value where they are known."""
         bucket = self._bucket(table, group)
-        if data is None and (table.codec.encode is not pickled or not immutable(value)):
+        if data is None and (table.codec.name != "pickle" or not immutable(value)):
             data = self._encoder.value(table, key, value)
         if data is None:
             bucket.keys.append(key)

@@ -23,7 +23,10 @@ from uuid import UUID
 import msgspec
 
 from tailrace.elements.keypickling import dump_keys, has_classes
+from tailrace.elements.valueclasses import Shapes, check_encoded, declared_classes, encoded_shape
+from tailrace.elements.valuepickling import ClassNotes, loader
 from tailrace.errors import CheckpointCorrupt, ConfigError
+from tailrace.state.declarations import type_name
 from tailrace.state.roundtrip import check_came_back
 
 VERSION = 2
@@ -53,11 +56,8 @@ class Codec(NamedTuple):
     name: str
     encode: Encode
     decode: Decode
-
-
-def pickled(value: Any) -> bytes:
-    """A value by itself, pickled."""
-    return pickle.dumps(value, 5)
+    notes: ClassNotes
+    """The classes of the values that it has encoded."""
 
 
 def pickled_key(key: Any) -> bytes:
@@ -65,7 +65,10 @@ def pickled_key(key: Any) -> bytes:
     return dump_keys(key)
 
 
-PICKLE = Codec("pickle", pickled, pickle.loads)
+def pickle_codec() -> Codec:
+    """The codec by pickle: each value by itself."""
+    notes = ClassNotes()
+    return Codec("pickle", notes.dumps, pickle.loads, notes)
 
 
 def codec_for(kind: str, type_: Any, encoding: str | None, name: str) -> Codec:
@@ -75,13 +78,17 @@ def codec_for(kind: str, type_: Any, encoding: str | None, name: str) -> Codec:
         raise ConfigError(f'state {name!r}: encoding must be "pickle" or "msgspec", not {encoding!r}')
     structs = [one for one in _parts(type_) if _is_struct(one)]
     if encoding == "pickle" or (encoding is None and not structs):
-        return PICKLE
+        return pickle_codec()
     return msgspec_codec(kind, type_, encoding, name)
 
 
-def decoder(encoding: str, kind: str, type_: Any, name: str) -> Decode:
-    """How values of a checkpoint, which were encoded so, come back under the declaration of today."""
-    return pickle.loads if encoding == "pickle" else msgspec_codec(kind, type_, encoding, name).decode
+def decoder(encoding: str, kind: str, type_: Any, name: str, classes: Shapes = ()) -> Decode:
+    """How values of a checkpoint, which were encoded so, come back under the declaration of today. `classes`: the shapes of
+    their classes then. Raises `ChangedClass` where these are others now and the values cannot be told from each other."""
+    if encoding == "pickle":
+        return loader(classes)
+    check_encoded(classes, type_)
+    return msgspec_codec(kind, type_, encoding, name).decode
 
 
 def msgspec_codec(kind: str, type_: Any, encoding: str | None, name: str) -> Codec:
@@ -111,7 +118,9 @@ def msgspec_codec(kind: str, type_: Any, encoding: str | None, name: str) -> Cod
         check_came_back(value, decode(data))
         return data
 
-    return Codec("msgspec", encode, decode)
+    notes = ClassNotes()
+    notes.add(shape for one in declared_classes(type_) if (shape := encoded_shape(one)) is not None)
+    return Codec("msgspec", encode, decode, notes)
 
 
 def _plain(type_: Any) -> Any:
@@ -152,13 +161,6 @@ def _only(wanted: type, found: set[type]) -> None:
         raise TypeError(
             f'it is declared as {type_name(wanted)} and holds {others}; declare what it holds, or encoding="pickle"'
         )
-
-
-def type_name(type_: Any) -> str:
-    """A declared type for people."""
-    if isinstance(type_, tuple):
-        return ", ".join(map(type_name, type_))
-    return type_.__qualname__ if isinstance(type_, type) else str(type_)
 
 
 # Blocks.

@@ -23,6 +23,7 @@ import msgspec
 import xxhash
 
 from tailrace.elements.frames import ChannelName
+from tailrace.elements.valueclasses import ClassShape
 from tailrace.errors import CheckpointCorrupt
 
 VERSION = 3
@@ -47,11 +48,21 @@ class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     kind: str = "value"
-    """"value", "list", "map", "reducing", "aggregating", "timers", "rounds" or "aggregate"."""
+    """"value", "list", "map", "reducing", "aggregating", "timers", "rounds" or "aggregate"; of what is not keyed "operator"
+    (an `OperatorState`), "splits" or "round"."""
     encoding: str = "pickle"
     """"pickle" or "msgspec"."""
     type: str = ""
-    """The declared type, for people."""
+    """The declared type."""
+    classes: tuple[ClassShape, ...] = ()
+    """The classes of its values, as they were.
+
+    Invariant Z1: in a file, each class of which a value in a block of the table has an object is among them; in a manifest,
+    each of which a value has one in any block that a restore reads."""
+    empty: bool = False
+    """Whether there is certainly nothing in it."""
+    listed: bool = False
+    """Of an `OperatorState`: whether it is a list, which can be dealt out anew."""
     times_up: bool = False
     """Of timers: whether their times were rounded up to microseconds. Older versions rounded to the nearest one, and so it
     stays false where state comes from a checkpoint of theirs."""
@@ -154,6 +165,8 @@ class OperatorPart(msgspec.Struct, omit_defaults=True):
     """Key groups that this file holds as a whole: older files do not count for them any more."""
     chains: dict[int, list[int]] = {}
     """Key group -> the files that hold it, as positions in `Index.files`, oldest first. Groups without state are absent."""
+    kind: str = ""
+    """What kind of operator it was (`graph.kinds`); empty in older files."""
     feedback: list[BlockRef] = []
     """In files of version 1 only: the feedback in flight to the head of a loop. `read_index` makes a log of it. `table` is
     0, and `group` is the round that the records wait for, in a loop in rounds, else 0."""

@@ -17,13 +17,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
+import msgspec
+
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.keygroups import KeyGroups
 from tailrace.errors import InternalError, UserCodeError
 from tailrace.state.backend import Block
 from tailrace.state.blocks import Blocks, Encoder
-from tailrace.state.codecs import Codec, codec_for, type_name
+from tailrace.state.codecs import Codec, codec_for
 from tailrace.state.comingback import comes_back
+from tailrace.state.declarations import type_name
 from tailrace.state.exactbase import ExactBase, Stored
 from tailrace.state.format import TableInfo
 from tailrace.state.generations import Generation
@@ -128,7 +131,7 @@ class LayeredBackend:
         found = self.tables.get(name)
         if found is None:
             codec = codec_for(kind, type, encoding, name)
-            info = TableInfo(name, kind, codec.name, type_name(type), kind == "timers")
+            info = TableInfo(name, kind, codec.name, type_name(type), times_up=kind == "timers")
             index = len(self.tables)
             exact = self.on_inexact is not None and not in_memory
             base = MemoryBase() if in_memory else self.make_base(index, codec, self._grouping(group_by))
@@ -143,8 +146,8 @@ class LayeredBackend:
         return groups.group_of if group_by is None else lambda key: groups.group_of(group_by(key))
 
     def tables_info(self) -> list[TableInfo]:
-        """The tables, in the order that `Block.table` counts."""
-        return [table.info for table in self.tables.values()]
+        """The tables, in the order that `Block.table` counts, with the classes of the values that were encoded."""
+        return [msgspec.structs.replace(table.info, classes=table.codec.notes.listed) for table in self.tables.values()]
 
     def entries(self) -> int:
         """How many entries there are. About, where very many were written since the last checkpoint."""
@@ -458,6 +461,9 @@ class LayeredBackend:
 
     def restored(self, own_files: bool) -> None:
         """Restoring is over."""
+        if own_files:  # later checkpoints refer to their blocks, with values that are not encoded anew
+            for name, classes in self._restoring.classes.items():
+                self.tables[name].codec.notes.add(classes)
         self.written = dict.fromkeys(sorted(self._restoring.seen), 0) if own_files else {}
         self._must = set(self.written) if self._restoring.dropped else set()
         for call in self.after_restore:

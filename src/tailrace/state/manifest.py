@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from tailrace.elements.valueclasses import Shapes
 from tailrace.errors import CheckpointCorrupt, InternalError
 from tailrace.state.format import Placed, TableInfo, checksum
 
@@ -45,6 +46,24 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     tables: list[TableInfo] = []
     stateful: bool = False
     """Whether there is anything to be restored: keyed state, or state of its own."""
+    kind: str = ""
+    """What kind of operator it was (`graph.kinds`); empty in older manifests."""
+    shape: list[str] = []
+    """What of its description its state depends on: the aggregates, the windows, the source."""
+    own: list[TableInfo] = []
+    """What it held beside keyed state."""
+
+
+class InFlight(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Records that were on their way over one edge: the uid of who sent them, its side output, and the uid and port of who
+    was to receive them."""
+
+    source: str
+    tag: str | None
+    target: str
+    port: int
+    classes: Shapes = ()
+    """The classes of the records, as they were."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -83,6 +102,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a stop has taken it: its run has ended with it, but for publishing."""
     in_flight: dict[str, int] = {}
     """By the uid of an operator: bytes of records that barriers have overtaken on their way to it."""
+    channels: list[InFlight] = []
+    """The edges that had records on their way, feedback of loops too; empty in older manifests."""
     root: str = ""
     """The URL of the checkpoint folder of the job that wrote it, for people; files are found beside the manifest."""
 

@@ -7,11 +7,16 @@ from typing import Any, NoReturn, Protocol
 
 import msgspec
 
+from tailrace.elements.valueclasses import ChangedClass, Shapes
 from tailrace.errors import ConfigError, IncompatibleState, StateAccessError, UserCodeError, error_text, shortened
 from tailrace.state.backend import MetaPart
-from tailrace.state.codecs import Codec, codec_for, decoder, immutable, type_name
+from tailrace.state.codecs import Codec, codec_for, decoder, immutable
 from tailrace.state.comingback import comes_back
+from tailrace.state.declarations import other_class, other_type, takes, type_name
+from tailrace.state.format import TableInfo
 
+OPERATOR = "operator"
+"""The kind of a `TableInfo` that is of an operator state."""
 _MISSING: Any = object()
 
 
@@ -83,6 +88,11 @@ class OperatorState:
         """Whether there is a value."""
         return self._value is not _MISSING
 
+    @property
+    def listed(self) -> bool:
+        """Whether the value is a list, which can be dealt out anew."""
+        return isinstance(self._value, list)
+
     def __getattr__(self, name: str) -> NoReturn:
         if name == "_value":
             raise StateAccessError(
@@ -123,6 +133,8 @@ class _Saved(msgspec.Struct, array_like=True):
     listed: bool
     """Whether the value is a list, which can be dealt out anew."""
     data: bytes
+    classes: Shapes = ()
+    """The classes of the value, as they were."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -162,7 +174,16 @@ class OperatorStates:
             ) from error
         if self._exact and not comes_back(state._value):
             state._value = state._codec.decode(data)
-        return _Saved(state._codec.name, type_name(state.type), isinstance(state.value, list), data)
+        codec = state._codec
+        return _Saved(codec.name, type_name(state.type), isinstance(state.value, list), data, codec.notes.listed)
+
+    def tables(self) -> list[TableInfo]:
+        """What `snapshot` has encoded, for those who see no more of it."""
+        return [
+            TableInfo(name, OPERATOR, one._codec.name, type_name(one.type), one._codec.notes.listed, listed=one.listed)
+            for name, one in self._states.items()
+            if one.exists()
+        ]
 
     def restore(self, parts: list[MetaPart], over: bool = False) -> None:
         """Takes this subtask's share of what the old subtasks saved. `over`: the operator has finished, so that nobody uses
@@ -180,17 +201,14 @@ class OperatorStates:
         for name in dict.fromkeys(name for states in going for name in states):
             old = [states[name] for states in going if name in states]
             if all(one.listed for one in old):
-                items = [item for one in old for item in self._read(name, one)]
+                read = [self._read(name, one) for one in old]
+                items = [item for one in read if one is not _MISSING for item in one]
                 first = len(items) * where.subtask // where.parallelism
                 last = len(items) * (where.subtask + 1) // where.parallelism
                 self._declared(name)._value = items[first:last]
             elif not over:
-                was = saved[0][0].parallelism
-                raise IncompatibleState(
-                    f"operator {where.name!r} (uid {where.uid!r}): operator state {name!r} ({old[0].type}) was saved at "
-                    f"parallelism {was} and cannot be dealt out to {where.parallelism} subtasks, because it is not a list; "
-                    f"keep parallelism={was}, or hold a list in it"
-                )
+                told = not_dealt_out(name, old[0].type, saved[0][0].parallelism, where.parallelism)
+                raise IncompatibleState(f"operator {where.name!r} (uid {where.uid!r}): {told}")
 
     def _wanted(self, data: bytes) -> dict[str, _Saved]:
         states = _decoder.decode(data)
@@ -208,11 +226,28 @@ class OperatorStates:
 
     def _read(self, name: str, one: _Saved) -> Any:
         state, where = self._declared(name), self._where
+        who = f"operator {where.name!r} (uid {where.uid!r})"
+        if not takes(one.type, one.encoding, one.classes, state.type):
+            if self._allow_dropped:
+                return _MISSING
+            raise IncompatibleState(f"{who}: {other_type(name, one.type, type_name(state.type), where.uid)}")
         try:
-            return decoder(one.encoding, "value", state.type, name)(one.data)
+            return decoder(one.encoding, "value", state.type, name, one.classes)(one.data)
+        except ChangedClass as error:
+            if self._allow_dropped:
+                return _MISSING
+            raise IncompatibleState(f"{who}: {other_class(name, error, where.uid)}") from error
         except Exception as error:
             raise IncompatibleState(
-                f"operator {where.name!r} (uid {where.uid!r}): operator state {name!r} in the checkpoint ({one.type}, "
+                f"{who}: operator state {name!r} in the checkpoint ({one.type}, "
                 f"{one.encoding}) cannot be read as {type_name(state.type)}: {error_text(error)}; declare the "
                 f"type that it had, or give the new state another name"
             ) from error
+
+
+def not_dealt_out(name: str, declared: str, old: int, new: int) -> str:
+    """A sentence for people: an operator state has no place at another parallelism."""
+    return (
+        f"operator state {name!r} ({declared}) was saved at parallelism {old} and cannot be dealt out to {new} subtasks, "
+        f"because it is not a list; keep parallelism={old}, or hold a list in it"
+    )

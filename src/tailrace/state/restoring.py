@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
@@ -11,10 +12,12 @@ import msgspec
 from tailrace.elements.keyclasses import key_class
 from tailrace.elements.keypickling import ChangedKeyClass
 from tailrace.elements.plainkeys import plain_key
+from tailrace.elements.valueclasses import ChangedClass, Shapes, merged
 from tailrace.errors import IncompatibleState, TailraceError, error_text, shortened
 from tailrace.state.blocks import Encoder
-from tailrace.state.codecs import Entries, checks_classes, decoder, type_name, unpack
+from tailrace.state.codecs import Decode, Entries, checks_classes, decoder, unpack
 from tailrace.state.comingback import comes_back
+from tailrace.state.declarations import other_class, other_type, takes, type_name
 from tailrace.state.format import TableInfo
 from tailrace.state.tables import Table
 
@@ -37,24 +40,33 @@ class Restoring:
         """Groups that the checkpoint has something of."""
         self.dropped = False
         """Whether something of it was left behind."""
+        self.classes: dict[str, Shapes] = {}
+        """By table: the classes of the values that it has, as they were."""
+        self.renewed: set[str] = set()
+        """Tables with values of classes that are others now."""
+        self._decoders: dict[TableInfo, Decode | None] = {}
 
     def apply(self, table: TableInfo, group: int, data: bytes | memoryview) -> None:
         """While restoring: the entries of a block, oldest block first."""
         mine = self._declared(table)
         self.seen.add(group)
-        if mine is None:
+        decode = None if mine is None else self._decoder(table, mine)
+        if mine is None or decode is None:
             self.dropped = True
             return
         if table.kind == "timers" and not table.times_up:
             mine.info = msgspec.structs.replace(mine.info, times_up=False)
-        decode = decoder(table.encoding, mine.kind, mine.type, mine.name)
         try:
             found = unpack(data)
             if not checks_classes(data):
                 self._check_groups(mine, group, found)
-            self._load(mine, group, found, decode, table.encoding == mine.codec.name)
+            # What must be as it was stored is not encoded anew; else that notes which classes there still are.
+            same = table.encoding == mine.codec.name and (mine.exact is not None or not table.classes)
+            self._load(mine, group, found, decode, same and mine.name not in self.renewed)
         except ChangedKeyClass as error:
             raise self._changed(table, str(error)) from error
+        except ChangedClass as error:
+            raise self._other_class(table, error) from error
         except TailraceError:
             raise
         except Exception as error:
@@ -63,6 +75,25 @@ class Restoring:
                 f"{table.encoding}) cannot be read as {type_name(mine.type)}: {error_text(error)}; declare the "
                 f"type that it had, or give the new state another name"
             ) from error
+
+    def _decoder(self, table: TableInfo, mine: Table) -> Decode | None:
+        """How values of the checkpoint are read; None where they are left behind."""
+        if table not in self._decoders:
+            try:
+                self._decoders[table] = decoder(table.encoding, mine.kind, mine.type, mine.name, table.classes)
+                if table.encoding == "pickle" and self._decoders[table] is not pickle.loads:
+                    self.renewed.add(mine.name)
+                elif mine.exact is not None:
+                    mine.codec.notes.add(table.classes)
+                self.classes[mine.name] = merged(self.classes.get(mine.name, ()), table.classes)
+            except ChangedClass as error:
+                if not self._allow_dropped:
+                    raise self._other_class(table, error) from error
+                self._decoders[table] = None
+        return self._decoders[table]
+
+    def _other_class(self, table: TableInfo, error: ChangedClass) -> IncompatibleState:
+        return IncompatibleState(f"{self._who}: {other_class(table.name, error, self._uid)}")
 
     def _check_groups(self, table: Table, group: int, found: Entries) -> None:
         """Keys of classes that were written before classes were compared. Under the class of today one may be another
@@ -85,7 +116,7 @@ class Restoring:
 
     def _declared(self, table: TableInfo) -> Table | None:
         mine = self._tables.get(table.name)
-        if mine is not None and mine.kind == table.kind:
+        if mine is not None and mine.kind == table.kind and takes(table.type, table.encoding, table.classes, mine.type):
             return mine
         if self._allow_dropped:
             return None
@@ -96,6 +127,8 @@ class Restoring:
                 f"{who}: the checkpoint holds state {table.name!r} of kind {table.kind!r}, which is not declared any more; "
                 f"declared are {declared}; declare it, or start with allow_dropped_state to leave it behind"
             )
+        if mine.kind == table.kind:
+            raise IncompatibleState(f"{who}: {other_type(table.name, table.type, type_name(mine.type), self._uid)}")
         raise IncompatibleState(
             f"{who}: state {table.name!r} is of kind {table.kind!r} in the checkpoint and declared as {mine.kind!r}; give "
             f"the new state another name, or start with allow_dropped_state to leave the old one behind"

@@ -379,6 +379,14 @@ class Table:
             about += self._more(newest, set(), None) * len(layer) // max(len(newest), 1)
         return max(about, 0)
 
+    def certainly_empty(self) -> bool:
+        """Whether there is nothing in it, as far as that is known without looking at many entries."""
+        layers = [] if self.frozen is None else [self.frozen]
+        if self.top or any(layer.columns is not None for layer in layers):
+            return False
+        looked_at = len(self.deleted) + sum(map(len, layers))
+        return self.front is None and looked_at <= _SAMPLE and not self.behind()
+
     def settle(self) -> None:
         """Makes entries of all that is in columns: the front has written nothing since then."""
         if self.frozen is not None and self.frozen.columns is not None:

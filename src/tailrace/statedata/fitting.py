@@ -7,14 +7,16 @@ are restored for a try, and the state of operators that is not keyed: what worke
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.api.compat import declared_tables, may_be_dropped, misfits, stateful
+import msgspec
+
+from tailrace.api.compat import continues, declared_tables, may_be_dropped, misfits_of, stateful, unreadable
 from tailrace.api.functions import CoProcessFunction, ProcessFunction
 from tailrace.api.restorecheck import RestoreCheck
+from tailrace.elements.valuepickling import load_described
 from tailrace.errors import CheckpointCorrupt, ConfigError, IncompatibleState, error_text
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Source
@@ -53,24 +55,17 @@ def restore_check(
     """What a start of these operators from the checkpoint would find. `max_parallelism` is that of the dataflow. Raises
     `CheckpointCorrupt` for a checkpoint that is damaged."""
     manifest, records = stored.manifest, {one.uid: one for one in stored.manifest.operators}
-    wrong = misfits(
-        manifest.operators,
-        nodes,
-        allow_dropped_state,
-        max_parallelism=(manifest.max_parallelism, max_parallelism),
-        prepared=manifest.prepared,
-        in_flight=manifest.in_flight,
-    )
-    refused = misfits(manifest.operators, nodes, False, prepared=manifest.prepared, in_flight=manifest.in_flight)
+    wrong = misfits_of(manifest, nodes, max_parallelism, allow_dropped_state)
+    refused = misfits_of(manifest, nodes, manifest.max_parallelism)
     restored, fresh, tried = list[str](), list[str](), list[str]()
     for node in nodes:
         record = records.get(node.uid)
-        if record is not None and record.stateful:
+        if record is not None and record.stateful and continues(record, node):
             if not any(f"(uid {node.uid!r})" in one for one in wrong):
                 tried += _tried(stored, node, record, allow_dropped_state)
             restored.append(_told(stored, node, record))
             fresh += _new_states(node, record)
-        elif record is None and stateful(node):
+        elif stateful(node) and (record is None or not continues(record, node)):
             fresh.append(f"operator {node.name!r} (uid {node.uid!r}): the checkpoint has nothing of it")
     dropped = [one for one in refused if one not in wrong]
     return RestoreCheck(stored.url, (*wrong, *tried), tuple(restored), tuple(fresh), tuple(dropped))
@@ -117,6 +112,8 @@ def _tried(
             raise
         except IncompatibleState as error:
             yield str(error)
+        except msgspec.MsgspecError as error:
+            yield unreadable(node.name, node.uid, error)
 
 
 def _keyed(stored: StoredCheckpoint, node: Node, record: OperatorRecord, function: Any, dropped: bool) -> None:
@@ -143,7 +140,9 @@ def _read_on(stored: StoredCheckpoint, node: Node, source: Any) -> Iterator[str]
         state = source_state(part)
         for held in state.held if state is not None else ():
             try:
-                source.reader(pickle.loads(held.split), None if held.position is None else pickle.loads(held.position))
+                source.reader(
+                    load_described(held.split), None if held.position is None else load_described(held.position)
+                )
             except ConfigError as error:
                 yield f"operator {node.name!r} (uid {node.uid!r}): {error.args[0]}"
                 return

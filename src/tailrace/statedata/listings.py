@@ -3,7 +3,6 @@ records that were in flight."""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow as pa
 from tailrace.elements.columns.arrays import column_of_values
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.timestamps import NO_TIME
+from tailrace.elements.valuepickling import load_described
 from tailrace.errors import CheckpointNotFound, ConfigError, IncompatibleState
 from tailrace.state.format import LogKind, OperatorPart
 from tailrace.state.parts import LogOf
@@ -165,7 +165,7 @@ class Positions(Listing):
 
     def _read(self, data: bytes, of: OperatorPart) -> Any:
         with self.stored.reading(f"a split or position of source {of.uid!r}"):
-            return pickle.loads(data)
+            return load_described(data)
 
 
 def source_state(part: OperatorPart) -> SourceState | None:

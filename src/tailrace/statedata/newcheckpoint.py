@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from tailrace.elements.valueclasses import Shapes, merged
 from tailrace.errors import ConfigError, InternalError
 from tailrace.state.format import ChannelLog, Index, OperatorPart, Placed, TableInfo
 from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_savepoint
@@ -23,7 +24,7 @@ from tailrace.statedata.writing import CHECKPOINT, INCARNATION, OperatorJob, kep
 from tailrace.storage.copying import begin, check_place, seal
 from tailrace.storage.opening import open_folder
 from tailrace.storage.origins import origin_at
-from tailrace.storage.reading import read_logs, read_placed
+from tailrace.storage.reading import load_index, read_logs, read_placed
 from tailrace.storage.store import Store
 from tailrace.task.logs import restored_frame
 from tailrace.task.snapshot import FileBuilder
@@ -93,10 +94,13 @@ def complete(store: Store, plan: Plan, written: Sequence[StateFile], now: int, r
         max_parallelism=plan.max_parallelism,
         slots=len(files),
         files=files,
-        operators=_records(plan),
+        operators=_with_classes(store, _records(plan), written),
         prepared=prepared,
         size=sum(file.size for file in files),
         in_flight={} if plan.base is None else _without(plan.base.manifest.in_flight, plan.dropped),
+        channels=[]
+        if plan.base is None
+        else [one for one in plan.base.manifest.channels if one.target not in plan.dropped],
         kind="savepoint",
     )
     names = {file.name for file in files}
@@ -137,6 +141,25 @@ def _records(plan: Plan) -> list[OperatorRecord]:
         found.append(record if job is None else msgspec.structs.replace(record, tables=job.infos(), stateful=True))
     found += [OperatorRecord(one.uid, one.name, 1, [False], one.infos(), True) for one in changed.values()]
     return found
+
+
+def _with_classes(store: Store, records: list[OperatorRecord], written: Sequence[StateFile]) -> list[OperatorRecord]:
+    """The operators with the classes of all values that were written."""
+    found: dict[tuple[str, str], Shapes] = {}
+    for file in written:
+        for part in load_index(store, file.name).operators:
+            for table in part.tables:
+                found[part.uid, table.name] = merged(found.get((part.uid, table.name), ()), table.classes)
+    return [
+        msgspec.structs.replace(
+            record,
+            tables=[
+                msgspec.structs.replace(one, classes=merged(one.classes, found.get((record.uid, one.name), ())))
+                for one in record.tables
+            ],
+        )
+        for record in records
+    ]
 
 
 # What is taken over.
@@ -190,7 +213,7 @@ def _copy_logs(builder: FileBuilder, plan: Plan, base: StoredCheckpoint, send: C
             place = one.channel, one.kind, one.age, one.turn
             if place not in copies:
                 copies[place] = ChannelLog(one.channel, one.parallelism, [], one.kind, one.age, one.turn)
-            builder.add_frame(copies[place], restored_frame(one, one.uid, one.channel.target_subtask))
+            builder.add_frame(copies[place], restored_frame(one, one.uid, one.channel.target_subtask, as_it_is=True))
             send()
 
 
@@ -199,7 +222,7 @@ def _copy_operator(
 ) -> None:
     """What a subtask had; of an operator that is changed only what it has without a key."""
     tables: list[TableInfo] = list(part.tables) if job is None else job.infos()
-    copy = OperatorPart(part.uid, part.name, part.subtask, part.parallelism, part.finished, part.meta, tables)
+    copy = msgspec.structs.replace(part, tables=tables, blocks=[], full=[], chains={}, feedback=[])
     full: list[int] = []
     if job is None and part.chains:
         names = {table.name for table in base.operator(part.uid).tables} | {table.name for table in tables}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from tailrace.elements.convert import plain_values
@@ -21,7 +22,7 @@ from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import IncompatibleState, TailraceError, UserCodeError, error_text, shortened
 from tailrace.state.backend import Block
 from tailrace.state.blocks import Blocks, Encoder
-from tailrace.state.codecs import PICKLE, Codec, codec_for
+from tailrace.state.codecs import Codec, codec_for, pickle_codec
 from tailrace.state.format import Index, OperatorPart, TableInfo
 from tailrace.state.manifest import StateFile
 from tailrace.state.parts import BlockOf
@@ -56,7 +57,7 @@ class NewTable:
     def codec(self) -> Codec:
         """How values are encoded. Raises `ConfigError`."""
         if self.info.encoding == "pickle":
-            return PICKLE
+            return pickle_codec()
         return codec_for(self.info.kind, self.type, self.info.encoding, self.info.name)
 
 
@@ -377,6 +378,8 @@ class _Part:
         """Everything is there."""
         self._through(self.groups.stop)
         name = self.builder.name
+        for i, table in enumerate(self.tables):
+            self.operator.tables[i] = msgspec.structs.replace(self.operator.tables[i], classes=table.codec.notes.listed)
         self.builder.close_part(self.operator, self.full, dict.fromkeys(self.full, (name,)))
         self.builder.finish()
         self._send()

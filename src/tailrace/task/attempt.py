@@ -129,6 +129,8 @@ class Attempt:
         # Where the lost one had begun as all others, and cut for nothing since, all is restored as for all.
         as_it_was = self._resume is not None and self._resume.checkpoint > 0
         restorer = self._restorer = Restorer(self.slice.plan, self.slice.tasks, manifest, deploy.own, as_it_was)
+        if self.checkpoints is not None and deploy.own:
+            self.checkpoints.restored(manifest.channels)
         self._channels, number = restorer.channels, next(self._numbers)
         self.state_asked, worker = number, self._slot if as_it_was else None
         return [ReadState(number, deploy.manifest, deploy.folder, restorer.wanted(), self.held, worker=worker)]

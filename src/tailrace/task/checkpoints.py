@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
+from tailrace.elements.frames import decode
+from tailrace.elements.valueclasses import Shapes, merged
 from tailrace.errors import InternalError
 from tailrace.protocol.snapshot import Ack, SubtaskAck, Transaction
 from tailrace.state.format import ChannelLog, Index, LogPiece, Placed
+from tailrace.state.manifest import InFlight
 from tailrace.state.paths import state_file
 from tailrace.task.ahead import Ahead
 from tailrace.task.logs import LogFrame, Recording, Referred
@@ -45,6 +49,10 @@ class DropState:
     name: str
 
 
+_Edge = tuple[str, str | None, str, int]
+"""Who sends, its side output, who receives, and its port."""
+
+
 @dataclass
 class _Pending:
     builder: FileBuilder
@@ -63,6 +71,8 @@ class _Pending:
     """Of those, bytes that are in files of earlier checkpoints."""
     overtaken: dict[str, int] = field(default_factory=dict)
     """Of those of channels that barriers have overtaken, by the uid of the operator that was to receive them."""
+    channels: dict[_Edge, Shapes] = field(default_factory=dict)
+    """The edges that they were on their way over, with the classes of the records."""
     sealed_at: int | None = None
 
 
@@ -91,6 +101,8 @@ class WorkerCheckpoints:
         self._next: int | None = None
         """That checkpoint, as far as the worker can know. None: it has not seen one, or its file could not be written."""
         self._pending: dict[int, _Pending] = {}
+        self._classes: dict[_Edge, Shapes] = {}
+        """The classes of records that were in logs, in this checkpoint or another one that may be referred to."""
         self._durable: dict[int, frozenset[str]] = {}
         """Checkpoints whose file is durable, until they are complete or aborted: the files that each needs, its own too."""
 
@@ -202,6 +214,7 @@ class WorkerCheckpoints:
             if not frame.count:
                 continue  # a marker of event time
             pending.inflight += size
+            self._note(pending, log, frame)
             if log.overtaken:
                 target = log.channel.target
                 pending.overtaken[target] = pending.overtaken.get(target, 0) + size
@@ -212,6 +225,19 @@ class WorkerCheckpoints:
             recording.discard(checkpoint)
             pending.logs.remove(found)
         return 1 + sum(frame.count for frame in frames)
+
+    def _note(self, pending: _Pending, log: ChannelLog, frame: LogFrame | Referred) -> None:
+        name = log.channel
+        edge = name.source, name.tag, name.target, name.port
+        known = self._classes.get(edge, ())
+        if isinstance(frame, LogFrame):
+            known = self._classes[edge] = merged(known, decode(frame.data).classes)
+        pending.channels[edge] = known
+
+    def restored(self, channels: Sequence[InFlight]) -> None:
+        """The worker goes on from a checkpoint of this run, to whose files logs may refer."""
+        for one in channels:
+            self._classes[one.source, one.tag, one.target, one.port] = one.classes
 
     def _into_file(self, pending: _Pending, log: ChannelLog, frame: LogFrame | Referred) -> int:
         """Puts the next records of a log into the file, or says there where they are. How many bytes they are."""
@@ -318,6 +344,7 @@ class WorkerCheckpoints:
             pending.inflight,
             pending.overtaken,
             pending.referred,
+            [InFlight(*edge, classes) for edge, classes in pending.channels.items()],
         )
 
     def completed(self, checkpoint: int) -> None:

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 
 from tailrace.elements.batches import Batch, Rows, concat, joinable
 from tailrace.elements.frames import ChannelId, Frame, decode
-from tailrace.errors import CheckpointCorrupt, InternalError, ProtocolViolation
+from tailrace.elements.valueclasses import ChangedClass, renewal
+from tailrace.errors import CheckpointCorrupt, IncompatibleState, InternalError, ProtocolViolation
 from tailrace.state.parts import LogOf
 from tailrace.task.spilling import FRAME_BYTES, FRAME_RECORDS, Item, Shelf, framed
 from tailrace.task.written import Indexes, Span, WrittenRecords
@@ -78,15 +80,20 @@ def log_frame(batch: Batch, round: int, who: str, subtask: int) -> LogFrame:
     return LogFrame(round, len(batch), framed(batch, who, subtask, "go into a checkpoint"))
 
 
-def restored_frame(part: LogOf, who: str, subtask: int) -> LogFrame:
-    """What a checkpoint says of one frame: all of its records, or those from some record on, or of some key groups only.
-    Raises `CheckpointCorrupt` where the frame does not hold them."""
+def restored_frame(part: LogOf, who: str, subtask: int, *, as_it_is: bool = False) -> LogFrame:
+    """What a checkpoint says of one frame: all of its records, or those from some record on, or of some key groups only; as
+    the classes of today make them, or `as_it_is` where it is only copied. Raises `CheckpointCorrupt` where the frame does
+    not hold them, and `IncompatibleState` where a class of theirs is another one now."""
     whole = LogFrame(part.round, part.count, bytes(part.data))
     what = f"the log of {part.channel}"
-    if not part.start and part.groups is None:
-        if part.stop < 0 or part.stop == _read(lambda frame: frame.count, whole.data, what):
+    frame = _read(lambda one: one, whole.data, what)
+    try:
+        changed = not as_it_is and any(renewal(shape) is not None for shape in frame.classes)
+        if not changed and not part.start and part.groups is None and part.stop in (-1, frame.count):
             return whole
-    batch = whole.batch(what)
+        batch = _read(lambda one: msgspec.structs.replace(one, older=True).batch(), whole.data, what)
+    except ChangedClass as error:
+        raise IncompatibleState(f"operator {who!r}: {what} cannot be read: {error}") from error
     stop = len(batch) if part.stop < 0 else min(part.stop, len(batch))
     batch = batch.slice(min(part.start, stop), stop)
     if part.groups is not None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
+
+from tailrace.api.compat import continues, unreadable
 from tailrace.elements.keygroups import group_range
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
-from tailrace.errors import InternalError
+from tailrace.errors import IncompatibleState, InternalError
 from tailrace.graph.operators import Head
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
@@ -49,10 +52,11 @@ class Restorer:
         """What was in flight in channels of this worker, where nothing of it is dealt out anew."""
         if not replaces:
             self._all_have_a_place(plan)
+        self._left = self._left_behind(manifest)
         self._returned: dict[str, Returned] = {}
         self._metas: dict[str, list[MetaOf]] = {}
         self._finished = {record.uid: record.finished for record in manifest.operators}
-        self._known = set(self._finished)
+        self._known = set(self._finished) - self._left
 
     def wanted(self) -> dict[str, tuple[int, int]]:
         """The operators of this worker, by uid, with their key groups [first, last)."""
@@ -72,7 +76,7 @@ class Restorer:
                 self._in_flight(part)
             return
         operator = self._operators.get(part.uid)
-        if operator is None:
+        if operator is None or part.uid in self._left:
             return  # it is fused with others now, and so has no state: it is wanted for what was in flight to it
         if isinstance(part, MetaOf):
             self._metas.setdefault(part.uid, []).append(part)
@@ -89,6 +93,16 @@ class Restorer:
             operator.chains.confirmed.update(part.chains)
             if operator.backend is not None:
                 operator.backend.holds(part.chains)
+
+    def _left_behind(self, manifest: Manifest) -> set[str]:
+        """The operators that go on with nothing of what the one of their uid had: it was of another kind. A start refuses
+        that where it was something, but for what its user gives up."""
+        found = set()
+        for record in manifest.operators:
+            operator = self._operators.get(record.uid)
+            if operator is not None and not continues(record, operator.node):
+                found.add(record.uid)
+        return found
 
     def _all_have_a_place(self, plan: Plan) -> None:
         """Nothing that was in flight may be left out."""
@@ -162,7 +176,10 @@ class Restorer:
             each.watermark_time = reached if operator.sees_each_timer else arrived
         parts = [MetaPart(p.subtask, p.parallelism, p.finished, meta.data, meta.schema, meta.sides) for p, meta in read]
         restore_schema(operator, parts)
-        operator.restore(parts)
+        try:
+            operator.restore(parts)
+        except msgspec.MsgspecError as error:  # of an older checkpoint, which does not say its kind
+            raise IncompatibleState(unreadable(ctx.name, ctx.uid, error)) from error
         if anew:
             operator.start_anew()
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tailrace.api.compat import goes_to, may_be_dropped
 from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame, decode
 from tailrace.elements.keygroups import group_range
 from tailrace.elements.markers import IdleChannel, Marker, Watermark
@@ -64,7 +65,7 @@ class Returned:
         self._plan, self._task, self._position, self._own = plan, task, position, own
         operator = task.chain.operators[position]
         self._ctx, self._name = operator.ctx, operator.node.name
-        self._node = operator.node
+        self._node, self._entry = operator.node, operator.entry
         self._frames: dict[_Key, dict[LogKind, list[Piece]]] = {}
         self._held: dict[_Key, int] = {}
         """Bytes of each old channel that are in memory."""
@@ -76,10 +77,12 @@ class Returned:
 
     def add(self, part: LogOf) -> None:
         """A piece of a log, whoever was to read it then. Those of each log come in order."""
-        channel = part.channel
-        if not part.count and all(edge.port != channel.port for edge in self._node.inputs):
+        port = self._goes_to(part.channel)
+        if port is None and (not part.count or self._dropped()):
             self.as_they_were = False  # event time of an input that is not there any more: no record is lost
             return
+        channel = part.channel if port is None else part.channel._replace(port=port)
+        self.as_they_were = self.as_they_were and port == part.channel.port
         way, redistribution, in_groups = self._way(channel)
         self.as_they_were = self.as_they_were and part.parallelism == self._ctx.parallelism and self._timely(part)
         frame = restored_frame(part, self._name, self._ctx.subtask)
@@ -98,6 +101,13 @@ class Returned:
                 return
             self._held[part.age, channel, part.turn] = held
             halves.setdefault(part.kind, []).append(Piece(dealt.frame.count, dealt.frame, span, positions))
+
+    def _goes_to(self, channel: ChannelName) -> int | None:
+        """The input that the records of an old channel go to now."""
+        return goes_to(channel.source, channel.tag, channel.port, self._entry, self._plan.graph.node)
+
+    def _dropped(self) -> bool:
+        return may_be_dropped(self._ctx.uid, self._ctx.services.allow_dropped_state)
 
     def _place(self, part: LogOf, frame: LogFrame, dealt: Dealt) -> tuple[Span | None, Indexes | None]:
         """Where the records are that come back, if a later checkpoint can refer to them there."""
@@ -156,19 +166,16 @@ class Returned:
         return self._ways[key]
 
     def _partitioning(self, channel: ChannelName) -> Partitioning:
-        if self._position:  # it is chained now, to the subtask of the same number
-            ports = {edge.port for edge in self._node.inputs}
-            if channel.port in ports:
-                return Forward()
         graph = self._plan.graph
-        edges = self._plan.edges_into(self._task.vertex.id) if not self._position else []
-        edges = [edge for edge in edges if edge.port == channel.port]
-        exact = [e for e in edges if (graph.node(e.source_node).uid, e.tag) == (channel.source, channel.tag)]
-        if not edges:
+        if self._goes_to(channel) is None:
             raise IncompatibleState(
                 f"the checkpoint holds records in flight to input {channel.port} of {self._name!r} (channel {channel}), "
                 f"which it does not have any more; start the dataflow as it was, or from another checkpoint"
             )
+        if self._position:  # it is chained now, to the subtask of the same number
+            return Forward()
+        edges = [edge for edge in self._plan.edges_into(self._task.vertex.id) if edge.port == channel.port]
+        exact = [e for e in edges if (graph.node(e.source_node).uid, e.tag) == (channel.source, channel.tag)]
         if exact:
             return exact[min(channel.number, len(exact) - 1)].partitioning
         ways = [edge.partitioning for edge in edges]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tailrace.api.kinds import STATELESS, kind_of, shape_of
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.errors import InternalError
@@ -109,7 +110,8 @@ class TaskSnapshot:
         tables = []
         if backend is not None:
             backend.freeze(self._cut)
-            tables = backend.tables_info()
+            known = zip(backend.tables_info(), backend.tables.values(), strict=True)
+            tables = [msgspec.structs.replace(info, empty=table.certainly_empty()) for info, table in known]
         ctx = operator.ctx
         schema = None if operator.one_schema is None else operator.one_schema.saved()
         sides = {tag: saved for tag, one in operator.side_schemas.items() if (saved := one.saved()) is not None}
@@ -118,7 +120,8 @@ class TaskSnapshot:
         meta = _encoder.encode(
             OperatorMeta(reached, data, self._rested, self._round, schema, operator.floors(), arrived, sides)
         )
-        part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables)
+        kind, shape = kind_of(operator.node.operator), shape_of(operator.node.operator)
+        part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables, kind=kind)
         self.parts.append(part)
         self.operators.append((operator, part))
         self.recordings += operator.recordings()
@@ -126,12 +129,11 @@ class TaskSnapshot:
             self._todo.append((operator, part))
         stateful = data is not None or (backend is not None and backend.entries() > 0)
         for each in operator.contexts():
-            own = each is ctx
-            self._acks.append(
-                OperatorAck(
-                    each.uid, each.name, each.parallelism, operator.finished, own and stateful, tables if own else []
-                )
-            )
+            ack = OperatorAck(each.uid, each.name, each.parallelism, operator.finished, kind=STATELESS)
+            if each is ctx:
+                holds = (stateful, tables, kind, shape, operator.own_tables())
+                ack = OperatorAck(each.uid, each.name, each.parallelism, operator.finished, *holds)
+            self._acks.append(ack)
         self.prepared.extend((ctx.uid, one, first) for first, one in operator.prepared(self.checkpoint))
 
     def encode(self, limit: int) -> None:
@@ -142,6 +144,9 @@ class TaskSnapshot:
         self.blocks.extend((part, block) for block in blocks)
         self.size += sum(len(block.data) for block in blocks)
         if done:
+            known = zip(part.tables, operator.backend.tables_info(), strict=True)
+            # The ack has the very list. What is empty is so at the cut.
+            part.tables[:] = [msgspec.structs.replace(then, classes=now.classes) for then, now in known]
             self._todo.popleft()
 
     def ack(self, vertex: int, subtask: int) -> SubtaskAck:

@@ -7,7 +7,7 @@ import heapq
 from typing import Any
 
 from tailrace.elements.keys import canonical_bytes
-from tailrace.state.codecs import PICKLE
+from tailrace.state.codecs import pickle_codec
 from tailrace.state.format import TableInfo
 from tailrace.state.tables import MISSING, MemoryBase, Table
 
@@ -30,7 +30,7 @@ class Timers:
 
     def __init__(self, table: Table | None = None) -> None:
         if table is None:
-            table = Table(0, TableInfo("timers", "timers", times_up=True), object, PICKLE, MemoryBase(), None)
+            table = Table(0, TableInfo("timers", "timers", times_up=True), object, pickle_codec(), MemoryBase(), None)
         self._heap: list[tuple[int, int, Keyed]] = []
         self.table = table
         self._top = table.top

@@ -84,6 +84,10 @@ class Files:
             assert block.count > 0, "a block without entries"
             made.blocks.setdefault(block.group, []).append((infos[block.table], block.data))
         if done:
+            named = {info.name: info for info in backend.tables_info()}  # with the classes of all values
+            made.blocks = {
+                group: [(named[info.name], data) for info, data in blocks] for group, blocks in made.blocks.items()
+            }
             made.full, made.delta = backend.groups(made.checkpoint)
             assert not set(made.full) & set(made.delta), "a group is written as a whole, or what changed in it"
             assert set(made.blocks) <= {*made.full, *made.delta}, "a block of a group that is not told"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tailrace.api.compat import check
+from tailrace.api.compat import check_manifest
 from tailrace.coordinator.actions import (
     Action,
     CheckpointEnded,
@@ -142,16 +142,7 @@ class Drivers:
         else:
             files, path = wanted
             found = origin_at(store if files is self._storage.files else self._storage.at(files), path)
-        manifest, graph = found.manifest, self._job.plan.graph
-        groups = (manifest.max_parallelism, graph.max_parallelism)
-        check(
-            manifest.operators,
-            graph.nodes,
-            self._job.allow_dropped_state,
-            max_parallelism=groups,
-            prepared=manifest.prepared,
-            in_flight=manifest.in_flight,
-        )
+        check_manifest(found.manifest, self._job.plan.graph, self._job.allow_dropped_state)
         return found
 
     def start(self, driver: Driver) -> None:

@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tailrace.testing import stops
+from tailrace.testing import changes, stops
 from tailrace.testing.outages import look
 from tailrace.testing.planted import BUGS, planted
-from tailrace.testing.planting import OUTAGES, RANDOM, STOPS, Bug
+from tailrace.testing.planting import CHANGES, OUTAGES, RANDOM, STOPS, Bug
 from tailrace.testing.random_flows.hunting import hunt
 from tailrace.testing.replay import replays
 from tailrace.testing.scenarios import Scenario
@@ -27,7 +27,7 @@ class Found:
 
     bug: str
     search: str
-    """The golden program, "random", "outages", or "stops"."""
+    """The golden program, "random", "outages", "stops" or "changes"."""
     seed: int
     wrong: tuple[str, ...]
     seconds: float
@@ -76,6 +76,11 @@ def _stops(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     return (failed[0].seed, failed[0].wrong) if failed else None
 
 
+def _changes(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+    _, failed = changes.look(seeds)
+    return (failed[0].change.seed, failed[0].wrong) if failed else None
+
+
 def _replays(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     for seed, replay in zip(seeds, replays(seeds, bug.program, bug=bug.name, tune=bug.tune), strict=True):
         if replay.differences:
@@ -83,7 +88,7 @@ def _replays(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     return None
 
 
-SEARCHES = {RANDOM: _random, OUTAGES: _outages, STOPS: _stops}
+SEARCHES = {RANDOM: _random, OUTAGES: _outages, STOPS: _stops, CHANGES: _changes}
 """Where a bug is looked for that no golden program shows."""
 
 

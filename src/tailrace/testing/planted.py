@@ -35,6 +35,7 @@ from tailrace.task.slice import Slice
 from tailrace.task.worker import Worker
 from tailrace.testing.faults import Fault
 from tailrace.testing.planted_as_it_was import AS_IT_WAS_BUGS
+from tailrace.testing.planted_changes import CHANGE_BUGS
 from tailrace.testing.planted_feedback import FEEDBACK_BUGS
 from tailrace.testing.planted_flows import FLOW_BUGS
 from tailrace.testing.planted_loop_times import LOOP_TIME_BUGS
@@ -46,9 +47,7 @@ from tailrace.testing.planted_replay import REPLAY_BUGS
 from tailrace.testing.planted_stops import STOP_BUGS
 from tailrace.testing.planted_together import TOGETHER_BUGS
 from tailrace.testing.planting import Bug, Patches, method
-from tailrace.testing.scenarios import Scenario
-
-MS = 1_000
+from tailrace.testing.scenarios import MS, Scenario
 
 
 def _aborts_and_restarts(made: Scenario) -> Scenario:
@@ -487,6 +486,7 @@ BUGS: dict[str, Bug] = {
         *AS_IT_WAS_BUGS,
         *TOGETHER_BUGS,
         *STOP_BUGS,
+        *CHANGE_BUGS,
     )
 }
 

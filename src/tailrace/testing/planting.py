@@ -16,11 +16,13 @@ OUTAGES = "outages"
 """Stands for the search with a store of files that goes out of reach."""
 STOPS = "stops"
 """Stands for the search that stops jobs and takes savepoints, through all golden programs."""
+CHANGES = "changes"
+"""Stands for the search through programs that change between two starts."""
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug: what it is called, and the program that shows it soonest; or `RANDOM`, `OUTAGES`, or `STOPS`."""
+    """A bug: what it is called, and the program that shows it soonest; or `RANDOM`, `OUTAGES`, `STOPS` or `CHANGES`."""
 
     name: str
     program: str

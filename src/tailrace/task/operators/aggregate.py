@@ -18,7 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.api.aggregates import Mean, Sum, is_builtin
+from tailrace.api.compat import other_shape
 from tailrace.api.functions import Function, as_callable
+from tailrace.api.kinds import shape_of
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.columns.exact import EXACT
 from tailrace.elements.columns.schemas import OneSchema
@@ -69,18 +71,17 @@ class StatefulTask(OperatorTask):
     def state_entries(self) -> int:
         return self.backend.entries()
 
-    def shape(self) -> list[str]:
-        """What the state is made of, for checkpoints: accumulators of other aggregates cannot be gone on with."""
-        return [type(fn).__name__ if is_builtin(fn) else "custom" for fn in self.functions]
+    def snapshot(self, checkpoint: int) -> bytes | None:
+        return msgspec.msgpack.encode(shape_of(self.node.operator)) if self.backend.entries() else None
 
-    def check_shape(self, old: list[str]) -> None:
-        """Raises `IncompatibleState` where a checkpoint's state was made of something else."""
-        if old != self.shape():
-            was, now, uid = ", ".join(old), ", ".join(self.shape()), self.ctx.uid
-            raise IncompatibleState(
-                f"operator {self.node.name!r} (uid {uid!r}): the checkpoint holds the state of {was}, and the operator has "
-                f"{now} now; give it another uid, and leave the old state behind: allow_dropped_state=[{uid!r}]"
-            )
+    def restore(self, parts: list[MetaPart]) -> None:
+        for part in parts:
+            if part.data is not None:
+                old = msgspec.msgpack.decode(part.data, type=list[str])
+                if old != shape_of(self.node.operator):
+                    raise IncompatibleState(
+                        f"operator {self.node.name!r} (uid {self.node.uid!r}): {other_shape(self.node, old)}"
+                    )
 
 
 class ReduceTask(StatefulTask):
@@ -139,14 +140,6 @@ class AggregateTask(StatefulTask):
         # in which order results come: who does again what was done since a checkpoint has met others.
         self._in_columns = self.builtin and self.table.base.mutable and ctx.services.facts is None
         """Whether state in columns may be tried, or go on."""
-
-    def snapshot(self, checkpoint: int) -> bytes | None:
-        return msgspec.msgpack.encode(self.shape()) if self.backend.entries() else None
-
-    def restore(self, parts: list[MetaPart]) -> None:
-        for part in parts:
-            if part.data is not None:
-                self.check_shape(msgspec.msgpack.decode(part.data, type=list[str]))
 
     def process(self, batch: Batch, port: int) -> None:
         if isinstance(batch, Columns):

@@ -19,7 +19,7 @@ from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import Backend, MetaPart
-from tailrace.state.format import ChannelLog
+from tailrace.state.format import ChannelLog, TableInfo
 from tailrace.task.context import OperatorContext
 from tailrace.task.groupchains import GroupChains
 from tailrace.task.logs import LogFrame, Recording
@@ -141,6 +141,10 @@ class OperatorTask:
     def snapshot(self, checkpoint: int) -> bytes | None:
         """At the cut: the operator's state that is not keyed, encoded; small. None where there is none."""
         return None
+
+    def own_tables(self) -> list[TableInfo]:
+        """What `snapshot` has just given, for those who see no more of it: each part with the classes of its values."""
+        return []
 
     def cut_again(self, checkpoint: int) -> None:
         """A cut that was made before, in another process, for a checkpoint that will not be complete: what follows from it

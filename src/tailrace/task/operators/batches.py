@@ -15,6 +15,7 @@ from tailrace.elements.timestamps import NO_TIME
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import MapBatches
 from tailrace.state.backend import MetaPart
+from tailrace.state.format import TableInfo
 from tailrace.state.operator_state import OperatorStates
 from tailrace.task.batchtimes import times_kept, with_times
 from tailrace.task.context import OperatorContext
@@ -51,6 +52,9 @@ class BatchesTask(OperatorTask):
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         return None if self.own_state is None else self.own_state.snapshot()
+
+    def own_tables(self) -> list[TableInfo]:
+        return [] if self.own_state is None else self.own_state.tables()
 
     def restore(self, parts: list[MetaPart]) -> None:
         if self.own_state is not None:

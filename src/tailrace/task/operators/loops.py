@@ -6,7 +6,6 @@ no back-pressure goes around the loop. What the queue holds of a checkpoint is t
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import msgspec
@@ -14,11 +13,13 @@ import msgspec
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelName
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
+from tailrace.elements.valueclasses import Shapes
+from tailrace.elements.valuepickling import described, dump_described, load_described
 from tailrace.graph.graph import Edge, Node
 from tailrace.graph.operators import FEEDBACK, MARKERS, EnterLoop, Forward, Head, Judge, LeaveLoop, Loop, Tail
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
-from tailrace.state.format import ChannelLog
+from tailrace.state.format import ChannelLog, TableInfo
 from tailrace.task.context import OperatorContext
 from tailrace.task.logs import LogFrame, Recording
 from tailrace.task.operators.base import OperatorTask
@@ -251,6 +252,8 @@ class JudgeTask(OperatorTask):
         """The newest round that was judged, and whether it is to be the last one."""
         self._feedback: list[Any] = []
         self._output: list[Any] = []
+        self._classes: Shapes = ()
+        """Those of the records in the newest checkpoint."""
 
     def process(self, batch: Batch, port: int) -> None:
         (self._output if port else self._feedback).extend(batch.to_rows().values)
@@ -266,12 +269,17 @@ class JudgeTask(OperatorTask):
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         state = (self.verdict, self._feedback, self._output)
-        return self.call_user(lambda: pickle.dumps(state, 5), what="pickling the result of a round")  # type: ignore[no-any-return]
+        data: bytes = self.call_user(lambda: dump_described(state), what="pickling the result of a round")
+        self._classes = described(data)
+        return data
+
+    def own_tables(self) -> list[TableInfo]:
+        return [TableInfo("result", "round", classes=self._classes)] if self._classes else []
 
     def restore(self, parts: list[MetaPart]) -> None:
         for part in parts:
             if part.data:
-                self.verdict, self._feedback, self._output = pickle.loads(part.data)
+                self.verdict, self._feedback, self._output = load_described(part.data)
 
 
 class EnterTask(OperatorTask):

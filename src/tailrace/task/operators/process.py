@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.api.functions import CoProcessFunction, Function, KeyedProcessFunction, ProcessFunction
+from tailrace.api.functions import ProcessFunction
+from tailrace.api.kinds import ends_rounds, takes_timers
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.callables import one_for_several
 from tailrace.elements.timestamps import NO_TIME
@@ -16,6 +17,7 @@ from tailrace.errors import shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AtEnd, CoProcess, KeyedProcess, Process, Selector
 from tailrace.state.backend import Backend, MetaPart
+from tailrace.state.format import TableInfo
 from tailrace.state.handles import bind_all, check_bound
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates
@@ -64,7 +66,7 @@ class FunctionTask(OperatorTask):
     @property
     def ends_rounds(self) -> bool:
         """Whether the user's function wants to know of the end of a round."""
-        return any("on_round_end" in vars(kind) for kind in type(self.fn).__mro__[:-1] if kind not in _DECLARING)
+        return ends_rounds(self.fn)
 
     def end_round(self, number: int, limit: int) -> bool:
         if self.ends_rounds:
@@ -83,6 +85,9 @@ class FunctionTask(OperatorTask):
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         return self.own_state.snapshot()
+
+    def own_tables(self) -> list[TableInfo]:
+        return self.own_state.tables()
 
     def restore(self, parts: list[MetaPart]) -> None:
         self.own_state.restore(parts, self.finished)
@@ -287,12 +292,6 @@ class TimedTask(FunctionTask):
         return fired
 
 
-def _takes_timers(fn: Any, base: type[KeyedProcessFunction | CoProcessFunction]) -> bool:
-    """Whether it has an `on_timer` of its own. A timer is refused when it is set, not when it fires and nothing takes it."""
-    method = getattr(fn, "on_timer", None)
-    return method is not None and getattr(method, "__func__", None) is not base.on_timer
-
-
 class KeyedProcessTask(TimedTask):
     """A `KeyedProcessFunction`, or a plain `f(value, ctx)` on a keyed stream."""
 
@@ -301,7 +300,7 @@ class KeyedProcessTask(TimedTask):
         fn = node.operator.fn
         super().__init__(node, ctx, fn if isinstance(fn, ProcessFunction) else _Plain(fn), node.operator.at_end)
         self.keys = key_reader(node, node.operator.key, ctx.subtask)
-        if not _takes_timers(self.fn, KeyedProcessFunction):
+        if not takes_timers(self.fn):  # refused when one is set, not when it fires and nothing takes it
             ctx.event_timers = ctx.processing_timers = None
 
     def process(self, batch: Batch, port: int) -> None:
@@ -319,7 +318,7 @@ class CoProcessTask(TimedTask):
         super().__init__(node, ctx, node.operator.fn, node.operator.at_end)
         self.keys = [self._reader(port, selector) for port, selector in enumerate(node.operator.keys)]
         self.keyed = self.keys[0] is not None and self.keys[1] is not None
-        if not (self.keyed and _takes_timers(self.fn, CoProcessFunction)):
+        if not (self.keyed and takes_timers(self.fn)):
             ctx.event_timers = ctx.processing_timers = None
 
     def _reader(self, port: int, selector: Selector | None) -> FieldReader | None:
@@ -330,10 +329,6 @@ class CoProcessTask(TimedTask):
         keys = None if reader is None else settled_keys(reader.values(rows))
         self.touch(keys)
         self.run(self.fn.process2 if port else self.fn.process1, rows, keys)
-
-
-_DECLARING = (ProcessFunction, KeyedProcessFunction, CoProcessFunction, Function)
-"""Classes whose own `on_round_end` does nothing."""
 
 
 class _Plain(ProcessFunction):

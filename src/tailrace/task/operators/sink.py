@@ -11,6 +11,7 @@ from tailrace.errors import OutOfReachError, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink
 from tailrace.state.backend import MetaPart
+from tailrace.state.format import TableInfo
 from tailrace.state.operator_state import OperatorStates, declared_operator_states
 from tailrace.task.context import OperatorContext
 from tailrace.task.operators.base import OperatorTask
@@ -63,6 +64,9 @@ class SinkTask(OperatorTask):
             self._state = OperatorStates(self.writer, self.ctx, dropped, self.ctx.services.depth > 0)
             self._state.restore(self._restored, self.finished)
         self._restored = []
+
+    def own_tables(self) -> list[TableInfo]:
+        return [] if self._state is None else self._state.tables()
 
     def restore(self, parts: list[MetaPart]) -> None:
         self._restored = parts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +13,13 @@ from tailrace.api.connectors import Enumerator, Reader
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.timestamps import ceil_micros
+from tailrace.elements.valueclasses import Shapes
+from tailrace.elements.valuepickling import dump_described, load_described
 from tailrace.errors import InternalError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Source
 from tailrace.state.backend import MetaPart
+from tailrace.state.format import TableInfo
 from tailrace.task.context import OperatorContext
 from tailrace.task.operators.base import OperatorTask, close_all
 from tailrace.task.operators.columns import fitted
@@ -38,6 +40,7 @@ from tailrace.task.operators.splits import (
     Held,
     Post,
     SourceState,
+    classes_of,
     deal_again,
     decode_state,
     encode_state,
@@ -117,6 +120,8 @@ class SourceTask(OperatorTask):
         self._ends_here = self._left = False
         """Whether a stop wants nothing more to be read, and whether the splits are given up for it."""
         self._restored: list[tuple[int, int, SourceState]] = []
+        self._classes: Shapes = ()
+        """Those of the splits and positions in the newest checkpoint."""
         known = getattr(self.source, "schema", None)
         self.one_schema = OneSchema(known if isinstance(known, pa.Schema) else None)
 
@@ -169,7 +174,7 @@ class SourceTask(OperatorTask):
     def _make_enumerator(self) -> Enumerator | None:
         """The enumerator, at the position that is known last. Only to be called where the world is asked."""
         if self._enumerator is None:
-            at = None if self._at is None else pickle.loads(self._at)
+            at = None if self._at is None else load_described(self._at)
             made = self.source.enumerator(self.ctx.parallelism, at)
             self._enumerator = enumerator_of(made, f"{of_class(self.source)}.enumerator")
         return self._enumerator
@@ -327,7 +332,7 @@ class SourceTask(OperatorTask):
         return len(batch)
 
     def _open(self, split: _OpenSplit) -> None:
-        what, position = pickle.loads, split.held.position
+        what, position = load_described, split.held.position
 
         def opened() -> Reader:
             at = None if position is None else what(position)
@@ -400,14 +405,14 @@ class SourceTask(OperatorTask):
         """Tells the enumerator which of its splits have ended."""
         over, self._over = self._over, []
         for split in over if self._finds else ():
-            said = lambda split=split: self._enumerating().ended(pickle.loads(split))  # noqa: E731 - one call of the user's
+            said = lambda split=split: self._enumerating().ended(load_described(split))  # noqa: E731 - one call of the user's
             self.call_user(lambda said=said: self.outside.tell(said), what="telling the enumerator what has ended")
 
     def _look_where_it_is(self) -> None:
         """Asks the enumerator for its position."""
 
         def asked() -> bytes | None:
-            at = pickle.dumps(self._enumerating().position, 5)
+            at = dump_described(self._enumerating().position)
             return None if at == self._at else at
 
         found = self.call_user(lambda: self.outside.ask(asked), what="asking the enumerator for its position")
@@ -442,10 +447,15 @@ class SourceTask(OperatorTask):
                 self._tell_enumerator()
                 self._look_where_it_is()
             known = self._dealer.state(self._at if self._finds else None)
-        data = encode_state(SourceState(held, sorted(self._ended), known))
+        state = SourceState(held, sorted(self._ended), known)
+        self._classes = classes_of(state)
+        data = encode_state(state)
         self._cuts.made(checkpoint)
         self._settle()
         return data
+
+    def own_tables(self) -> list[TableInfo]:
+        return [TableInfo("splits", "splits", classes=self._classes)] if self._classes else []
 
     def _position(self, split: _OpenSplit) -> bytes | None:
         reader = split.reader
@@ -456,7 +466,7 @@ class SourceTask(OperatorTask):
 
     def _pickled(self, value: Any, what: str) -> bytes:
         """A value of the user's that goes into a checkpoint or to another subtask."""
-        return self.call_user(lambda: pickle.dumps(value, 5), what=f"pickling {what}")  # type: ignore[no-any-return]
+        return self.call_user(lambda: dump_described(value), what=f"pickling {what}")  # type: ignore[no-any-return]
 
     def _split(self, split: Any) -> bytes:
         data = self._pickled(split, "a split")

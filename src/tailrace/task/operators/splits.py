@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import msgspec
 
+from tailrace.elements.valueclasses import Shapes, merged
+from tailrace.elements.valuepickling import described
 from tailrace.errors import InternalError
 
 
@@ -157,6 +159,18 @@ def encode_state(state: SourceState) -> bytes:
 def decode_state(data: bytes) -> SourceState:
     """The state of a subtask from bytes."""
     return _states.decode(data)
+
+
+def classes_of(state: SourceState) -> Shapes:
+    """The classes of the splits and positions in the state of a subtask, as they are."""
+    known = state.known
+    values = [data for one in state.held for data in (one.split, one.position)]
+    values += [] if known is None else [*(split for _, split in known.splits), known.position]
+    found: Shapes = ()
+    for data in values:
+        if data is not None and (shapes := described(data)):
+            found = merged(found, shapes)
+    return found
 
 
 class Dealer:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -30,7 +29,6 @@ from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME
 from tailrace.errors import IncompatibleState, shortened
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window, key_columns
-from tailrace.state.backend import MetaPart
 from tailrace.task.context import OperatorContext
 from tailrace.task.keys import FieldReader, KeyReader, column_of, settled_keys
 from tailrace.task.operators.accumulators import Unfit
@@ -467,21 +465,6 @@ class WindowTask(StatefulTask):
             grouped = GroupedBatch.of(self, Columns(empty, nothing), self.keys.selector, self.functions, nothing)
             self._types = (schema, grouped)
         return self._types[1]
-
-    # Checkpoints. Windows and timers are in the backend; this is what windows are.
-
-    def snapshot(self, checkpoint: int) -> bytes | None:
-        return msgspec.msgpack.encode(self.shape()) if self.backend.entries() else None
-
-    def shape(self) -> list[str]:
-        spec = self.spec
-        window = f"windows of {spec.size / 1e6:g} s every {spec.slide / 1e6:g} s from {spec.offset / 1e6:g} s"
-        return [window, *(["reduce"] if self.reduce is not None else super().shape())]
-
-    def restore(self, parts: list[MetaPart]) -> None:
-        for part in parts:
-            if part.data is not None:
-                self.check_shape(msgspec.msgpack.decode(part.data, type=list[str]))
 
 
 def _key_of(entry: tuple[tuple[Any, int], int]) -> Any:

@@ -1,0 +1,426 @@
+"""Classes whose objects are in state and in records of a checkpoint: what they are called, what their fields or members
+are, and how the objects of one version of a class come back as those of the next.
+
+Pickle and msgspec write many objects by position: named tuples, frozen dataclasses with slots, structs; and members of an
+Enum by their values. If fields changed places, or values were given out anew, what was written would come back as something
+else without any error. So a checkpoint says the shape of each class that it has objects of. Where the class of that name has
+another shape now, objects are mapped by the names of their fields and members if that is exact, else refused:
+
+- a field that is gone is left out, and one that is new has its default. Both at once are refused: that may be one field
+  under another name;
+- members of an Enum are found by their names; one that is gone is refused;
+- a class that writes itself (`__reduce__`, `__getstate__`, `__setstate__`) is not looked into. What it reads is its own
+  affair.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum, Flag
+from functools import partial
+from typing import Any, Literal, get_args, get_type_hints
+
+import msgspec
+
+from tailrace.errors import TailraceError
+
+Form = Literal[
+    "object",
+    "attributes",
+    "slots",
+    "listed",
+    "tuple",
+    "struct",
+    "keywords",
+    "enum",
+    "flag",
+    "own",
+    "map",
+    "array",
+    "choice",
+]
+"""How objects of a class are written. By pickle: an `object` of a plain class, a dataclass or one of attrs with `attributes`
+or `slots`, a frozen dataclass with slots (`listed`), a named `tuple`, a `struct` (with `keywords`, where some of its fields
+are), an `enum`, a `flag`, or as the class says itself (`own`). By msgspec: as a `map` of names, as an `array`, or a `choice`
+of values."""
+_NAMED = ("object", "attributes", "slots", "listed")
+"""Forms whose objects are made anew from a state with names, or with values in the order of the fields."""
+_STRUCTS = ("struct", "keywords")
+_CALLED: Mapping[str, str] = {
+    "object": "a plain class",
+    "attributes": "a class with fields",
+    "slots": "a class with fields in slots",
+    "listed": "a frozen dataclass with slots",
+    "tuple": "a named tuple",
+    "struct": "a msgspec.Struct",
+    "keywords": "a msgspec.Struct",
+    "enum": "an Enum",
+    "flag": "a Flag",
+    "own": "a class that says itself how it is pickled",
+    "map": "encoded by the names of its fields",
+    "array": "encoded by the order of its fields",
+    "choice": "an Enum",
+}
+_PLAIN = (int, str, bytes, float, bool, type(None))
+_NOTHING: Any = object()
+
+
+class ChangedClass(TailraceError, TypeError):
+    """The class of an object that was written is gone, or is another one now."""
+
+
+class ClassShape(msgspec.Struct, frozen=True, array_like=True):
+    """A class as a checkpoint knows it."""
+
+    name: str
+    """`module:qualname`."""
+    form: Form
+    fields: tuple[str, ...] = ()
+    """The names of its fields in their order, or of the members of an Enum."""
+    values: tuple[str, ...] = ()
+    """Of an Enum: its members' values, as texts; empty where a value is not plain."""
+
+
+Shapes = tuple[ClassShape, ...]
+
+
+def class_named(name: str, error: type[TailraceError] = ChangedClass) -> type:
+    """The class of a name `module:qualname`. Raises `error` where there is none."""
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as missing:
+        raise error(f"class {dotted(name)} is gone, or nothing in the dataflow refers to it ({missing})") from missing
+    if not isinstance(found, type):
+        raise error(f"class {dotted(name)} is gone: that name is a {type(found).__name__} now")
+    return found
+
+
+def dotted(name: str) -> str:
+    """The name of a class for people."""
+    return name.replace(":", ".")
+
+
+def merged(some: Iterable[ClassShape], others: Iterable[ClassShape]) -> Shapes:
+    """The shapes of both, each class once."""
+    return tuple({(one.name, one.form): one for one in (*some, *others)}.values())
+
+
+# Shapes.
+
+
+_known: dict[type, ClassShape | None] = {}
+_MOST = 4_096
+"""Classes that are remembered at most. Notebooks define theirs again and again, and an old one must not stay for ever."""
+
+
+def pickled_shape(kind: type) -> ClassShape | None:
+    """The shape of a class whose objects are pickled; None where its name says nothing of what is written: for classes of
+    Python itself, and those that are made by a function of their library."""
+    try:
+        return _known[kind]
+    except KeyError:
+        pass
+    if len(_known) >= _MOST:
+        _known.clear()
+    found = _known[kind] = _pickled_shape(kind)
+    return found
+
+
+def _pickled_shape(kind: type) -> ClassShape | None:
+    if kind.__module__.partition(".")[0] in sys.stdlib_module_names:
+        return None
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    if issubclass(kind, Enum):
+        return _enum(kind, name, "flag" if issubclass(kind, Flag) else "enum")
+    own_state = _writes_itself(kind)
+    if issubclass(kind, msgspec.Struct):
+        fields: tuple[str, ...] = kind.__struct_fields__
+        by_msgspec = kind.__reduce__ is msgspec.Struct.__reduce__ and not own_state
+        if not by_msgspec:
+            return ClassShape(name, "own")
+        ways = {one.kind for one in inspect.signature(kind).parameters.values()}
+        return ClassShape(name, "keywords" if inspect.Parameter.KEYWORD_ONLY in ways else "struct", fields)
+    if kind.__reduce__ is not object.__reduce__ or kind.__reduce_ex__ is not object.__reduce_ex__:
+        return None  # a function of its own makes its objects
+    named = getattr(kind, "_fields", None)
+    if issubclass(kind, tuple) and isinstance(named, tuple):
+        return ClassShape(name, "tuple", named)
+    found = field_names(kind)
+    slots = tuple(_slots(kind))
+    if found is not None and getattr(kind, "__getstate__", None) is _LISTS_FIELDS:
+        return ClassShape(name, "listed", found)
+    if own_state and not hasattr(kind, "__attrs_attrs__"):
+        return ClassShape(name, "own")
+    if found is None:
+        return ClassShape(name, "object", slots)
+    return ClassShape(name, "slots" if slots else "attributes", found)
+
+
+_LISTS_FIELDS = getattr(dataclasses, "_dataclass_getstate", None)
+"""How a frozen dataclass with slots writes its objects: the values of its fields in their order."""
+
+
+def _writes_itself(kind: type) -> bool:
+    own: Any = kind.__getstate__
+    plain = own is object.__getstate__ and not hasattr(kind, "__setstate__")
+    return not plain or hasattr(kind, "__getnewargs__") or hasattr(kind, "__getnewargs_ex__")
+
+
+def encoded_shape(kind: type) -> ClassShape | None:
+    """The shape of a class whose objects msgspec encodes; None for all others."""
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    if issubclass(kind, Enum):
+        return _enum(kind, name, "choice")
+    if issubclass(kind, msgspec.Struct):
+        return ClassShape(name, "array" if kind.__struct_config__.array_like else "map", kind.__struct_encode_fields__)
+    if issubclass(kind, tuple):
+        named = getattr(kind, "_fields", None)
+        return ClassShape(name, "array", named) if isinstance(named, tuple) else None
+    found = field_names(kind)
+    return None if found is None else ClassShape(name, "map", found)
+
+
+def _enum(kind: type[Enum], name: str, form: Form) -> ClassShape:
+    members = kind.__members__
+    return ClassShape(name, form, tuple(members), tuple(value_text(one._value_) for one in members.values()))
+
+
+def value_text(value: Any) -> str:
+    """The value of a member as a text that tells it from others; empty where it is not plain."""
+    if isinstance(value, tuple):
+        inner = [value_text(one) for one in value]
+        return f"({', '.join(inner)})" if all(inner) else ""
+    return f"{type(value).__name__} {value!r}" if type(value) in _PLAIN else ""
+
+
+def field_names(kind: type) -> tuple[str, ...] | None:
+    """The fields of a dataclass or a class of attrs; None for others."""
+    if hasattr(kind, "__dataclass_fields__"):
+        return tuple(one.name for one in dataclasses.fields(kind))
+    of_attrs = getattr(kind, "__attrs_attrs__", None)
+    return None if of_attrs is None else tuple(one.name for one in of_attrs)
+
+
+def _slots(kind: type) -> Iterator[str]:
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else tuple(slots):
+            if name not in ("__dict__", "__weakref__"):
+                private = name.startswith("__") and not name.endswith("__")
+                yield f"_{base.__name__.lstrip('_')}{name}" if private else name
+
+
+# What has become of a class.
+
+
+class Renewal:
+    """How objects of an older shape of a class become objects of today's."""
+
+    def __init__(self, old: ClassShape, kind: type, defaults: Mapping[str, Callable[[], Any]]) -> None:
+        self.old = old
+        self.kind = kind
+        self.defaults = defaults
+        """Of the fields that are new."""
+        now = pickled_shape(kind)
+        self.now = frozenset[str]() if now is None else frozenset(now.fields)
+        self.complete = now is not None and now.form != "object"
+        """Whether an object without one of its fields is none."""
+
+    def renewed(self, held: dict[str, Any]) -> dict[str, Any]:
+        """The fields of today's class, from those of then by their names; with attributes that are no fields."""
+        gone = frozenset(self.old.fields) - self.now
+        kept = {name: value for name, value in held.items() if name not in gone}
+        return kept | {name: make() for name, make in self.defaults.items() if name not in kept}
+
+
+def renewal(old: ClassShape) -> Renewal | None:
+    """What objects of this shape need to be objects of the class of that name now; None where they are that as they are
+    read. Raises `ChangedClass` where nobody can tell, or the class is gone."""
+    kind = class_named(old.name)
+    now = pickled_shape(kind)
+    if now == old:
+        return None
+    if now is None or now.form == "own":
+        return None  # it reads what was written itself
+    if now.form != old.form and not any(now.form in alike and old.form in alike for alike in (_NAMED, _STRUCTS)):
+        raise _other(old, f"was {_CALLED[old.form]} there, and is {_CALLED[now.form]} now")
+    if now.form in ("enum", "flag"):
+        return _members(old, now, kind)
+    if now.form == old.form and now.form != "listed" and now.form in _NAMED and set(now.fields) == set(old.fields):
+        return None  # by their names, in whatever order
+    unknown = old.form == "object" and now.form != "object"
+    added = _added(old, now, unknown)
+    defaults = _defaults(kind)
+    if not unknown:
+        _check_defaults(old, added, defaults)
+    if not old.fields and now.form in _NAMED and not unknown and added:
+        raise _other(old, f"had no fields there, and has {_listed(now.fields)} now")
+    return Renewal(old, kind, {name: defaults[name] for name in added if name in defaults})
+
+
+ENCODED = ("map", "array", "choice")
+"""Forms of classes that msgspec has encoded, as a declared type names them."""
+
+
+def misfits(shapes: Iterable[ClassShape], declared: Any = object) -> list[str]:
+    """Why objects of these shapes cannot be read now, a sentence for each class that is another one. `declared`: the type
+    that their state is declared as now, or several."""
+    shapes, wrong = list(shapes), list[str]()
+    try:
+        check_encoded([shape for shape in shapes if shape.form in ENCODED], declared)
+    except ChangedClass as error:
+        wrong.append(str(error))
+    for shape in shapes:
+        try:
+            if shape.form not in ENCODED:
+                renewal(shape)
+        except ChangedClass as error:
+            wrong.append(str(error))
+    return wrong
+
+
+def declared_classes(declared: Any) -> list[type]:
+    """The classes that msgspec knows of a declared type: those that it names, and that their fields are declared as."""
+    found: dict[type, None] = {}
+    waiting = list(declared) if isinstance(declared, tuple) else [declared]
+    while waiting:
+        one = waiting.pop()
+        waiting += get_args(one)
+        if isinstance(one, type) and one not in found and encoded_shape(one) is not None:
+            found[one] = None
+            if not issubclass(one, Enum):
+                waiting += get_type_hints(one).values()
+    return list(found)
+
+
+def check_encoded(shapes: Iterable[ClassShape], declared: Any) -> None:
+    """Raises `ChangedClass` where msgspec would read objects of these shapes as others under a declared type, or not at all.
+    A class may have another name now: the one that the type names in its place."""
+    kinds = {one.__qualname__: one for one in declared_classes(declared)}
+    known = {shape: shape.name.partition(":")[2] for shape in shapes}
+    renamed = [kind for name, kind in kinds.items() if name not in known.values()]
+    for shape, name in known.items():
+        kind = kinds.get(name) or (renamed.pop(0) if renamed else None)
+        if kind is not None:
+            _check_encoded(shape, kind)
+        elif kinds:
+            raise _other(shape, f"is not in the declared type any more, which has {_listed(tuple(sorted(kinds)))}")
+
+
+def _members(old: ClassShape, now: ClassShape, kind: type) -> Renewal | None:
+    texts = dict(zip(now.fields, now.values, strict=True))
+    gone = [name for name in old.fields if name not in texts]
+    if gone:
+        raise _other(old, f"had a member {gone[0]} there, and has none now; members are known by their names")
+    moved = [name for name, text in zip(old.fields, old.values, strict=True) if texts[name] != text]
+    if not moved:
+        return None
+    if now.form == "flag" or "" in old.values:
+        raise _other(old, f"has another value for {moved[0]} now, and what was written cannot be told by names")
+    return Renewal(old, kind, {})
+
+
+def _check_encoded(old: ClassShape, kind: type) -> None:
+    now = encoded_shape(kind)
+    if now is not None and (now.form, now.fields, now.values) == (old.form, old.fields, old.values):
+        return
+    if now is None or now.form != old.form:
+        raise _other(
+            old, f"was {_CALLED[old.form]} there, and is {'another' if now is None else _CALLED[now.form]} now"
+        )
+    if now.form == "choice":
+        if _members(old, now, kind) is not None:
+            raise _other(old, "has other values for its members now, and msgspec writes values")
+    elif now.form == "array":
+        if now.fields[: len(old.fields)] != old.fields:
+            raise _other(
+                old,
+                f"had the fields {_listed(old.fields)} there, in this order, and has {_listed(now.fields)} now; what is "
+                f"encoded as an array takes new fields at its end only",
+            )
+        _check_defaults(old, list(now.fields[len(old.fields) :]), _defaults(kind, encoded=True))
+    else:
+        _check_defaults(old, _added(old, now, False), _defaults(kind, encoded=True))
+        strict = issubclass(kind, msgspec.Struct) and kind.__struct_config__.forbid_unknown_fields
+        if strict and not set(old.fields) <= set(now.fields):
+            raise _other(
+                old, f"had the fields {_listed(old.fields)} there, and forbids others than {_listed(now.fields)}"
+            )
+
+
+def _added(old: ClassShape, now: ClassShape, unknown: bool) -> list[str]:
+    """The fields that are new. Raises `ChangedClass` where others are gone: one may be the other under a new name. Of a
+    plain class it is unknown which attributes its objects have."""
+    added = [name for name in now.fields if name not in old.fields]
+    gone = [name for name in old.fields if name not in now.fields]
+    if added and gone and not unknown:
+        raise _other(
+            old,
+            f"had the fields {_listed(old.fields)} there, and has {_listed(now.fields)} now: {gone[0]!r} is gone and "
+            f"{added[0]!r} is new, which may be one field under another name. Keep the old one, or leave it out in one "
+            f"start and add the new one in the next",
+        )
+    return added
+
+
+def _check_defaults(old: ClassShape, added: list[str], defaults: Mapping[str, Callable[[], Any]]) -> None:
+    for name in added:
+        if name not in defaults:
+            raise _other(old, f"had no field {name!r} there, and it has no default: give it one")
+
+
+def _other(old: ClassShape, what: str) -> ChangedClass:
+    return ChangedClass(f"class {dotted(old.name)} {what}")
+
+
+def _listed(fields: tuple[str, ...]) -> str:
+    return f"({', '.join(fields)})"
+
+
+# Defaults.
+
+
+def _defaults(kind: type, encoded: bool = False) -> dict[str, Callable[[], Any]]:
+    """By the name of a field, or the name that msgspec encodes it by: what makes its default."""
+    if issubclass(kind, msgspec.Struct):
+        return {
+            one.encode_name if encoded else one.name: _either(one.default, one.default_factory, msgspec.NODEFAULT)
+            for one in msgspec.structs.fields(kind)
+            if not one.required
+        }
+    if issubclass(kind, tuple):
+        given: Mapping[str, Any] = getattr(kind, "_field_defaults", {})
+        return {name: partial(_same, value) for name, value in given.items()}
+    if hasattr(kind, "__dataclass_fields__"):
+        return {
+            one.name: _either(one.default, one.default_factory, dataclasses.MISSING)
+            for one in dataclasses.fields(kind)  # type: ignore[arg-type]
+            if not (one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING)
+        }
+    return dict(_defaults_of_attrs(getattr(kind, "__attrs_attrs__", ())))
+
+
+def _either(default: Any, factory: Any, missing: Any) -> Callable[[], Any]:
+    made: Callable[[], Any] = factory
+    return made if default is missing else partial(_same, default)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _defaults_of_attrs(fields: Iterable[Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    for one in fields:
+        default = one.default
+        if type(default).__name__ == "Factory":  # attrs need not be installed here
+            if not default.takes_self:
+                yield one.name, default.factory
+        elif repr(default) != "NOTHING":
+            yield one.name, partial(_same, default)

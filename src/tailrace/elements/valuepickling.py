@@ -1,0 +1,217 @@
+"""How values of state, and records, are pickled so that the checkpoint knows their classes; and how they come back in the
+next version of a program.
+
+The bytes are those that pickle writes by itself. Beside them the shapes of all classes of objects in them are noted
+(`elements.valueclasses`). Where one of these has another shape now, objects of it are mapped while they are unpickled: the
+unpickler is given something else in the place of the class, which makes today's objects out of what was written.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import pickle
+import struct
+from collections.abc import Callable, Iterable
+from io import BytesIO
+from operator import methodcaller
+from typing import Any
+
+import msgspec
+
+from tailrace.elements.valueclasses import ChangedClass, ClassShape, Renewal, Shapes, pickled_shape, renewal, value_text
+
+Decode = Callable[[Any], Any]
+
+_reduced = methodcaller("__reduce_ex__", 5)
+_GLOBAL = b"\x93"
+"""The opcode by which pickle writes a name: without it no object of a class is in a pickle."""
+_DESCRIBED = struct.Struct("<BI")
+_MARK = 1
+"""How a value begins that says its shapes; a pickle begins otherwise."""
+_encode = msgspec.msgpack.encode
+_shapes_decoder = msgspec.msgpack.Decoder(Shapes)
+
+
+class ClassNotes(dict[type, Callable[[Any], Any]]):
+    """The classes of objects that were pickled, with their shapes. It is the dispatch table of a pickler: that looks each
+    class up in here, and finds what pickle would do without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: dict[str, ClassShape] = {}
+        self._again: tuple[BytesIO, pickle.Pickler] | None = None
+        """What pickles values one by one."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], Any]:
+        if issubclass(kind, type):
+            raise KeyError(kind)  # a class with a metaclass, which is written by its name
+        made = copyreg.dispatch_table.get(kind)
+        if made is None:
+            made = _reduced
+            shape = pickled_shape(kind)
+            if shape is not None:
+                self.shapes[shape.name] = shape
+        self[kind] = made
+        return made
+
+    def add(self, shapes: Iterable[ClassShape]) -> None:
+        """Notes shapes of objects that are not pickled anew."""
+        for shape in shapes:
+            self.shapes.setdefault(shape.name, shape)
+
+    def dumps(self, value: Any) -> bytes:
+        """A value pickled, and its classes noted: for many that are small, and mostly plain."""
+        if not self:  # no object of a class was seen so far
+            data = pickle.dumps(value, 5)
+            if _GLOBAL not in data:
+                return data
+        if self._again is None:
+            self._again = self._made()
+        buffer, pickler = self._again
+        buffer.seek(0)
+        buffer.truncate()
+        try:
+            pickler.dump(value)
+        finally:
+            pickler.clear_memo()
+        return buffer.getvalue()
+
+    def dump(self, value: Any) -> bytes:
+        """A value pickled, and its classes noted: for one that is large, or the only one."""
+        buffer, pickler = self._made()  # referred to from here only: else each frame would be a cycle of garbage
+        pickler.dump(value)
+        return buffer.getvalue()
+
+    def _made(self) -> tuple[BytesIO, pickle.Pickler]:
+        buffer = BytesIO()
+        pickler = pickle.Pickler(buffer, 5)
+        pickler.dispatch_table = self
+        return buffer, pickler
+
+    @property
+    def listed(self) -> Shapes:
+        """The shapes in the order in which their classes were met."""
+        return tuple(self.shapes.values())
+
+
+# Reading.
+
+
+def loader(shapes: Iterable[ClassShape]) -> Decode:
+    """What unpickles values whose objects had these shapes. Raises `ChangedClass`."""
+    changed = {one.old.name: one for shape in shapes if (one := renewal(shape)) is not None}
+    if not changed:
+        return pickle.loads
+    standing = {name: _standing_in(one) for name, one in changed.items()}
+
+    def load(data: Any) -> Any:
+        return _Unpickler(BytesIO(data), standing).load()
+
+    return load
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: BytesIO, standing: dict[str, Any]) -> None:
+        super().__init__(file)
+        self._standing = standing
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = self._standing.get(f"{module}:{name}")
+        return super().find_class(module, name) if found is None else found
+
+
+def _standing_in(one: Renewal) -> Any:
+    """What is called in the place of a class."""
+    if one.old.form == "enum":
+        return _member_by_name(one)
+    if one.old.form in ("struct", "keywords"):
+        return _struct_by_names(one)
+    return _tuple_by_names(one) if one.old.form == "tuple" else _object_by_names(one)
+
+
+def _member_by_name(one: Renewal) -> Callable[[Any], Any]:
+    names = dict(zip(one.old.values, one.old.fields, strict=True))
+    members: Any = one.kind
+
+    def member(value: Any) -> Any:
+        name = names.get(value_text(value))
+        if name is None:
+            raise ChangedClass(f"no member of {one.old.name} had the value {value!r}, and its values are others now")
+        return members[name]
+
+    return member
+
+
+def _struct_by_names(one: Renewal) -> Callable[..., Any]:
+    def made(*values: Any, **more: Any) -> Any:
+        return one.kind(**one.renewed(dict(zip(one.old.fields, values, strict=False)) | more))
+
+    return made
+
+
+def _tuple_by_names(one: Renewal) -> type:
+    kind: Any = one.kind
+
+    def new(cls: type, *values: Any) -> Any:
+        found = one.renewed(dict(zip(one.old.fields, values, strict=True)))
+        return tuple.__new__(kind, [found[name] for name in kind._fields])
+
+    return type(kind.__name__, (), {"__new__": new})
+
+
+def _object_by_names(one: Renewal) -> type:
+    kind = one.kind
+
+    def setstate(self: Any, state: Any) -> None:
+        found = one.renewed(_by_name(one.old, state))
+        object.__setattr__(self, "__class__", kind)
+        missing = sorted(name for name in one.now if name not in found)
+        if missing and one.complete:
+            raise ChangedClass(f"an object of {one.old.name} had no {missing[0]!r}, and it has no default now")
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+
+    try:
+        return type(kind)(kind.__name__, (kind,), {"__slots__": (), "__setstate__": setstate})
+    except TypeError as error:
+        raise ChangedClass(f"class {one.old.name} has other fields now, and allows no mapping ({error})") from error
+
+
+def _by_name(old: ClassShape, state: Any) -> dict[str, Any]:
+    """The attributes of an object from what pickle wrote of it."""
+    if old.form == "listed" or not isinstance(state, dict | tuple):
+        return dict(zip(old.fields, state, strict=True))
+    if isinstance(state, dict):
+        return dict(state)
+    attributes, slots = state
+    return {**(attributes or {}), **slots}
+
+
+# Values that are alone.
+
+
+def dump_described(value: Any) -> bytes:
+    """A value pickled, with the shapes of its classes before it where it has some."""
+    notes = ClassNotes()
+    data = notes.dump(value)
+    if not notes.shapes:
+        return data
+    shapes = _encode(notes.listed)
+    return _DESCRIBED.pack(_MARK, len(shapes)) + shapes + data
+
+
+def load_described(data: bytes) -> Any:
+    """A value from what `dump_described` gave, or from a pickle. Raises `ChangedClass`."""
+    shapes = described(data)
+    if data[:1] != bytes((_MARK,)):
+        return pickle.loads(data)
+    length = _DESCRIBED.unpack_from(data)[1]
+    return loader(shapes)(data[_DESCRIBED.size + length :])
+
+
+def described(data: bytes) -> Shapes:
+    """The shapes of the classes in a value, unpickling nothing."""
+    if data[:1] != bytes((_MARK,)):
+        return ()
+    length = _DESCRIBED.unpack_from(data)[1]
+    return _shapes_decoder.decode(data[_DESCRIBED.size : _DESCRIBED.size + length])

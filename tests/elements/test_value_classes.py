@@ -1,0 +1,236 @@
+"""Objects of one version of a class come back as those of the next: by the names of their fields and members, or not at
+all."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tailrace.elements.valueclasses import ChangedClass, misfits, pickled_shape
+from tailrace.elements.valuepickling import ClassNotes, described, dump_described, load_described, loader
+
+HEAD = """
+import attr, msgspec
+from dataclasses import dataclass, field
+from enum import Enum, Flag, IntEnum
+from typing import NamedTuple
+"""
+MODULE = "tailrace_versions"
+
+
+@pytest.fixture
+def version() -> Iterator[Any]:
+    """Defines a class `C` in a module, in the place of the one before."""
+    module = ModuleType(MODULE)
+    sys.modules[MODULE] = module
+
+    def define(text: str) -> Any:
+        for name in [name for name in vars(module) if not name.startswith("__")]:
+            delattr(module, name)
+        exec(HEAD + text, vars(module))
+        return getattr(module, "C", None)
+
+    yield define
+    del sys.modules[MODULE]
+
+
+KINDS = {
+    "dataclass": "@dataclass\nclass C:\n",
+    "slots": "@dataclass(slots=True)\nclass C:\n",
+    "frozen": "@dataclass(frozen=True)\nclass C:\n",
+    "frozen slots": "@dataclass(frozen=True, slots=True)\nclass C:\n",
+    "named tuple": "class C(NamedTuple):\n",
+    "struct": "import msgspec\nclass C(msgspec.Struct):\n",
+    "array-like struct": "class C(msgspec.Struct, array_like=True):\n",
+    "frozen struct": "class C(msgspec.Struct, frozen=True):\n",
+    "struct with keywords": "class C(msgspec.Struct, kw_only=True):\n",
+    "attrs": "@attr.s(auto_attribs=True)\nclass C:\n",
+    "attrs with slots": "@attr.s(auto_attribs=True, slots=True)\nclass C:\n",
+    "inherited": (
+        "@dataclass(frozen=True, slots=True)\nclass B:\n    first: int = 1\n"
+        "@dataclass(frozen=True, slots=True)\nclass C(B):\n"
+    ),
+}
+
+
+def fields(*names: str, defaults: bool = True) -> str:
+    return "".join(f"    {name}: str{' = ' + repr('new ' + name) if defaults else ''}\n" for name in names)
+
+
+def kept(value: Any) -> tuple[bytes, Any]:
+    notes = ClassNotes()
+    data = notes.dumps(value)
+    assert data == pickle.dumps(value, 5), "an older tailrace reads it as well"
+    return data, notes.listed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("now", [("b", "a"), ("a",), ("a", "x", "b"), ("x", "b", "a"), ("b", "x", "a", "y")])
+def test_each_value_is_in_the_field_that_it_was_given_to(version: Any, kind: str, now: tuple[str, ...]) -> None:
+    old = version(KINDS[kind] + fields("a", "b"))
+    one = old(a="A", b="B")
+    data, shapes = kept({"nested": [one, (one, {"deep": old(a="1", b="2")})]})
+    new = version(KINDS[kind] + fields(*now))
+    found = loader(shapes)(data)["nested"]
+    assert found[0] is found[1][0], "one object is still one"
+    for back, was in ((found[0], {"a": "A", "b": "B"}), (found[1][1]["deep"], {"a": "1", "b": "2"})):
+        assert type(back) is new
+        assert {name: getattr(back, name) for name in now} == {name: was.get(name, "new " + name) for name in now}
+        assert pickle.loads(pickle.dumps(back, 5)) == back
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_mapping_by_name_is_refused(version: Any, kind: str) -> None:
+    old = version(KINDS[kind] + fields("a", "b"))
+    data, shapes = kept(old(a="A", b="B"))
+    version(KINDS[kind] + fields("a", "c"))
+    with pytest.raises(ChangedClass, match=r"'b' is gone and 'c' is new, which may be one field under another name"):
+        loader(shapes)(data)
+    if kind != "inherited":  # whose base has a default, so that Python wants more
+        version(KINDS[kind] + fields("a", "b", "c", defaults=False))
+        with pytest.raises(ChangedClass, match=r"had no field 'c' there, and it has no default"):
+            loader(shapes)(data)
+    version("C = 3")
+    with pytest.raises(ChangedClass, match="that name is a int now"):
+        loader(shapes)
+    version("")
+    assert "class tailrace_versions.C is gone" in misfits(shapes)[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_class_that_has_not_changed_is_unpickled_as_ever(version: Any, kind: str) -> None:
+    old = version(KINDS[kind] + fields("a", "b"))
+    shapes = kept(old(a="A", b="B"))[1]
+    assert loader(shapes) is pickle.loads
+    version(KINDS[kind] + fields("a", "b"))
+    assert loader(shapes) is pickle.loads, "another class of the same shape"
+    assert misfits(shapes) == []
+
+
+def test_a_default_may_come_from_a_factory(version: Any) -> None:
+    """Pickle leaves an object without the attribute, which raises where somebody reads it much later."""
+    for kind in ("dataclass", "slots", "frozen slots"):
+        old = version(KINDS[kind] + fields("a"))
+        data, shapes = kept([old(a="A"), old(a="A")])
+        version(KINDS[kind] + fields("a") + "    tags: list = field(default_factory=list)\n")
+        one, other = loader(shapes)(data)
+        assert one.tags == [] == other.tags and one.tags is not other.tags
+
+
+def test_fields_may_go_into_slots_and_out_of_them(version: Any) -> None:
+    forms = ["dataclass", "slots", "frozen slots"]
+    for before in forms:
+        for after in forms:
+            data, shapes = kept(version(KINDS[before] + fields("a", "b"))(a="A", b="B"))
+            new = version(KINDS[after] + fields("b", "a"))
+            assert loader(shapes)(data) == new(a="A", b="B"), (before, after)
+
+
+def test_another_form_is_refused(version: Any) -> None:
+    shapes = kept(version(KINDS["dataclass"] + fields("a"))(a="A"))[1]
+    version(KINDS["named tuple"] + fields("a"))
+    with pytest.raises(ChangedClass, match="was a class with fields there, and is a named tuple now"):
+        loader(shapes)
+
+
+ENUM = "class C({base}):\n    PAID = 1\n    OWED = 2\n"
+
+
+@pytest.mark.parametrize("base", ["Enum", "IntEnum", "str, Enum"])
+def test_a_member_is_known_by_its_name(version: Any, base: str) -> None:
+    text = ENUM.format(base=base) if base != "str, Enum" else "class C(str, Enum):\n    PAID = '1'\n    OWED = '2'\n"
+    old = version(text)
+    data, shapes = kept([old.PAID, {"by": old.OWED}])
+    new = version(text.replace("PAID", "x").replace("OWED", "PAID").replace("x", "OWED"))
+    assert loader(shapes)(data) == [new.PAID, {"by": new.OWED}]
+    version(text + ("    LATER = '3'\n" if base == "str, Enum" else "    LATER = 3\n"))
+    assert loader(shapes) is pickle.loads
+    version(text.replace("OWED", "DUE"))
+    with pytest.raises(
+        ChangedClass, match=r"had a member OWED there, and has none now; members are known by their names"
+    ):
+        loader(shapes)
+
+
+def test_flags_whose_values_changed_are_refused(version: Any) -> None:
+    text = "class C(Flag):\n    R = 1\n    W = 2\n"
+    old = version(text)
+    data, shapes = kept(old.R | old.W)
+    new = version(text + "    X = 4\n")
+    assert loader(shapes)(data) == new.R | new.W
+    version("class C(Flag):\n    W = 1\n    R = 2\n")
+    with pytest.raises(ChangedClass, match="has another value for R now"):
+        loader(shapes)
+
+
+def test_a_class_that_says_itself_what_is_pickled_reads_it_itself(version: Any) -> None:
+    """`__setstate__` is how one migrates by hand: nothing is compared."""
+    own = "class C:\n    def __getstate__(self): return 'one'\n    def __setstate__(self, state): self.got = state\n"
+    data, shapes = kept(version(own)())
+    version(own.replace("self.got", "self.other"))
+    assert loader(shapes)(data).other == "one"
+    data, shapes = kept(version(KINDS["dataclass"] + fields("a"))(a="A"))
+    version(KINDS["dataclass"] + fields("b") + "    def __setstate__(self, state): self.b = state['a']\n")
+    assert loader(shapes)(data).b == "A"
+    data, shapes = kept(version(own)())
+    version(KINDS["dataclass"] + fields("a"))
+    with pytest.raises(ChangedClass, match="was a class that says itself how it is pickled there"):
+        loader(shapes)
+
+
+def test_a_plain_class_may_become_one_with_fields(version: Any) -> None:
+    plain = "class C:\n    def __init__(self): self.a, self.b = 'A', 'B'\n"
+    data, shapes = kept(version(plain)())
+    new = version(KINDS["slots"] + fields("b", "x", "a"))
+    assert loader(shapes)(data) == new(a="A", b="B", x="new x")
+    version(KINDS["slots"] + fields("b", "x", "a", defaults=False))
+    with pytest.raises(ChangedClass, match="had no 'x', and it has no default"):
+        loader(shapes)(data)
+
+
+def test_classes_of_python_and_of_functions_of_a_library_are_not_looked_at() -> None:
+    from datetime import datetime
+    from decimal import Decimal
+    from uuid import UUID
+
+    import numpy as np
+
+    kinds = (int, Decimal, datetime, UUID, np.ndarray, np.int64, type(np.dtype("int8")))
+    assert [pickled_shape(kind) for kind in kinds] == [None] * len(kinds)
+
+
+def test_a_value_that_is_alone_says_its_classes_itself(version: Any) -> None:
+    assert dump_described({"a": 1}) == pickle.dumps({"a": 1}, 5), "where there are none"
+    data = dump_described(version(KINDS["frozen slots"] + fields("a", "b"))(a="A", b="B"))
+    new = version(KINDS["frozen slots"] + fields("b", "a"))
+    assert load_described(data) == new(a="A", b="B")
+    assert [shape.fields for shape in described(data)] == [("a", "b")]
+    assert load_described(pickle.dumps(7, 5)) == 7
+
+
+def test_random_versions_of_a_class(version: Any) -> None:
+    """Whatever becomes of the fields: a value is in the field of its name, or nothing is read."""
+    chance = random.Random("versions of classes")
+    mapped = refused = 0
+    for _ in range(600):
+        before, after = (chance.sample("abcde", chance.randint(1, 5)) for _ in "12")
+        kind = chance.choice(sorted(KINDS))
+        other = kind if chance.random() < 0.7 else chance.choice(sorted(KINDS))
+        one = version(KINDS[kind] + fields(*before))(**{name: name.upper() for name in before})
+        data, shapes = kept([one])
+        version(KINDS[other] + fields(*after))
+        try:
+            [back] = loader(shapes)(data)
+        except ChangedClass:
+            refused += 1
+            continue
+        mapped += 1
+        assert all(getattr(back, name) in (name.upper(), "new " + name) for name in after), (kind, before, other, after)
+        assert all(getattr(back, name) == name.upper() for name in after if name in before)
+    assert mapped > 100 and refused > 100
