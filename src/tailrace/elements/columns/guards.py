@@ -63,12 +63,18 @@ def rounded(function: Any, given: list[Any], options: Any, said: Said) -> Any:
         return function.call(given, options)
     if kind.precision > 38:
         raise TypeError(f"it is not exact for {kind}; cast it to a type of at most 38 digits")
+    narrow = _exactly(column, pa.decimal128(min(kind.precision, 37), kind.scale))
+    made = function.call([narrow.cast(pa.decimal128(narrow.type.precision + 1, kind.scale))], options)
+    return _exactly(made, kind)
+
+
+def _exactly(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column of another type, with the same values."""
     try:
-        narrow = array_as(column, pa.decimal128(min(kind.precision, 37), kind.scale), "")
-        made = function.call([narrow.cast(pa.decimal128(narrow.type.precision + 1, kind.scale))], options)
-        return array_as(made, kind, "")
+        return array_as(column, kind, "")
     except Misfit as error:
-        raise pa.ArrowInvalid(f"{kind} has no digit left for what is rounded: {error.args[0]}") from None
+        why = str(error.args[0]).removeprefix("column '' is declared ")
+        raise pa.ArrowInvalid(f"it is to be {why}") from None
 
 
 # Times.
@@ -235,7 +241,7 @@ def cast(function: Any, given: list[Any], options: Any, said: Said) -> Any:
     if (here, there) == ("decimal", "float"):
         return column.cast(pa.string()).cast(target)  # by its digits: to the nearest
     if here == "null" or here == there or {here, there} <= NUMBERS:
-        return array_as(column, target, "")
+        return _exactly(column, target)
     if (here, there) not in _ACROSS or _is_zoned(column.type) or _is_zoned(target):
         raise TypeError(f"a cast from {column.type} to {target} is not known to be exact; use map_batches")
     if here in ("date", "timestamp") and there in ("date", "timestamp", "text"):
