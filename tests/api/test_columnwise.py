@@ -173,3 +173,15 @@ def test_a_column_without_a_type_is_declared_as_such() -> None:
     )
     with pytest.raises(tr.JobFailed, match="column 'v' is declared null"):
         tr.testing.run(env)
+
+
+def test_a_column_without_a_type_goes_with_any_other() -> None:
+    env = tr.Environment(parallelism=1)
+    void = env.from_collection([(None,)], parallelism=1).to_columns(pa.schema([("x", pa.null())]))
+    sink = (
+        void.union(env.from_collection([(1,)], parallelism=1).to_columns("x long"))
+        .to_rows()
+        .sink_to(tr.sinks.Collect())
+    )
+    tr.testing.run(env)
+    assert sorted(map(str, sink.result())) == ["Row(x=1)", "Row(x=None)"]

@@ -76,7 +76,7 @@ def check_alike(stream: Stream, other: Stream, verb: str) -> None:
     if one is None or two is None:
         return
     for a, b in zip(one, two, strict=True):
-        if a.type != b.type:
+        if a.type != b.type and not (pa.types.is_null(a.type) or pa.types.is_null(b.type)):
             raise TypeMismatch(
                 f"{verb}: column {a.name!r} is {a.type} in one stream and {b.type} in the other; cast one of them: "
                 f"to_columns(schema)"

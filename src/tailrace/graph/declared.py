@@ -75,6 +75,8 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
     elif isinstance(node.operator, Select):
         given = declared_before(node_of, node.inputs, others)
         schema = None if given is None else selected(node.operator, given)
+        if schema is not None and has_nulls(schema) and not has_nulls(given):
+            return None  # a constant None has no type yet
     elif isinstance(node.operator, PASSING):
         return declared_before(node_of, node.inputs, others)
     elif isinstance(node.operator, Head) and node.form == "columns":
