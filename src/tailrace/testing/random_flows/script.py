@@ -3,6 +3,7 @@ that says when event time may have come how far."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 from tailrace.testing.random_flows.description import Events
@@ -52,15 +53,19 @@ def given(events: Events, i: int) -> int:
     return START + i * events.pace + silent
 
 
-def longest_pause(events: Events) -> int:
-    """The longest time in which a split has nothing new and is still to give something, in microseconds of the clock."""
-    return events.splits * events.pace + events.silence
-
-
 def numbers(events: Events, split: int) -> list[int]:
     """The records of a split, in order; the last one of an endless source is no record, but the end of what it says."""
     found = list(range(split, events.n, events.splits))
     return [*found, events.n + split] if events.endless else found
+
+
+def longest_pause(events: Events) -> int:
+    """The longest time in which a split has nothing new and is still to give something, in microseconds of the clock."""
+    pauses = [0]
+    for split in range(events.splits):
+        moments = [START, *(given(events, i) for i in numbers(events, split))]
+        pauses += [after - before for before, after in itertools.pairwise(moments)]
+    return max(pauses)
 
 
 def reached(events: Events, time: float) -> int:
