@@ -29,6 +29,8 @@ class Defaults:
     ship: bool = False
     on_signal: str | None = None
     dry_run: bool = False
+    by_command: bool = False
+    """Whether this process is a command, which says on standard error what a program finds in its log."""
     """Whether the first job is held against the checkpoint it would start from, and the program ends there."""
 
     def spark_master(self) -> str | None:
@@ -78,9 +80,6 @@ class Defaults:
         if self.progress is not None:
             return self.progress
         return os.environ.get("TAILRACE_PROGRESS", "") not in ("", "0")
-
-    by_command: bool = False
-    """Whether this process is a command, which says on standard error what a program finds in its log."""
 
 
 DEFAULTS = Defaults()
