@@ -19,6 +19,8 @@ from tailrace.cli import run
 from tailrace.cli.main import app
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.spark.defaults import DEFAULTS
+from tailrace.state.ending import FINISHED, Ending
+from tailrace.storage.store import Store
 
 FLOW = """
 import sys
@@ -279,6 +281,7 @@ class Job:
     """A job that a script has started, and that does not end before it is cancelled or awaited."""
 
     status = JobStatus.RUNNING
+    run_id = "this program's"
 
     def __init__(self, if_program_fails: str) -> None:
         self._leaving = SimpleNamespace(if_program_fails=if_program_fails)
@@ -339,3 +342,48 @@ def test_a_dry_run_says_what_fits_and_exits_by_it(folder: Path) -> None:
     assert not (folder / "out-10").exists()
     missing = tailrace(folder, "run", "--dry-run", "flow.py", "10")
     assert missing.returncode == 2 and "--from" in missing.stderr
+
+
+TWO_JOBS = """
+import sys
+import tailrace as tr
+
+for name in sys.argv[1:]:
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(tr.sinks.TextFiles(f"out {name}"))
+    print(name, env.execute(name).status)
+"""
+
+
+@pytest.mark.parametrize(("names", "code"), [(("one", "other"), 0), (("one", "one"), 1), (("one", "other", "one"), 1)])
+def test_a_second_job_of_one_name_is_not_passed_over_as_finished(
+    tmp_path: Path, names: tuple[str, ...], code: int
+) -> None:
+    """Its dataflow is another one, and has never run: the mark is that of the first. Without Spark: nothing is started."""
+    for name in set(names):
+        store = Store(str(tmp_path / "checkpoints"), name)
+        store.mark_ended(store.claim("run"), Ending(name, "run", FINISHED, 1_700_000_000_000_000))
+    (tmp_path / "jobs.py").write_text(TWO_JOBS)
+    done = tailrace(tmp_path, "run", "--checkpoint-dir", "checkpoints", "--from", "latest-or-new", "jobs.py", *names)
+    assert done.returncode == code, done.stderr
+    seen = list(dict.fromkeys(names))
+    assert done.stdout.splitlines() == [f"{name} FINISHED" for name in seen]
+    assert done.stderr.count("has finished already") == len(seen)
+    assert ("this program has started two jobs called 'one'" in done.stderr) == (code == 1)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("run_id", "code"), [("this program's", 1), ("an earlier program's", 0)])
+def test_a_job_that_an_earlier_job_of_the_program_has_finished_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_id: str, code: int
+) -> None:
+    job = Job("cancel")
+    monkeypatch.setattr(run, "JOBS", [job])
+    monkeypatch.setattr(run, "_settings", lambda *given: None)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", [])
+    (tmp_path / "script.py").write_text(
+        f"import tailrace as tr\nraise tr.JobAlreadyFinished('it has', run_id={run_id!r})"
+    )
+    assert run.run_file(str(tmp_path / "script.py"), []).value == code
+    assert job.did == (["cancelled"] if code else ["awaited"])

@@ -13,6 +13,7 @@ from tailrace.state.ending import Ending
 from tailrace.state.manifest import encode_manifest
 from tailrace.state.paths import ended_mark
 from tailrace.storage.endings import leave
+from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.finding import newest_start, resolve
 from tailrace.storage.store import Store
 from tailrace.testing.memorystore import MemoryStore
@@ -149,3 +150,21 @@ def test_a_job_none_of_whose_checkpoints_is_complete_is_told_so(tmp_path: Path) 
     said = "there is no checkpoint of job 'classes' in .*: job 'classes' has none that is complete"
     with pytest.raises(CheckpointNotFound, match=said):
         newest_start(Store(str(tmp_path), "classes"))
+
+
+class Vanishing(LocalFolder):
+    """A folder whose job deletes a checkpoint just before somebody reads it."""
+
+    def read(self, name: str) -> bytes:
+        if name.endswith(".manifest"):
+            self.delete([name])
+        return super().read(name)
+
+
+def test_a_checkpoint_that_goes_while_it_is_looked_for_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_of(Store(str(tmp_path), "job"), "first", 1, 2)
+    monkeypatch.setattr("tailrace.storage.finding.open_folder", lambda url, options=None: Vanishing(url))
+    with pytest.raises(CheckpointNotFound, match="job 'job' has none that is complete"):
+        resolve(f"{tmp_path}/job/1/chk-7")

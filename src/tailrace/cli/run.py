@@ -65,6 +65,9 @@ def run_file(
         raise
     except JobAlreadyFinished as error:
         print(error, file=sys.stderr)
+        if any(job.run_id == error.run_id for job in JOBS):  # of this program: what it has not done was never done
+            _after_failure()
+            return Outcome.FAILED
         return _await_all()
     except TailraceError as error:
         print(f"{error_text(error)}", file=sys.stderr)

@@ -161,6 +161,8 @@ def submit(
     try:
         origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state, start_again)
     except JobAlreadyFinished as over:
+        if not by_program:
+            _check_first_of_its_name(name)
         if by_program or _results(plan):  # the result of the run that has ended is gone
             raise
         return _finished(over, run_id, name, plan)
@@ -244,6 +246,17 @@ def submit(
     JOBS.append(job)
     watch(job._leaving)
     return job
+
+
+def _check_first_of_its_name(name: str) -> None:
+    """Raises `ConfigError` where this program has had a job of this name. That one is what has finished, and the dataflow at
+    hand would never run."""
+    if any(job.name == name for job in JOBS):
+        raise ConfigError(
+            f"this program has started two jobs called {name!r}: the first one has finished, and with --from the second one "
+            "is taken for the same job, which has nothing left to do. Give each job of a program a name of its own, "
+            "env.execute(name); collect() and to_dataframe() are jobs called 'collect' and 'to_dataframe'"
+        )
 
 
 def _finished(over: JobAlreadyFinished, run_id: str, name: str, plan: Plan) -> Job:

@@ -11,6 +11,7 @@ from tailrace.elements.timestamps import isoformat
 from tailrace.errors import CheckpointNotFound, JobAlreadyFinished
 from tailrace.state.ending import Ending
 from tailrace.state.paths import CLAIM, SAVEPOINT, checkpoint_number, claim_name, manifest_name, means_manifest
+from tailrace.storage.filesystem import Folder
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.slots import holds_manifest, incarnations_in, job_in, listed, newest_in, numbers_in, owner_of
 from tailrace.storage.store import Store
@@ -54,6 +55,9 @@ def newest_start(store: Store, *, or_new: bool = False, start_again: bool = Fals
         raise _finished(ending) if ending.finished else CheckpointNotFound(_nothing_left(store, ending))
     if name is None and or_new:
         return None
+    if name is not None:
+        store.manifest(name)  # raises where it cannot be read, or its job has ended meanwhile
+        return name
     return _newest(store, f"of job {store.job!r} in {_above(store)}")
 
 
@@ -143,7 +147,7 @@ def _what_is_in(url: str, options: Mapping[str, Any] | None) -> str:
         slots = [
             manifest_name(one, number) for one in reversed(claimed) for number in reversed(numbers_in(folder, one))
         ]
-        there = [slot for slot in slots if holds_manifest(folder.read(slot))]
+        there = [slot for slot in slots if _is_complete(folder, slot)]
         none = f"job {job_in(folder)!r} has none that is complete"
         return f"in {folder.url} there are {listed(there)}" if there else none
     jobs = _jobs(url, options)
@@ -153,6 +157,14 @@ def _what_is_in(url: str, options: Mapping[str, Any] | None) -> str:
     return (
         f"it holds {listed(inside)}, and no job has begun there" if inside else "the folder is empty, or does not exist"
     )
+
+
+def _is_complete(folder: Folder, slot: str) -> bool:
+    """Whether a slot holds a manifest."""
+    try:
+        return holds_manifest(folder.read(slot))
+    except FileNotFoundError:
+        return False  # its job has deleted it meanwhile
 
 
 def _jobs(url: str, options: Mapping[str, Any] | None) -> list[str]:
