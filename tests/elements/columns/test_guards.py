@@ -108,3 +108,46 @@ def test_any_constant_is_a_column(constant: pa.Scalar) -> None:
     batch = pa.RecordBatch.from_pydict({"x": [1, 2]})
     assert formula(batch).to_pylist() == [constant.as_py()] * 2
     assert formula.type_in(batch.schema) == formula(batch).type and len(formula(batch.slice(0, 0))) == 0
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^a", "(?m)^a", r"\Aa", r"\ba", r"\Ba", "b|(^a)", r"[\]^]^a", "[]a]^", r"\Q[\E^a[b]", r"\\\ba"]
+)
+def test_an_expression_that_looks_back_is_refused_where_matches_follow_each_other(pattern: str) -> None:
+    """Arrow found `^a` three times in "aaa": it took what is behind a match for the beginning of a text."""
+    texts = pa.schema([("x", pa.string())])
+    for expression in (
+        pc.count_substring_regex(x, pattern),
+        pc.split_pattern_regex(x, pattern),
+        pc.replace_substring_regex(x, pattern, "-", max_replacements=2),
+    ):
+        with pytest.raises(TypeError, match="is taken to hold behind each match, too"):
+            Formula(expression).type_in(texts)
+    assert made(pc.replace_substring_regex(x, "^a", "-"), ["aaa", "ba", None], pa.string()) == ["-aa", "ba", None]
+    assert made(pc.match_substring_regex(x, "^a"), ["aaa", "ba", None], pa.string()) == [True, False, None]
+
+
+@pytest.mark.parametrize("pattern", ["[^a]", r"\^", r"[[:alpha:]^]", "a$", r"a\z", r"[]^]"])
+def test_an_expression_that_does_not_look_back_is_taken(pattern: str) -> None:
+    assert Formula(pc.count_substring_regex(x, pattern)).type_in(pa.schema([("x", pa.string())])) == pa.int32()
+
+
+def test_a_pattern_that_matches_nothing_at_all_is_refused_where_matches_follow_each_other() -> None:
+    """Arrow never came back from some of these, and replaced at one place twice."""
+    texts = pa.schema([("x", pa.string())])
+    for pattern in ("x*", "$", "", "(a?)"):
+        for expression in (
+            pc.count_substring_regex(x, pattern),
+            pc.split_pattern_regex(x, pattern),
+            pc.replace_substring_regex(x, pattern, "-", max_replacements=2),
+        ):
+            with pytest.raises(TypeError, match="may match nothing"):
+                Formula(expression).type_in(texts)
+    for expression in (
+        pc.replace_substring(x, "", "-"),
+        pc.replace_substring(x, "", "-", max_replacements=2),
+        pc.count_substring(x, ""),
+        pc.split_pattern(x, ""),
+    ):
+        with pytest.raises(TypeError, match="an empty pattern is everywhere"):
+            Formula(expression).type_in(texts)

@@ -202,6 +202,36 @@ def _bare(texts: Any) -> Any:
 # Texts, choices and casts.
 
 
+_ASSERTIONS = re.compile(r"\\[AbBQ]|\^")
+_SKIPPED = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\\[^AbBQ]", re.DOTALL)
+"""What looks at the text before it, or may (a quotation), and what may hold such signs that do not: sets of characters, and
+what is escaped."""
+
+
+def each_match(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """Work on one match of an expression after the other. Behind a match Arrow takes the rest for a text of its own, which
+    begins there; behind one that is empty it may never come to an end. (Where all are replaced RE2 does it, rightly.)"""
+    pattern, most = _text(said["pattern"]), said.get("max_replacements")
+    if most is None or most.as_py() not in (None, -1):
+        if found := _ASSERTIONS.search(_SKIPPED.sub("", pattern)):
+            raise TypeError(f"{found[0]} in {pattern!r} is taken to hold behind each match, too; use map_batches")
+        if pc.match_substring_regex(pa.array([""]), pattern)[0].as_py():
+            raise TypeError(f"{pattern!r} may match nothing, and that is not known to be exact; use map_batches")
+    return function.call(given, options)
+
+
+def each_place(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """Work on each place of a text in another one. Arrow does not go on behind an empty one, or counts bytes."""
+    if not _text(said["pattern"]):
+        raise TypeError("an empty pattern is everywhere, and that is not known to be exact; use map_batches")
+    return function.call(given, options)
+
+
+def _text(option: pa.Scalar) -> str:
+    given = option.as_py()
+    return given.decode() if isinstance(given, bytes) else str(given)
+
+
 def joined(function: Any, given: list[Any], options: Any, said: Said) -> Any:
     """Texts with another between them; Arrow drops whole records where it skips nulls."""
     if "null_handling" in said and said["null_handling"].as_py() == _SKIP:

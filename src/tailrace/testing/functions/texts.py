@@ -159,7 +159,7 @@ def _like(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
     return pc.MatchSubstringOptions(pattern), pattern
 
 
-_EXPRESSIONS = ["a", "[a-z]+", "^a", "Z", "a|ä", ".", "é?a", "(a)(Z)?", "\\d+"]
+_EXPRESSIONS = ["a", "[a-z]+", "^a", "Z", "a|ä", ".", "é?a", "(a)(Z)?", "\\d+", "\\ba", "a\\b", "[^a]", "a*"]
 
 
 def _regex(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
@@ -215,7 +215,7 @@ def _split(call: Call, value: Any) -> Any:
 
 
 def _split_regex_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
-    pattern, most = random.choice(["a", "[a-z]", "a|ä", "\\d+"]), random.choice([None, 1, 2])
+    pattern, most = random.choice(["a", "[a-z]", "a|ä", "\\d+", "^a", "\\ba", "a*"]), random.choice([None, 1, 2])
     return pc.SplitPatternOptions(pattern, max_splits=most), (pattern, most)
 
 
@@ -225,7 +225,9 @@ def _split_regex(call: Call, value: str) -> list[str]:
 
 
 def _replace_regex_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
-    pattern, put = random.choice([("a", "x"), ("([a-z])", "<\\1>"), ("a|ä", ""), ("\\d+", "é"), ("[.]", "_")])
+    pattern, put = random.choice(
+        [("a", "x"), ("([a-z])", "<\\1>"), ("a|ä", ""), ("\\d+", "é"), ("[.]", "_"), ("^a", "x"), ("\\ba", "")]
+    )
     most = random.choice([None, 1, 2])
     return pc.ReplaceSubstringOptions(pattern, put, max_replacements=most), (pattern, put, most)
 
@@ -237,7 +239,7 @@ def _replaced_regex(call: Call, value: str) -> str:
 
 def _replace_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
     pattern, put, most = (
-        random.choice(["a", "ä", "aZ", "aa"]),
+        random.choice(["a", "ä", "aZ", "aa", ""]),
         random.choice(["", "x", "é"]),
         random.choice([None, 1, 2]),
     )
