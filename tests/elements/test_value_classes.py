@@ -17,6 +17,8 @@ from tailrace.elements.valuepickling import ClassNotes, described, dump_describe
 
 HEAD = """
 import attr, msgspec
+from datetime import timedelta
+from decimal import Decimal
 from dataclasses import dataclass, field
 from enum import Enum, Flag, IntEnum
 from typing import NamedTuple
@@ -156,6 +158,56 @@ def test_a_member_is_known_by_its_name(version: Any, base: str) -> None:
         ChangedClass, match=r"had a member OWED there, and has none now; members are known by their names"
     ):
         loader(shapes)
+
+
+@pytest.mark.parametrize(
+    ("paid", "owed"),
+    [
+        ("Decimal(1)", "Decimal(2)"),
+        ("timedelta(1)", "timedelta(2)"),
+        ("frozenset(['a', 'b'])", "frozenset(['c'])"),
+        ("(1, None)", "(2, Decimal(1))"),
+        ("V(1)", "V(2)"),
+        ("{'a': [1]}", "{'a': [2]}"),
+    ],
+)
+def test_members_with_values_of_any_type_are_known_by_their_names(version: Any, paid: str, owed: str) -> None:
+    head = "@dataclass(frozen=True)\nclass V:\n    v: int\n"
+    old = version(f"{head}class C(Enum):\n    PAID = {paid}\n    OWED = {owed}\n")
+    data, shapes = kept([old.PAID, old.OWED])
+    assert loader(shapes) is pickle.loads
+    new = version(f"{head}class C(Enum):\n    PAID = {owed}\n    OWED = {paid}\n")
+    assert loader(shapes)(data) == [new.PAID, new.OWED]
+
+
+def test_a_member_with_several_names_is_known_by_its_own(version: Any) -> None:
+    old = version("class C(Enum):\n    PAID = 1\n    SETTLED = 1\n    OWED = 3\n")
+    data, shapes = kept([old.SETTLED, old.OWED])
+    for text in ("PAID = 1\n    SETTLED = 2", "SETTLED = 1\n    PAID = 2", "PAID = 7", "LATER = 9\n    PAID = 9"):
+        new = version(f"class C(Enum):\n    {text}\n    OWED = 3\n")
+        assert loader(shapes)(data) == [new.PAID, new.OWED]
+
+
+def test_an_enum_may_be_pickled_by_name(version: Any) -> None:
+    text = "import enum\nclass C(Enum):\n    PAID = {}\n    OWED = {}\n    __reduce_ex__ = enum.pickle_by_enum_name\n"
+    data, shapes = kept(version(text.format(1, 2)).PAID)
+    new = version(text.format(2, 1))
+    assert loader(shapes)(data) is new.PAID
+
+
+def test_what_lists_its_subclasses_sees_no_other_class(version: Any) -> None:
+    """A registry by `__init_subclass__`, or by a metaclass, has the classes of the program."""
+    text = (
+        "known = {{}}\nclass M(type):\n    def __init__(cls, *given): known['M', cls.__name__] = cls\n"
+        "class B(metaclass=M):\n    def __init_subclass__(cls): known[cls.__name__] = cls\n"
+        "@dataclass\nclass C(B):\n    a: int\n{}"
+    )
+    data, shapes = kept(version(text.format(""))(3))
+    new = version(text.format("    b: int = 4\n"))
+    back = loader(shapes)(data)
+    assert type(back) is new and back == new(3, 4)
+    known = sys.modules[MODULE].known
+    assert known["C"] is known["M", "C"] is new
 
 
 def test_flags_whose_values_changed_are_refused(version: Any) -> None:

@@ -7,19 +7,23 @@ from typing import Any
 import pytest
 
 from tailrace import (
+    AggregatingState,
     CoProcessFunction,
+    Count,
     Environment,
     KeyedProcessFunction,
     ListState,
     OperatorState,
     ProcessFunction,
     Rounds,
+    Sum,
     Tumbling,
     ValueState,
     sinks,
     sources,
 )
 from tailrace.api.compat import check, declared_tables, goes_to, misfits, stateful
+from tailrace.api.kinds import kind_of, shape_of
 from tailrace.elements.valueclasses import ClassShape
 from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Node
@@ -248,6 +252,65 @@ def test_a_state_of_another_declared_type_is_refused_before_anything_runs() -> N
     with pytest.raises(IncompatibleState, match="state 'best' was declared as dict and is declared as float now"):
         check([known("X", "process", TableInfo("best", type="dict"))], graph(BUILT["keyed"]))
     check([known("X", "process", TableInfo("best", type="int"))], graph(BUILT["keyed"]))
+
+
+def test_accumulators_of_another_aggregate_are_refused_before_anything_runs() -> None:
+    def adding(aggregate: Any) -> Any:
+        return type("Adding", (Timed,), {"total": AggregatingState(int, aggregate=aggregate)})()
+
+    def state(which: str) -> TableInfo:
+        return TableInfo("total", "aggregating", type="int", aggregate=which)
+
+    for aggregate, name in ((Count(), "Count"), (Sum(), "Sum"), (Own(), "custom"), (Sum("a"), "Sum of 'a'")):
+        now = graph(lambda env, one=aggregate: numbers(env).key_by(str).process(adding(one), uid="u"))
+        for was in ("Count", "Sum", "custom"):
+            if was == name:
+                check([known("u", "process", state(was))], now)
+            else:
+                with pytest.raises(IncompatibleState, match=f"holds accumulators of {was}, and is of {name} now"):
+                    check([known("u", "process", state(was))], now)
+        check([known("u", "process", state(""))], now)  # an older checkpoint does not say it
+
+
+class Own(Sum):
+    """An aggregate of the user's."""
+
+
+def _first(record: Any) -> Any:
+    return record[0]
+
+
+@pytest.mark.parametrize("windows", [False, True])
+@pytest.mark.parametrize(
+    ("there", "now", "fits"),
+    [
+        ({"x": Sum("a"), "y": Sum("b")}, {"y": Sum("b"), "x": Sum("a")}, False),
+        ({"x": Sum("a"), "y": Sum("b")}, {"total": Sum("a"), "y": Sum("b")}, True),
+        ({"x": Sum("a")}, {"x": Sum("b")}, False),
+        ({"x": Sum(_first), "y": Sum("b")}, {"y": Sum("b"), "x": Sum(_first)}, False),
+        ({"x": Sum(_first), "y": Sum(str)}, {"y": Sum(str), "x": Sum(_first)}, False),
+        ({"x": Own("a"), "y": Own("b")}, {"y": Own("b"), "x": Own("a")}, False),
+        ({"x": Own("a"), "y": Count()}, {"x": Own("a"), "y": Count()}, True),
+        ({"x": Sum(_first)}, {"y": Sum(_first)}, True),
+    ],
+)
+def test_several_aggregates_are_known_by_their_fields_or_names(windows: bool, there: Any, now: Any, fits: bool) -> None:
+    """Accumulators lie side by side: in another order each would go on with those of another one."""
+
+    def built(aggregates: Any) -> list[Node]:
+        def build(env: Environment) -> Any:
+            keyed = numbers(env).assign_timestamps(float).key_by("k")
+            return (keyed.window(Tumbling(5)) if windows else keyed).aggregate(uid="X", **aggregates)
+
+        return graph(build)
+
+    [operator] = [node.operator for node in built(there) if node.uid == "X"]
+    record = known("X", kind_of(operator), shape=shape_of(operator))
+    if fits:
+        check([record], built(now))
+    else:
+        with pytest.raises(IncompatibleState, match=r"the checkpoint holds the state of .*, and the operator has"):
+            check([record], built(now))
 
 
 def test_another_sink_does_not_publish_what_one_had_prepared() -> None:

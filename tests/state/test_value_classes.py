@@ -6,8 +6,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from types import ModuleType, SimpleNamespace, new_class
+from typing import Annotated, Any, Generic, NamedTuple, NewType, TypedDict, TypeVar
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -206,6 +207,89 @@ def test_maps_of_msgspec_refuse_what_may_be_another_name() -> None:
 
 
 # Declared types.
+
+
+def _item(default: int = 5, **options: Any) -> Any:
+    return msgspec.defstruct("Item", [("a", int, 1), ("b", int, default)], **options)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"tag": 1}, {"tag": 2}),
+        ({"tag": 1, "array_like": True}, {"array_like": True}),
+        ({"array_like": True}, {"tag": 1, "array_like": True}),
+        ({"tag": 1}, {"tag": 1, "tag_field": "b2"}),
+    ],
+)
+def test_a_struct_keeps_its_tag(first: dict[str, Any], second: dict[str, Any]) -> None:
+    before, after, again = _item(**first), _item(**second), _item(**first)
+    with pytest.raises(IncompatibleState, match="by which msgspec knows its objects"):
+        restored(before, after, before(1, 5))
+    assert restored(before, again, before(1, 7)) == again(1, 7)
+
+
+def test_a_default_that_was_left_out_stays_what_it_was() -> None:
+    before = _item(omit_defaults=True)
+    for after in (_item(6, omit_defaults=True), _item(6)):
+        with pytest.raises(IncompatibleState, match=r"left out 'b' where it had its default there \(omit_defaults\)"):
+            restored(before, after, before(2, 5))
+    after = _item()
+    assert restored(before, after, before(2, 5)) == after(2, 5)
+    made = [
+        msgspec.defstruct("Item", [("a", str, msgspec.field(default_factory=lambda: uuid4().hex))], omit_defaults=True)
+        for _ in range(2)
+    ]
+    assert restored(*made, made[0]("x")) == made[1]("x"), "what a factory of yours makes is never left out"
+
+
+def _annotated(fields: tuple[str, ...], type_: Any) -> dict[str, Any]:
+    return {"__annotations__": dict.fromkeys(fields, type_), "__module__": __name__, "__qualname__": "Item"}
+
+
+def test_fields_of_a_typed_dict_are_known_by_their_names() -> None:
+    def item(*fields: str) -> Any:
+        return new_class("Item", (TypedDict,), {"total": False}, lambda names: names.update(_annotated(fields, int)))
+
+    before, other, later = item("a"), item("b"), item("a", "b")
+    with pytest.raises(IncompatibleState, match="'a' is gone and 'b' is new"):
+        restored(list[before], list[other], [{"a": 1}])
+    assert restored(list[before], list[later], [{"a": 1}]) == [{"a": 1}]
+
+
+_ITEM = TypeVar("_ITEM")
+
+
+def _generic(*fields: str) -> Any:
+    bases = (msgspec.Struct, Generic[_ITEM])
+    return new_class("Item", bases, {"array_like": True}, lambda names: names.update(_annotated(fields, _ITEM)))
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        lambda item: item[int],
+        lambda item: Annotated[NewType("N", item[int]), 1],
+        lambda item: dict[str, item[int] | None],
+        lambda item: list[NewType("N", item[int])],  # type: ignore[misc]
+    ],
+)
+def test_classes_are_found_behind_what_stands_for_them(declared: Any) -> None:
+    assert [shape.fields for shape in shapes_of(declared(_generic("a", "b")))] == [("a", "b")]
+
+
+def test_two_classes_of_one_name_are_told_from_each_other() -> None:
+    def pair(*fields: str) -> Any:
+        one, two = (
+            msgspec.defstruct("Item", names, array_like=True, module=m) for m, names in (("x", fields), ("y", "c"))
+        )
+        return tuple[one, two], (one(1, 2), two(3))  # type: ignore[valid-type]
+
+    (before, value), (after, same), (swapped, _) = pair("a", "b"), pair("a", "b"), pair("b", "a")
+    back = restored(before, after, value)
+    assert back == same
+    with pytest.raises(IncompatibleState, match=r"x.Item had the fields \(a, b\)"):
+        restored(before, swapped, value)
 
 
 def test_a_declared_type_goes_on_where_it_takes_each_value() -> None:

@@ -34,6 +34,12 @@ class BuiltinAggregate(AggregateFunction):
     def __init__(self, of: Selector | None = None) -> None:
         self.of: Selector | None = tuple(of) if isinstance(of, list) else of
 
+    @property
+    def described(self) -> str:
+        """What it makes, of which field, as checkpoints have it."""
+        field = "" if self.of is None or callable(self.of) else f" of {self.of!r}"
+        return f"{type(self).__name__}{field}"
+
     def create_accumulator(self) -> Any:
         return self.zero
 

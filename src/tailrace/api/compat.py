@@ -58,6 +58,7 @@ def _states(function: Any) -> list[TableInfo]:
             state.kind,
             codec_for(state.kind, state.type, state.encoding, state.name).name,
             type_name(state.type),
+            aggregate=state.aggregated_by,
         )
         for state in _declared(function).values()
     ]
@@ -300,6 +301,11 @@ def _of_tables(record: OperatorRecord, node: Node, leave: str) -> Iterator[str]:
             yield (
                 f"state {table.name!r} was of kind {table.kind!r} and is declared as {mine.kind!r}; give the new state "
                 f"another name, {leave}"
+            )
+        elif table.aggregate and mine.aggregate != table.aggregate:
+            yield (
+                f"state {table.name!r} holds accumulators of {table.aggregate}, and is of {mine.aggregate} now; give the "
+                f"new state another name, {leave}"
             )
         else:
             kind = states[table.name].type if table.name in states else object

@@ -73,11 +73,19 @@ def shape_of(operator: Operator) -> list[str]:
         return ["custom"]
     if not isinstance(operator, Aggregate | Window):
         return []
-    parts = [type(fn).__name__ if is_builtin(fn) else "custom" for _, fn in operator.aggregates]
+    several = len(operator.aggregates) > 1
+    parts = [_part(fn, name if several else "") for name, fn in operator.aggregates]
     if isinstance(operator, Aggregate):
         return parts
     window = f"windows of {operator.size / 1e6:g} s every {operator.slide / 1e6:g} s from {operator.offset / 1e6:g} s"
     return [window, *(["reduce"] if operator.reduce is not None else parts)]
+
+
+def _part(fn: Any, name: str) -> str:
+    """One accumulator. Several are known by their fields; those of functions by the names of their results."""
+    if is_builtin(fn) and not callable(fn.of):
+        return str(fn.described)
+    return f"{type(fn).__name__ if is_builtin(fn) else 'custom'}{f' as {name}' if name else ''}"
 
 
 def takes_timers(fn: Any) -> bool:

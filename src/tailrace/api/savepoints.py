@@ -183,4 +183,4 @@ def _declared(function: Any, state: str, who: str) -> tuple[TableInfo, Any]:
         raise ConfigError(f"{who}: {kind.__name__} declares {there}")
     one = found[state]
     codec = codec_for(one.kind, one.type, one.encoding, one.name)
-    return TableInfo(one.name, one.kind, codec.name, type_name(one.type)), one.type
+    return TableInfo(one.name, one.kind, codec.name, type_name(one.type), aggregate=one.aggregated_by), one.type

@@ -20,12 +20,16 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum, Flag
-from functools import partial
-from typing import Any, Literal, get_args, get_type_hints
+from itertools import chain
+from typing import Any, Literal, get_args, get_origin, get_type_hints, is_typeddict
+from uuid import UUID
 
 import msgspec
 
+from tailrace.elements.defaults import defaults_of, left_out
 from tailrace.errors import TailraceError
 
 Form = Literal[
@@ -65,7 +69,7 @@ _CALLED: Mapping[str, str] = {
     "array": "encoded by the order of its fields",
     "choice": "an Enum",
 }
-_PLAIN = (int, str, bytes, float, bool, type(None))
+_PLAIN = (int, str, bytes, float, bool, type(None), complex, Decimal, date, datetime, time, timedelta, UUID)
 _NOTHING: Any = object()
 
 
@@ -82,7 +86,9 @@ class ClassShape(msgspec.Struct, frozen=True, array_like=True):
     fields: tuple[str, ...] = ()
     """The names of its fields in their order, or of the members of an Enum."""
     values: tuple[str, ...] = ()
-    """Of an Enum: its members' values, as texts; empty where a value is not plain."""
+    """Of an Enum: its members' values, as texts; empty where a value has no text of its own."""
+    written: tuple[str, ...] = ()
+    """Of a `msgspec.Struct` that msgspec encodes: its tag, and the defaults that are left out."""
 
 
 Shapes = tuple[ClassShape, ...]
@@ -179,12 +185,37 @@ def encoded_shape(kind: type) -> ClassShape | None:
     if issubclass(kind, Enum):
         return _enum(kind, name, "choice")
     if issubclass(kind, msgspec.Struct):
-        return ClassShape(name, "array" if kind.__struct_config__.array_like else "map", kind.__struct_encode_fields__)
+        form: Form = "array" if kind.__struct_config__.array_like else "map"
+        return ClassShape(name, form, kind.__struct_encode_fields__, (), (_tag(kind), *_left_out(kind)))
+    if is_typeddict(kind):
+        return ClassShape(name, "map", tuple(kind.__annotations__))
     if issubclass(kind, tuple):
         named = getattr(kind, "_fields", None)
         return ClassShape(name, "array", named) if isinstance(named, tuple) else None
     found = field_names(kind)
     return None if found is None else ClassShape(name, "map", found)
+
+
+def _tag(kind: type[msgspec.Struct]) -> str:
+    """By which tag msgspec knows objects of a class; empty for none."""
+    config = kind.__struct_config__
+    return "" if config.tag is None else f"{config.tag_field} = {config.tag!r}"
+
+
+def _left_out(kind: type[msgspec.Struct]) -> list[str]:
+    """The fields that msgspec leaves out where they have their defaults, with these."""
+    if not kind.__struct_config__.omit_defaults:
+        return []
+    made = defaults_of(kind, encoded=True).items()
+    return [f"{name} = {_default_text(make)}" for name, make in made if left_out(make)]
+
+
+def _default_text(make: Callable[[], Any]) -> str:
+    """The default of a field as a text, by what msgspec writes of it: another version may have another type for it."""
+    try:
+        return msgspec.msgpack.encode(make(), order="deterministic").hex()
+    except (TypeError, msgspec.MsgspecError):  # `UNSET`, say, which is never written
+        return "none"
 
 
 def _enum(kind: type[Enum], name: str, form: Form) -> ClassShape:
@@ -193,11 +224,24 @@ def _enum(kind: type[Enum], name: str, form: Form) -> ClassShape:
 
 
 def value_text(value: Any) -> str:
-    """The value of a member as a text that tells it from others; empty where it is not plain."""
-    if isinstance(value, tuple):
-        inner = [value_text(one) for one in value]
-        return f"({', '.join(inner)})" if all(inner) else ""
-    return f"{type(value).__name__} {value!r}" if type(value) in _PLAIN else ""
+    """The value of a member as a text that tells it from others, in any process; empty where there is none."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return f"{kind.__name__} {value!r}"
+    if kind is dict:
+        parts = _value_texts(chain.from_iterable(value.items()))
+    elif kind in (tuple, list):
+        parts = _value_texts(value)
+    elif kind in (set, frozenset):
+        parts = sorted(_value_texts(value))
+    else:
+        names = kind.__struct_fields__ if isinstance(value, msgspec.Struct) else field_names(kind)
+        parts = [""] if names is None else _value_texts(getattr(value, name, None) for name in names)
+    return "" if "" in parts else f"{'' if kind is tuple else kind.__name__}({', '.join(parts)})"
+
+
+def _value_texts(values: Iterable[Any]) -> list[str]:
+    return list(map(value_text, values))
 
 
 def field_names(kind: type) -> tuple[str, ...] | None:
@@ -257,7 +301,7 @@ def renewal(old: ClassShape) -> Renewal | None:
         return None  # by their names, in whatever order
     unknown = old.form == "object" and now.form != "object"
     added = _added(old, now, unknown)
-    defaults = _defaults(kind)
+    defaults = defaults_of(kind)
     if not unknown:
         _check_defaults(old, added, defaults)
     if not old.fields and now.form in _NAMED and not unknown and added:
@@ -290,9 +334,13 @@ def declared_classes(declared: Any) -> list[type]:
     """The classes that msgspec knows of a declared type: those that it names, and that their fields are declared as."""
     found: dict[type, None] = {}
     waiting = list(declared) if isinstance(declared, tuple) else [declared]
+    looked_at = list[Any]()
     while waiting:
         one = waiting.pop()
-        waiting += get_args(one)
+        # What stands for another type: a generic class, `NewType`, a variable, `type X = ...`.
+        others = [get_origin(one), *(getattr(one, name, None) for name in ("__supertype__", "__bound__", "__value__"))]
+        waiting += [*get_args(one), *(other for other in others if other is not None and other not in looked_at)]
+        looked_at += others
         if isinstance(one, type) and one not in found and encoded_shape(one) is not None:
             found[one] = None
             if not issubclass(one, Enum):
@@ -303,23 +351,32 @@ def declared_classes(declared: Any) -> list[type]:
 def check_encoded(shapes: Iterable[ClassShape], declared: Any) -> None:
     """Raises `ChangedClass` where msgspec would read objects of these shapes as others under a declared type, or not at all.
     A class may have another name now: the one that the type names in its place."""
-    kinds = {one.__qualname__: one for one in declared_classes(declared)}
-    known = {shape: shape.name.partition(":")[2] for shape in shapes}
-    renamed = [kind for name, kind in kinds.items() if name not in known.values()]
-    for shape, name in known.items():
-        kind = kinds.get(name) or (renamed.pop(0) if renamed else None)
+    kinds = {f"{one.__module__}:{one.__qualname__}": one for one in declared_classes(declared)}
+    there = tuple(sorted({one.__qualname__ for one in kinds.values()}))
+    moved = list[ClassShape]()
+    for shape in shapes:
+        if shape.name in kinds:
+            _check_encoded(shape, kinds.pop(shape.name))
+        else:
+            moved.append(shape)
+    left = list(kinds.values())
+    for shape in moved:
+        named = [kind for kind in left if kind.__qualname__ == shape.name.partition(":")[2]]
+        kind = next(iter(named or left), None)
         if kind is not None:
+            left.remove(kind)
             _check_encoded(shape, kind)
-        elif kinds:
-            raise _other(shape, f"is not in the declared type any more, which has {_listed(tuple(sorted(kinds)))}")
+        elif there:
+            raise _other(shape, f"is not in the declared type any more, which has {_listed(there)}")
 
 
 def _members(old: ClassShape, now: ClassShape, kind: type) -> Renewal | None:
     texts = dict(zip(now.fields, now.values, strict=True))
-    gone = [name for name in old.fields if name not in texts]
+    held = _own_names(old)
+    gone = [name for name in held if name not in texts]
     if gone:
         raise _other(old, f"had a member {gone[0]} there, and has none now; members are known by their names")
-    moved = [name for name, text in zip(old.fields, old.values, strict=True) if texts[name] != text]
+    moved = [name for name, text in held.items() if texts[name] != text]
     if not moved:
         return None
     if now.form == "flag" or "" in old.values:
@@ -327,14 +384,25 @@ def _members(old: ClassShape, now: ClassShape, kind: type) -> Renewal | None:
     return Renewal(old, kind, {})
 
 
+def _own_names(old: ClassShape) -> dict[str, str]:
+    """The members of an Enum with their values, without their further names."""
+    found: dict[str, str] = {}
+    for name, text in zip(old.fields, old.values, strict=True):
+        if text == "" or text not in found.values():
+            found[name] = text
+    return found
+
+
 def _check_encoded(old: ClassShape, kind: type) -> None:
     now = encoded_shape(kind)
-    if now is not None and (now.form, now.fields, now.values) == (old.form, old.fields, old.values):
+    if now is not None and msgspec.structs.replace(now, name=old.name) == old:
         return
     if now is None or now.form != old.form:
         raise _other(
             old, f"was {_CALLED[old.form]} there, and is {'another' if now is None else _CALLED[now.form]} now"
         )
+    if old.written and now.written:
+        _check_written(old, now, kind)
     if now.form == "choice":
         if _members(old, now, kind) is not None:
             raise _other(old, "has other values for its members now, and msgspec writes values")
@@ -345,13 +413,28 @@ def _check_encoded(old: ClassShape, kind: type) -> None:
                 f"had the fields {_listed(old.fields)} there, in this order, and has {_listed(now.fields)} now; what is "
                 f"encoded as an array takes new fields at its end only",
             )
-        _check_defaults(old, list(now.fields[len(old.fields) :]), _defaults(kind, encoded=True))
+        _check_defaults(old, list(now.fields[len(old.fields) :]), defaults_of(kind, encoded=True))
     else:
-        _check_defaults(old, _added(old, now, False), _defaults(kind, encoded=True))
+        _check_defaults(old, _added(old, now, False), defaults_of(kind, encoded=True))
         strict = issubclass(kind, msgspec.Struct) and kind.__struct_config__.forbid_unknown_fields
         if strict and not set(old.fields) <= set(now.fields):
             raise _other(
                 old, f"had the fields {_listed(old.fields)} there, and forbids others than {_listed(now.fields)}"
+            )
+
+
+def _check_written(old: ClassShape, now: ClassShape, kind: type) -> None:
+    if old.written[0] != now.written[0]:
+        was, tag = (one or "no tag" for one in (old.written[0], now.written[0]))
+        raise _other(
+            old, f"was written with {was} there, and is read with {tag} now, by which msgspec knows its objects"
+        )
+    defaults = {name: _default_text(make) for name, make in defaults_of(kind, encoded=True).items()}
+    for one in old.written[1:]:
+        name, _, text = one.partition(" = ")
+        if name in now.fields and defaults.get(name) != text:
+            raise _other(
+                old, f"left out {name!r} where it had its default there (omit_defaults), which is another one now"
             )
 
 
@@ -382,45 +465,3 @@ def _other(old: ClassShape, what: str) -> ChangedClass:
 
 def _listed(fields: tuple[str, ...]) -> str:
     return f"({', '.join(fields)})"
-
-
-# Defaults.
-
-
-def _defaults(kind: type, encoded: bool = False) -> dict[str, Callable[[], Any]]:
-    """By the name of a field, or the name that msgspec encodes it by: what makes its default."""
-    if issubclass(kind, msgspec.Struct):
-        return {
-            one.encode_name if encoded else one.name: _either(one.default, one.default_factory, msgspec.NODEFAULT)
-            for one in msgspec.structs.fields(kind)
-            if not one.required
-        }
-    if issubclass(kind, tuple):
-        given: Mapping[str, Any] = getattr(kind, "_field_defaults", {})
-        return {name: partial(_same, value) for name, value in given.items()}
-    if hasattr(kind, "__dataclass_fields__"):
-        return {
-            one.name: _either(one.default, one.default_factory, dataclasses.MISSING)
-            for one in dataclasses.fields(kind)  # type: ignore[arg-type]
-            if not (one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING)
-        }
-    return dict(_defaults_of_attrs(getattr(kind, "__attrs_attrs__", ())))
-
-
-def _either(default: Any, factory: Any, missing: Any) -> Callable[[], Any]:
-    made: Callable[[], Any] = factory
-    return made if default is missing else partial(_same, default)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _defaults_of_attrs(fields: Iterable[Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    for one in fields:
-        default = one.default
-        if type(default).__name__ == "Factory":  # attrs need not be installed here
-            if not default.takes_self:
-                yield one.name, default.factory
-        elif repr(default) != "NOTHING":
-            yield one.name, partial(_same, default)

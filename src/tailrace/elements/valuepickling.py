@@ -123,23 +123,28 @@ class _Unpickler(pickle.Unpickler):
 def _standing_in(one: Renewal) -> Any:
     """What is called in the place of a class."""
     if one.old.form == "enum":
-        return _member_by_name(one)
+        return _MemberByName(one)
     if one.old.form in ("struct", "keywords"):
         return _struct_by_names(one)
     return _tuple_by_names(one) if one.old.form == "tuple" else _object_by_names(one)
 
 
-def _member_by_name(one: Renewal) -> Callable[[Any], Any]:
-    names = dict(zip(one.old.values, one.old.fields, strict=True))
-    members: Any = one.kind
+class _MemberByName:
+    """Members from what was written of them: values, or names, as an Enum may want it."""
 
-    def member(value: Any) -> Any:
-        name = names.get(value_text(value))
+    def __init__(self, one: Renewal) -> None:
+        self._old = one.old
+        self._members: Any = one.kind
+        self._names = {text: name for name, text in reversed(list(zip(one.old.fields, one.old.values, strict=True)))}
+
+    def __call__(self, value: Any) -> Any:
+        name = self._names.get(value_text(value))
         if name is None:
-            raise ChangedClass(f"no member of {one.old.name} had the value {value!r}, and its values are others now")
-        return members[name]
+            raise ChangedClass(f"no member of {self._old.name} had the value {value!r}, and its values are others now")
+        return self._members[name]
 
-    return member
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._members, name)
 
 
 def _struct_by_names(one: Renewal) -> Callable[..., Any]:
@@ -172,9 +177,27 @@ def _object_by_names(one: Renewal) -> type:
             object.__setattr__(self, name, value)
 
     try:
-        return type(kind)(kind.__name__, (kind,), {"__slots__": (), "__setstate__": setstate})
+        return _unseen(kind, {"__slots__": (), "__setstate__": setstate})
     except TypeError as error:
         raise ChangedClass(f"class {one.old.name} has other fields now, and allows no mapping ({error})") from error
+
+
+class _Unseen:
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        pass
+
+
+def _unseen(kind: type, names: dict[str, Any]) -> type:
+    """A subclass of which no `__init_subclass__` and no metaclass gets to know: they may list their classes."""
+
+    def mro(cls: type) -> list[type]:
+        first, *others = type.mro(cls)
+        return [first, _Unseen, *others]
+
+    meta = type.__new__(type, "Unseen", (type(kind),), {"mro": mro})
+    return type.__new__(meta, kind.__name__, (kind,), names)
 
 
 def _by_name(old: ClassShape, state: Any) -> dict[str, Any]:

@@ -63,6 +63,8 @@ class TableInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether there is certainly nothing in it."""
     listed: bool = False
     """Of an `OperatorState`: whether it is a list, which can be dealt out anew."""
+    aggregate: str = ""
+    """Of an `AggregatingState`: whose accumulators they are, an aggregate of ours with its field, or "custom"."""
     times_up: bool = False
     """Of timers: whether their times were rounded up to microseconds. Older versions rounded to the nearest one, and so it
     stays false where state comes from a checkpoint of theirs."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import isclass
 from typing import Any, NoReturn, Protocol, cast
 
+import msgspec
+
 from tailrace.errors import ConfigError, GraphError, StateAccessError, shortened
 from tailrace.state.backend import Backend
 from tailrace.state.codecs import codec_for, immutable
@@ -91,11 +93,18 @@ class State:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
+    @property
+    def aggregated_by(self) -> str:
+        """Whose accumulators it holds: an aggregate of ours, or "custom"; empty where it holds none."""
+        return ""
+
     def bind(self, backend: Backend, holder: KeyHolder) -> State:
         """A handle of this declaration on one subtask's backend."""
         handle = copy.copy(self)
         handle._holder = holder
         handle._table = table = backend.table(self.name, kind=self.kind, type=self.type, encoding=self.encoding)
+        if self.aggregated_by:
+            table.info = msgspec.structs.replace(table.info, aggregate=self.aggregated_by)
         handle._top = table.top
         table.users.append(handle)
         return handle
@@ -391,6 +400,12 @@ class AggregatingState(State):
                 "AggregatingState needs an aggregate function: AggregatingState(object, aggregate=tr.Mean())"
             )
         self.aggregate = aggregate
+
+    @property
+    def aggregated_by(self) -> str:
+        """Whose accumulators it holds."""
+        ours = type(self.aggregate).__module__ == "tailrace.api.aggregates"
+        return str(self.aggregate.described) if ours else "custom"
 
     def add(self, item: Any) -> None:
         """Adds one value to the accumulator."""
