@@ -168,3 +168,40 @@ def test_a_checkpoint_that_goes_while_it_is_looked_for_is_not_found(
     monkeypatch.setattr("tailrace.storage.finding.open_folder", lambda url, options=None: Vanishing(url))
     with pytest.raises(CheckpointNotFound, match="job 'job' has none that is complete"):
         resolve(f"{tmp_path}/job/1/chk-7")
+
+
+def test_a_start_while_the_run_ends_finds_its_end_and_does_not_begin_anew(url: str) -> None:
+    """The run goes between two looks of the start: it has listed a checkpoint, and when it reads it, that is gone."""
+    old, new = Store(url, "job"), Store(url, "job")
+    run_of(old, "first", 1)
+    read = new.folder.read
+    left: list[bool] = []
+
+    def raced(name: str) -> bytes:
+        if name == "1/1.manifest" and not left:
+            left.append(leave(old, "first", ending("first"), files_of(1, 1)))
+        return read(name)
+
+    new.folder.read = raced  # type: ignore[method-assign]
+    with pytest.raises(JobAlreadyFinished):
+        newest_start(new, or_new=True)
+    assert left == [True]
+
+
+def test_a_start_while_the_run_goes_on_finds_its_newer_checkpoint(url: str) -> None:
+    old, new = Store(url, "job"), Store(url, "job")
+    run_of(Store(url, "job"), "first", 1)
+    incarnation = run_of(old, "second", 2)
+    read = new.folder.read
+    gone: list[str] = []
+
+    def raced(name: str) -> bytes:
+        if name == "2/2.manifest" and not gone:
+            manifest = manifest_of(3, incarnation, run_id="second")
+            gone.append(old.commit(incarnation, 2, 3, encode_manifest(manifest)))
+            old.delete([name])
+        return read(name)
+
+    new.folder.read = raced  # type: ignore[method-assign]
+    assert newest_start(new, or_new=True) == "2/3.manifest"
+    assert gone == ["2/3.manifest"]

@@ -122,20 +122,33 @@ def newest_in(folder: Folder, incarnations: list[int] | None = None, barren: lis
     """The newest checkpoint, or end. `barren` gets the incarnations that have neither: their runs have published nothing.
     Raises `CheckpointCorrupt` for a mark that cannot be read."""
     for incarnation in reversed(incarnations_in(folder) if incarnations is None else incarnations):
+        found = _newest_of(folder, incarnation)
+        if found is not None:
+            return found
+        if barren is not None:
+            barren.append(incarnation)
+    return Newest(None)
+
+
+def _newest_of(folder: Folder, incarnation: int) -> Newest | None:
+    """What an incarnation has left; None where it is nothing. Its job may delete a checkpoint meanwhile. Then it has a newer
+    one, or has marked its end before, and the folder is listed once more."""
+    gone: set[int] = set()
+    while True:
         files = _files(folder, incarnation)
         if ENDED in files:
             name = ended_mark(incarnation)
             ending = decode_ending(folder.read(name), folder.url_of(name))
             return Newest(ending.checkpoint or None, ending)
-        for number in reversed(_numbers(files)):
+        for number in reversed([one for one in _numbers(files) if one not in gone]):
             try:
                 if holds_manifest(folder.read(manifest_name(incarnation, number))):
                     return Newest(manifest_name(incarnation, number))
             except FileNotFoundError:
-                continue  # its job has deleted it meanwhile
-        if barren is not None:
-            barren.append(incarnation)
-    return Newest(None)
+                gone.add(number)
+                break
+        else:
+            return None
 
 
 def listed(names: list[str]) -> str:
