@@ -209,6 +209,25 @@ def test_maps_of_msgspec_refuse_what_may_be_another_name() -> None:
 # Declared types.
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_default_is_that_of_the_version_that_had_it_first(backend: Any, exact: bool) -> None:
+    """Also where another worker may go on from a checkpoint, and values go on as they were encoded."""
+    files = Files()
+    versions = [
+        msgspec.defstruct("Item", ["a", *more], array_like=True) for more in ([], [("b", int, 7)], [("b", int, 9)])
+    ]
+    for number, version in enumerate(versions):
+        one = backend()
+        one.on_inexact = (lambda: None) if exact else None
+        table = one.table("held", type=version, encoding="msgspec")
+        if number:
+            files.restore(one, number, False)
+        else:
+            table["k"] = version(1)
+        files.take(one, number + 1)
+    assert table["k"] == versions[2](1, 7)
+
+
 def _item(default: int = 5, **options: Any) -> Any:
     return msgspec.defstruct("Item", [("a", int, 1), ("b", int, default)], **options)
 

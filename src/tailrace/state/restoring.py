@@ -81,7 +81,7 @@ class Restoring:
         if table not in self._decoders:
             try:
                 self._decoders[table] = decoder(table.encoding, mine.kind, mine.type, mine.name, table.classes)
-                if table.encoding == "pickle" and self._decoders[table] is not pickle.loads:
+                if self._changes(table, mine, self._decoders[table]):
                     self.renewed.add(mine.name)
                 elif mine.exact is not None:
                     mine.codec.notes.add(table.classes)
@@ -91,6 +91,14 @@ class Restoring:
                     raise self._other_class(table, error) from error
                 self._decoders[table] = None
         return self._decoders[table]
+
+    @staticmethod
+    def _changes(table: TableInfo, mine: Table, decode: Decode | None) -> bool:
+        """Whether values are of other classes now, so that what was encoded is not what would be encoded of them. Bytes of
+        msgspec that went on would have other defaults in the version after this one."""
+        if table.encoding == "pickle":
+            return decode is not pickle.loads
+        return not set(table.classes) <= set(mine.codec.notes.listed)
 
     def _other_class(self, table: TableInfo, error: ChangedClass) -> IncompatibleState:
         return IncompatibleState(f"{self._who}: {other_class(table.name, error, self._uid)}")
