@@ -151,3 +151,24 @@ def test_a_pattern_that_matches_nothing_at_all_is_refused_where_matches_follow_e
     ):
         with pytest.raises(TypeError, match="an empty pattern is everywhere"):
             Formula(expression).type_in(texts)
+
+
+def test_a_number_in_a_text_is_that_number_or_refused() -> None:
+    """Arrow read "0x80" as -128, "1e39" as infinite and "1e-400" as zero."""
+    text = pa.string()
+    for digits, kind in (("0x80", pa.int8()), ("0xFFFFFFFFFFFFFFFF", pa.int64()), ("0X1f", pa.uint8())):
+        with pytest.raises(pa.ArrowInvalid, match="digits of the base 16"):
+            made(x.cast(kind), ["1", digits], text)
+    for digits, kind in (("1e39", pa.float32()), ("-1e400", pa.float64()), ("0.01e-400", pa.float64())):
+        with pytest.raises(pa.ArrowInvalid, match=f"out of the range of {kind}"):
+            made(x.cast(kind), ["1", digits], text)
+    assert made(x.cast(pa.float32()), ["inf", "-0", "0e5", "0.00", "3e38", None], text)[:2] == [float("inf"), 0.0]
+    assert made(x.cast(pa.float64()), ["1e-320", "-inf", "1e308"], pa.large_string()) == [1e-320, float("-inf"), 1e308]
+    assert made(x.cast(pa.int8()), ["-128", "007", None], text) == [-128, 7, None]
+
+
+def test_a_decimal_that_no_float_is_near_is_refused() -> None:
+    large, kind = Decimal(10) ** 60, pa.decimal256(70, 2)
+    with pytest.raises(pa.ArrowInvalid, match="out of the range of float"):
+        made(x.cast(pa.float32()), [Decimal(1), large], kind)
+    assert made(x.cast(pa.float64()), [Decimal("0.00"), large, None], kind) == [0.0, 1e60, None]

@@ -260,6 +260,21 @@ _ACROSS = frozenset(
 """From which kind of values to which Arrow casts exactly, or refuses. Within one kind it is done by `casts`."""
 
 
+def _read_numbers(texts: Any, target: pa.DataType) -> Any:
+    """Numbers from their digits. Arrow takes the bits of `0xff` for those of a signed number, too, and numbers that are too
+    large or small for a float for infinite, or zero."""
+    if pc.any(pc.match_substring_regex(texts, "[xX]")).as_py():
+        raise pa.ArrowInvalid("a number has digits of the base 16: read it in map_batches")
+    made = texts.cast(target)
+    if t.is_floating(target):
+        wide = made.cast(pa.float64())
+        lost = pc.and_(pc.is_inf(wide), pc.match_substring_regex(texts, "[0-9]"))
+        lost = pc.or_(lost, pc.and_(pc.equal(wide, 0.0), pc.match_substring_regex(texts, "^[^eE]*[1-9]")))
+        if pc.any(lost).as_py():
+            raise pa.ArrowInvalid(f"a number is out of the range of {target}, and no {target} is near it")
+    return made
+
+
 def cast(function: Any, given: list[Any], options: Any, said: Said) -> Any:
     """A cast that changes no value, or refuses it. One that is said not to be safe is Arrow's."""
     [column], target = given, plain_type(said["to_type"].type)
@@ -269,7 +284,9 @@ def cast(function: Any, given: list[Any], options: Any, said: Said) -> Any:
     if column.type == target:
         return column
     if (here, there) == ("decimal", "float"):
-        return column.cast(pa.string()).cast(target)  # by its digits: to the nearest
+        return _read_numbers(column.cast(pa.string()), target)  # by its digits: to the nearest
+    if here == "text" and there in ("integer", "float"):
+        return _read_numbers(column, target)
     if here == "null" or here == there or {here, there} <= NUMBERS:
         return _exactly(column, target)
     if (here, there) not in _ACROSS or _is_zoned(column.type) or _is_zoned(target):

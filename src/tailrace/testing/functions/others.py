@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -236,7 +237,7 @@ def _target(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
     elif t.is_temporal(kind):
         kind = random.choice([*NAIVE, *DATES, *TIMES, *DURATIONS, pa.int64(), pa.string()])
     else:
-        kind = random.choice([pa.int64(), pa.float64(), *TEXTS, *BYTES, pa.bool_()])
+        kind = random.choice([pa.int64(), pa.int8(), pa.float32(), pa.float64(), *TEXTS, *BYTES, pa.bool_()])
     return pc.CastOptions.safe(kind), kind
 
 
@@ -256,33 +257,52 @@ def _cast(call: Call, one: Any) -> Any:
     if t.is_string(target) or t.is_large_string(target):
         return str(one)
     if t.is_floating(target) and isinstance(one, float | Decimal):
-        made = to_float(float(one), target)
-        return OrRefused(made) if t.is_float32(target) else made
+        return _near_float(one, target)
     if (isinstance(one, float) and one != one) or one in (float("inf"), float("-inf")):
         raise Refused("no number")
     if t.is_floating(target):
-        if Fraction(to_float(float(one), target)) != one:
+        if to_float(float(one), target) != one:
             raise Refused("no such float")
         return to_float(float(one), target)
     return fitted(Fraction(one), target)
 
 
 def _text_cast(one: Any, target: pa.DataType) -> Any:
-    if isinstance(one, bytes):
-        if t.is_fixed_size_binary(target) and len(one) != target.byte_width:
+    if isinstance(one, bytes) or t.is_binary(target) or t.is_large_binary(target) or t.is_fixed_size_binary(target):
+        if t.is_fixed_size_binary(target) and len(_bytes(one)) != target.byte_width:
             raise Refused("of another size")
-        return one
-    if t.is_binary(target) or t.is_large_binary(target):
-        return one.encode()
+        return _bytes(one)
     if t.is_integer(target):
         if not (one.isascii() and one.removeprefix("-").isdigit()):
             raise Refused("no number")
         return fitted(int(one), target)
     if t.is_floating(target):
-        if not (one.isascii() and one.removeprefix("-").isdigit()):
-            raise Refused("no number")
-        return to_float(float(one), target)
+        return _read_float(one, target)
     return one
+
+
+_FLOAT = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]+)?")
+_SPELT = ["0x80", "0XfF", "-7", "007", "300", "0.5", "-1e39", "1e400", "0.01e-400", "1e-60", "0e7", "inf"]
+
+
+def _read_float(one: str, target: pa.DataType) -> float:
+    if one == "inf":
+        return float("inf")
+    if not _FLOAT.fullmatch(one):
+        raise Refused("no number")
+    return _near_float(Decimal(one), target)
+
+
+def _near_float(one: float | Decimal, target: pa.DataType) -> float:
+    """The nearest float of a number: not infinite where that is not, nor zero."""
+    made = to_float(float(one), target)
+    if (made == 0) != (one == 0) or (abs(made) == float("inf") and abs(one) != float("inf")):
+        raise Refused("no float is near it")
+    return made
+
+
+def _cast_value(random: Random, kind: pa.DataType) -> Any:
+    return random.choice(_SPELT) if kind in TEXTS and random.random() < 0.3 else value(random, kind)
 
 
 def _time_cast(one: int, kind: pa.DataType, target: pa.DataType) -> Any:
@@ -334,7 +354,7 @@ CASES: dict[str, Case] = {
         f"{name}_element_wise": Case(alike([*DATES, *NAIVE, *TIMES, *DURATIONS], 2), _picked(pick), _skips, nulls=True)
         for name, pick in (("max", max), ("min", min))
     },
-    "cast": Case(_cast_kinds, _cast, _target),
+    "cast": Case(_cast_kinds, _cast, _target, values=_cast_value),
 }
 
 
