@@ -248,3 +248,175 @@ def test_what_the_error_says_to_write_gives_the_rows() -> None:
     tr.testing.run(env)
     assert rows.result() == [(1, "x"), (2, "y")]
     assert named.result() == listed.result() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+
+
+def returns_beside(value: Any, more: Any = None) -> Any:
+    if value == 1:
+        return [value]
+    yield value
+
+
+class ReturnsBeside(tr.KeyedProcessFunction):
+    def process(self, value: Any, ctx: Any) -> Any:
+        ctx.set_timer(event_time=0)
+        return ()
+
+    def on_timer(self, timestamp: float, ctx: Any) -> Any:
+        return (yield timestamp) or [timestamp]
+
+
+class ReturnsAtTheEnd(tr.ProcessFunction):
+    def process(self, value: Any, ctx: Any) -> None:
+        pass
+
+    def finish(self, ctx: Any) -> Any:
+        yield 1
+        return [2]
+
+
+class ReturnsFromTwo(tr.CoProcessFunction):
+    def process1(self, value: Any, ctx: Any) -> Any:
+        yield value
+        return [value]
+
+    def process2(self, value: Any, ctx: Any) -> None:
+        pass
+
+
+def batches_beside(batch: Any) -> Any:
+    yield batch
+    return [batch]
+
+
+RETURNING: dict[str, Callable[[tr.DataStream], tr.DataStream]] = {
+    "flat_map": lambda s: s.flat_map(returns_beside),
+    "process": lambda s: s.process(returns_beside),
+    "partial": lambda s: s.process(functools.partial(returns_beside)),
+    "on_timer": lambda s: s.key_by(lambda v: v).process(ReturnsBeside()),
+    "finish": lambda s: s.process(ReturnsAtTheEnd()),
+    "process1": lambda s: s.connect(s).process(ReturnsFromTwo()),
+    "map_batches": lambda s: s.to_columns("v long").map_batches(batches_beside),
+}
+
+
+@pytest.mark.parametrize("dataflow", RETURNING.values(), ids=RETURNING)
+def test_what_a_function_returns_that_yields_is_not_dropped_in_silence(
+    dataflow: Callable[[tr.DataStream], tr.DataStream],
+) -> None:
+    env = tr.Environment(parallelism=1)
+    dataflow(env.from_collection([1])).sink_to(tr.sinks.Collect())
+    with pytest.raises(
+        tr.JobFailed, match=r"yields, and so Python drops the (list|tuple|RecordBatch) that it returned"
+    ):
+        tr.testing.run(env)
+
+
+def test_a_function_that_yields_may_return_nothing() -> None:
+    def early(value: int, ctx: tr.Context) -> Any:
+        if value == 1:
+            return
+        if value == 2:
+            return ctx.emit("two", value)
+        with open("/dev/null"):
+            for _ in range(2):
+                yield value
+                return None
+
+    env = tr.Environment(parallelism=1)
+    told = env.from_collection([1, 2, 3]).process(early)
+    rest, two = told.sink_to(tr.sinks.Collect()), told.side_output("two").sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert (rest.result(), two.result()) == ([3], [2])
+
+
+LAZY: dict[str, Callable[[tr.DataStream], tr.DataStream]] = {
+    "map: a map": lambda s: s.map(lambda v: map(str, [v])),
+    "map: an iterator": lambda s: s.map(lambda v: iter([v])),
+    "filter: a zip": lambda s: s.filter(lambda v: zip([v])),
+    "yield for yield from": lambda s: s.process(lambda v, ctx: [(one for one in [v])]),
+    "side output": lambda s: s.process(lambda v, ctx: ctx.emit("t", (one for one in [v]))).side_output("t"),
+    "behind a filter that first keeps nothing": lambda s: s.filter(lambda v: v > 19_000).map(lambda v: iter([v])),
+}
+
+
+@pytest.mark.parametrize("dataflow", LAZY.values(), ids=LAZY)
+def test_what_can_be_gone_through_only_once_is_no_record(dataflow: Callable[[tr.DataStream], tr.DataStream]) -> None:
+    env = tr.Environment(parallelism=1)
+    dataflow(env.from_source(tr.sources.Sequence(0, 20_000))).sink_to(tr.sinks.Callback(lambda v: None))
+    with pytest.raises(tr.JobFailed, match=r"the function gave a \w+, and no (value|record)"):
+        tr.testing.run(env)
+
+
+@pytest.mark.parametrize("forgot", [lambda v: v.isalpha, lambda v: functools.partial(len, v), lambda v: lambda: v])
+def test_a_filter_that_gives_a_function_is_refused(forgot: Callable[[str], Any]) -> None:
+    env = tr.Environment(parallelism=1)
+    env.from_collection(["1"]).filter(forgot).sink_to(tr.sinks.Collect())
+    with pytest.raises(tr.JobFailed, match=r"the filter gave a function .*call it"):
+        tr.testing.run(env)
+
+
+class OpensLater(tr.MapFunction):
+    async def open(self, ctx: Any) -> None:  # type: ignore[override]
+        pass
+
+    def map(self, value: Any) -> Any:
+        return value
+
+
+class ClosesInParts(tr.ProcessFunction):
+    def process(self, value: Any, ctx: Any) -> None:
+        pass
+
+    def close(self) -> Any:
+        yield
+
+
+def test_open_and_close_that_would_not_run_are_refused() -> None:
+    with pytest.raises(tr.GraphError, match=r"map: OpensLater\.open is an async function"):
+        stream().map(OpensLater())
+    with pytest.raises(tr.GraphError, match=r"process: ClosesInParts\.close yields"):
+        stream().process(ClosesInParts())
+
+
+class AsyncSum(tr.AggregateFunction):
+    def create_accumulator(self) -> int:
+        return 0
+
+    async def add(self, value: int, accumulator: int) -> int:
+        return accumulator + value
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+
+def test_states_refuse_functions_that_give_no_value() -> None:
+    with pytest.raises(tr.GraphError, match="ReducingState: waits is an async function"):
+        tr.ReducingState(int, reduce=waits)
+    with pytest.raises(tr.GraphError, match="ReducingState: yields yields"):
+        tr.ReducingState(int, reduce=yields)
+    with pytest.raises(tr.GraphError, match=r"AggregatingState: AsyncSum\.add is an async function"):
+        tr.AggregatingState(int, aggregate=AsyncSum())
+
+
+class Later(tr.Sink):
+    def writer(self, ctx: Any) -> tr.SinkWriter:
+        return LaterWriter()
+
+    def publish(self, prepared: Any) -> None:
+        pass
+
+
+class LaterWriter(tr.SinkWriter):
+    async def write(self, batch: Any) -> None:  # type: ignore[override]
+        pass
+
+    def prepare(self) -> None:
+        return None
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+def test_a_sink_whose_write_would_not_run_is_refused() -> None:
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(Later())
+    with pytest.raises(tr.JobFailed, match=r"LaterWriter\.write gave a coroutine, so nothing was written"):
+        tr.testing.run(env)

@@ -552,3 +552,21 @@ def test_a_split_that_holds_its_records_is_refused_where_it_is_listed(monkeypatc
     env.from_source(Whole(), name="whole").sink_to(tr.sinks.Collect())
     with pytest.raises(tr.JobFailed, match="a split of the source has 2 MiB, pickled, and at most 1 MiB travel"):
         tr.testing.run(env)
+
+
+def test_nobody_is_told_that_there_is_no_split_before_it_was_looked_for_splits_anew() -> None:
+    """Who is told so counts as idle, and event time goes on without it: behind a checkpoint from before the first look,
+    splits that are found at once would be late."""
+    dealer = Dealer(2, everything=True)
+    dealer.restore(said.Known([], 0, over=False), set(), set())
+    assert dealer.ask(0, Ask(True)) == dealer.ask(1, Ask(True)) == []
+    dealer.found([b"a", b"b"])
+    assert dict(dealer.deal()) == {0: Deal([(0, b"a")]), 1: Deal([(1, b"b")])}
+
+
+def test_who_has_no_split_is_told_so_once_it_was_looked_for_splits_anew() -> None:
+    dealer = Dealer(2, everything=True)
+    dealer.restore(said.Known([(0, b"a")], 1, over=False), {0}, set())
+    assert dealer.ask(0, Ask(True)) == dealer.ask(1, Ask(True)) == []
+    dealer.found([])
+    assert dict(dealer.deal()) == {0: Deal(), 1: Deal()}

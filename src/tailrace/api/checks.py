@@ -110,6 +110,10 @@ def check_methods(fn: object, kind: type, methods: dict[str, int], verb: str) ->
         if getattr(method, "__func__", None) is getattr(kind, name) and name not in OPTIONAL:
             raise GraphError(f"{verb}: {type(fn).__name__} has no method {name}; a tr.{kind.__name__} must define it")
         _check_work(method, arguments, verb, f"{type(fn).__name__}.{name}", name in _YIELDS)
+    for name in ("open", "close") if isinstance(fn, Function) else ():
+        wrong = misfit_function(getattr(fn, name))
+        if wrong is not None:
+            raise GraphError(f"{verb}: {type(fn).__name__}.{name} {wrong}")
 
 
 def check_object(value: Any, kind: type, verb: str) -> None:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
-from collections.abc import Mapping
+from collections import UserString
+from collections.abc import Callable, Iterator, Mapping
+from types import AsyncGeneratorType, CoroutineType
 from typing import Any
 
-_ONE = (str, bytes, bytearray, memoryview, Mapping)
+_ONE = (str, UserString, bytes, bytearray, memoryview, Mapping)
 _TABLES = ("DataFrame", "Series", "RecordBatch", "Table", "LazyFrame")
 
 
 def misfit_function(fn: Any, *, several: bool = False) -> str | None:
     """Why a function can never give what is wanted of it, as the end of a sentence that begins with its name: it is
     asynchronous, or, where one value is wanted (`several` is false), it yields. None where it can."""
-    work = fn
-    while isinstance(work, functools.partial):
-        work = work.func
-    if callable(work) and not inspect.isroutine(work) and not inspect.isclass(work):
-        work = type(work).__call__
+    work = _work_of(fn)
     if inspect.iscoroutinefunction(work) or inspect.isasyncgenfunction(work):
         return "is an async function, and nobody would await what it gives; write a plain function that waits for its result"
     if not several and inspect.isgeneratorfunction(work):
@@ -27,6 +26,50 @@ def misfit_function(fn: Any, *, several: bool = False) -> str | None:
             "on all that a function yields"
         )
     return None
+
+
+def _work_of(fn: Any) -> Any:
+    """The function that a call of `fn` runs."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return type(fn).__call__ if callable(fn) and not inspect.isroutine(fn) and not inspect.isclass(fn) else fn
+
+
+def run_to_its_end(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives several records, as it is, or, where it yields and may return a value as well, one that raises
+    `TypeError` for such a value: Python drops it."""
+    work = _work_of(fn)
+    if not inspect.isgeneratorfunction(work) or not _returns_a_value(work):
+        return fn
+
+    @functools.wraps(fn)
+    def watched(*args: Any, **named: Any) -> Iterator[Any]:
+        returned = yield from fn(*args, **named)
+        if returned is not None:
+            raise TypeError(
+                f"{work.__name__} yields, and so Python drops the {type(returned).__name__} that it returned; yield that as "
+                f"well (yield from, for a list), and return nothing"
+            )
+
+    return watched
+
+
+def _returns_a_value(work: Any) -> bool:
+    """Whether some `return` of a function may give more than None."""
+    before: dis.Instruction | None = None
+    for one in dis.get_instructions(work):
+        constant = one if one.opname == "RETURN_CONST" else before
+        if one.opname.startswith("RETURN_") and one.opname != "RETURN_GENERATOR":
+            if constant is None or constant.argval is not None or "CONST" not in constant.opname:
+                return True
+        before = one
+    return False
+
+
+def not_one_value(value: Any) -> str | None:
+    """What an object is that stands for no value: a coroutine, or what can be gone through only once. None for any other."""
+    none = isinstance(value, CoroutineType | AsyncGeneratorType | Iterator)
+    return type(value).__name__ if none else None
 
 
 def one_for_several(value: Any) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 import msgspec
 
+from tailrace.elements.callables import misfit_function
 from tailrace.errors import ConfigError, GraphError, StateAccessError, shortened
 from tailrace.state.backend import Backend
 from tailrace.state.codecs import codec_for, immutable
@@ -343,6 +344,13 @@ class MapState(State):
         return len(self._map())
 
 
+def _check_function(fn: Any, kind: str, name: str) -> None:
+    """Raises `GraphError` for a function that can never give a value."""
+    wrong = misfit_function(fn)
+    if wrong is not None:
+        raise GraphError(f"{kind}: {name} {wrong}")
+
+
 class ReducingState(State):
     """One value per key into which every added value is merged by `reduce(a, b)`."""
 
@@ -360,6 +368,7 @@ class ReducingState(State):
         super().__init__(type, ttl=ttl, encoding=encoding)
         if reduce is None or not callable(reduce):
             raise GraphError("ReducingState needs a function: ReducingState(float, reduce=max)")
+        _check_function(reduce, "ReducingState", getattr(reduce, "__name__", "reduce"))
         self.reduce = reduce
 
     def add(self, item: Any) -> None:
@@ -399,6 +408,8 @@ class AggregatingState(State):
             raise GraphError(
                 "AggregatingState needs an aggregate function: AggregatingState(object, aggregate=tr.Mean())"
             )
+        for name in ("create_accumulator", "add", "get_result"):
+            _check_function(getattr(aggregate, name), "AggregatingState", f"{aggregate.__class__.__name__}.{name}")
         self.aggregate = aggregate
 
     @property

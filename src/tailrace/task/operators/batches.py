@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tailrace.api.functions import Function, MapBatchesFunction, as_callable, takes_context
 from tailrace.elements.batches import Batch, Columns, Times
+from tailrace.elements.callables import run_to_its_end
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.graph.graph import Node
@@ -41,7 +42,7 @@ class BatchesTask(OperatorTask):
         dropped = allowed if isinstance(allowed, bool) else ctx.uid in allowed
         exact = ctx.services.depth > 0
         self.own_state = OperatorStates(self.fn, ctx, dropped, exact) if isinstance(self.fn, Function) else None
-        self._work = as_callable(self.fn)
+        self._work = run_to_its_end(as_callable(self.fn))
         self._more = (ctx,) if takes_context(self.fn) else ()
         """What the function is called with beside the batch."""
         self._time_column = node.operator.timestamps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import GeneratorType
+from types import GeneratorType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from tailrace.api.functions import ProcessFunction
 from tailrace.api.kinds import ends_rounds, takes_timers
 from tailrace.elements.batches import Batch, Rows
-from tailrace.elements.callables import one_for_several
+from tailrace.elements.callables import not_one_value, one_for_several, run_to_its_end
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import shortened
 from tailrace.graph.graph import Node
@@ -29,6 +29,9 @@ from tailrace.task.operators.base import OperatorTask
 from tailrace.task.timers import Keyed, Timers
 from tailrace.task.usercode import raised_text
 
+_GIVING = ("process", "process1", "process2", "on_timer", "on_round_end", "finish")
+"""Methods that give any number of records."""
+
 
 class FunctionTask(OperatorTask):
     """What all process functions share: calling user code record by record, and collecting what it yields."""
@@ -36,6 +39,12 @@ class FunctionTask(OperatorTask):
     def __init__(self, node: Node, ctx: OperatorContext, fn: Any, at_end: AtEnd) -> None:
         super().__init__(node, ctx)
         self.fn = fn
+        self.gives = SimpleNamespace(
+            **{name: run_to_its_end(getattr(fn, name)) for name in _GIVING if hasattr(fn, name)}
+        )
+        """The methods of the function that give records, each run to its end."""
+        self._tried = False
+        """Whether records have come out: the first ones are looked at."""
         ctx.side = {}
         self.at_end = at_end
         self.backend: Backend = backend_of(ctx)
@@ -60,7 +69,7 @@ class FunctionTask(OperatorTask):
     def _last_words(self) -> None:
         out: list[Any] = []
         self.ctx.without_key()
-        self.call_user(lambda: self._collect(self.fn.finish(self.ctx), out), what="finish")
+        self.call_user(lambda: self._collect(self.gives.finish(self.ctx), out), what="finish")
         self._emit(out, None)
 
     @property
@@ -72,7 +81,7 @@ class FunctionTask(OperatorTask):
         if self.ends_rounds:
             out: list[Any] = []
             self.ctx.without_key()
-            self.call_user(lambda: self._collect(self.fn.on_round_end(number, self.ctx), out), what="on_round_end")
+            self.call_user(lambda: self._collect(self.gives.on_round_end(number, self.ctx), out), what="on_round_end")
             self._emit(out, None)
         return True
 
@@ -122,9 +131,19 @@ class FunctionTask(OperatorTask):
         if self.ctx.stamping:
             self.ctx.stamping = False
             times = unstamp(out, times)
+        if not self._tried:
+            self._look_at([*out, *(one for values, _ in (self.ctx.side or {}).values() for one in values)])
         self.flush_side(split)
         if out:
             self.out(Rows(out, None if times is None else np.array(times, np.int64), None, split))
+
+    def _look_at(self, out: list[Any]) -> None:
+        """Raises where one of the first records that come out is none: `yield` was written for `yield from`, say."""
+        self._tried = bool(out)
+        wrong = next((one for one in out if not_one_value(one) is not None), None)
+        if wrong is not None:
+            what = f"the function gave a {type(wrong).__name__}, and no record; give its values, with yield from"
+            raise self.user_error(TypeError(what), wrong)
 
     def run(self, call: Callable[[Any, Any], Any], rows: Rows, keys: list[Any] | None) -> None:
         """Calls `call(value, ctx)` for each record, under its key where there are keys."""
@@ -167,7 +186,7 @@ class ProcessTask(FunctionTask):
         super().__init__(node, ctx, fn if isinstance(fn, ProcessFunction) else _Plain(fn), node.operator.at_end)
 
     def process(self, batch: Batch, port: int) -> None:
-        self.run(self.fn.process, batch.to_rows(), None)
+        self.run(self.gives.process, batch.to_rows(), None)
 
 
 class TimedTask(FunctionTask):
@@ -248,7 +267,7 @@ class TimedTask(FunctionTask):
             for _ in range(min(limit, len(self._round_keys))):
                 key = ctx.current_key = self._round_keys.pop()
                 touched.pop(key)
-                self._collect(self.fn.on_round_end(number, ctx), out)
+                self._collect(self.gives.on_round_end(number, ctx), out)
         except Exception as error:
             what = f"on_round_end for key {shortened(key)} raised {raised_text(error)}"
             raise self.user_error(error, what=what) from error
@@ -279,7 +298,7 @@ class TimedTask(FunctionTask):
                 if domain == "event":
                     ctx.current_time = time
                     ctx.watermark_time = max(ctx.watermark_time, time)  # T4
-                self._collect(self.fn.on_timer(time / 1_000_000, ctx), out)
+                self._collect(self.gives.on_timer(time / 1_000_000, ctx), out)
                 out_times.extend([ctx.current_time] * (len(out) - len(out_times)))
         except Exception as error:
             what = f"on_timer for key {shortened(key)} raised {raised_text(error)}"
@@ -307,7 +326,7 @@ class KeyedProcessTask(TimedTask):
         rows = batch.to_rows()
         keys = settled_keys(self.keys.values(rows))
         self.touch(keys)
-        self.run(self.fn.process, rows, keys)
+        self.run(self.gives.process, rows, keys)
 
 
 class CoProcessTask(TimedTask):
@@ -328,7 +347,7 @@ class CoProcessTask(TimedTask):
         rows, reader = batch.to_rows(), self.keys[port]
         keys = None if reader is None else settled_keys(reader.values(rows))
         self.touch(keys)
-        self.run(self.fn.process2 if port else self.fn.process1, rows, keys)
+        self.run(self.gives.process2 if port else self.gives.process1, rows, keys)
 
 
 class _Plain(ProcessFunction):

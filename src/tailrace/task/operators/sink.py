@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pyarrow as pa
 
 from tailrace.api.connectors import NO_RECORD, SinkWriter, is_out_of_reach
 from tailrace.elements.batches import Batch, Columns
+from tailrace.elements.callables import not_one_value
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.errors import OutOfReachError, UserCodeError
 from tailrace.graph.graph import Node
@@ -77,7 +81,12 @@ class SinkTask(OperatorTask):
         batch = self._in_form(batch)
         data = batch.data if isinstance(batch, Columns) else batch.values
         try:
-            self.writer.write(data)
+            write: Callable[[Any], Any] = self.writer.write
+            if not_one_value(returned := write(data)) is not None:
+                kind = f"{type(self.writer).__name__}.write"
+                raise TypeError(
+                    f"{kind} gave a {type(returned).__name__}, so nothing was written; it must not yield or wait"
+                )
         except Exception as error:
             what = f"the sink raised {raised_text(error)}"
             if is_out_of_reach(self.sink, error):

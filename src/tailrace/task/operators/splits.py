@@ -213,7 +213,7 @@ class Dealer:
         self.unassigned = {index: split for index, split in self.known.items() if index not in held}
         self.next, self.over = known.next, known.over
         self._asked.update(range(self.parallelism))
-        self._looked = True
+        self._looked = known.over  # else nobody is told that there is none before it was looked anew
 
     def state(self, position: bytes | None) -> Known:
         """What a checkpoint holds of it."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import BuiltinFunctionType, CoroutineType, FunctionType, GeneratorType, MethodType
 from typing import Any
 
 import numpy as np
 
 from tailrace.api.functions import Function, as_callable
 from tailrace.elements.batches import Batch, Rows
-from tailrace.elements.callables import one_for_several
+from tailrace.elements.callables import not_one_value, one_for_several, run_to_its_end
 from tailrace.elements.columns.kinds import plain_schema
 from tailrace.errors import message_of
 from tailrace.graph.graph import Node
@@ -38,7 +39,7 @@ class FusedRows(OperatorTask):
         self.functions = [_function(node) for node in nodes]
         self.keeps_count = all(isinstance(node.operator, Map) for node in nodes)
         self._tried = False
-        """Whether the functions have had a batch, in which what they give is looked at."""
+        """Whether records have passed all functions: up to then what they give is looked at."""
         self._plain, self._timed = self._made()
 
     @property
@@ -59,7 +60,7 @@ class FusedRows(OperatorTask):
         return True
 
     def _made(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        return compiled(self.nodes, [as_callable(fn) for fn in self.functions], looking=not self._tried)
+        return compiled(self.nodes, [run_to_its_end(as_callable(fn)) for fn in self.functions], looking=not self._tried)
 
     def process(self, batch: Batch, port: int) -> None:
         rows = batch.to_rows()
@@ -73,7 +74,7 @@ class FusedRows(OperatorTask):
                 made = Rows(values, np.array(times, np.int64), None, rows.split)
         except Exception as error:
             raise self._located(error) from error
-        if not self._tried and rows.values:
+        if not self._tried and made.values:
             self._tried = True
             self._plain, self._timed = self._made()
         if made.values:
@@ -127,13 +128,13 @@ def compiled(
     """The generated functions: (values) -> values, and (values, times) -> (values, times). `looking`: they look at what
     functions of one value give."""
     names, indent, lines = input_names(nodes), "    ", []
-    one = "one({})".format if looking else str
+    one, truth = ("one({})".format, "truth({})".format) if looking else (str, str)
     for i, node in enumerate(nodes):
         call = f"f{i}({names[i]})"
         if isinstance(node.operator, Map):
             lines.append(f"{indent}{names[i + 1]} = {one(call)}")
         elif isinstance(node.operator, Filter):
-            lines.append(f"{indent}if not {one(call)}: continue")
+            lines.append(f"{indent}if not {truth(call)}: continue")
         else:
             many = f"r if (k := (r := {call}).__class__) is list or k is generator or k is tuple else several(r)"
             lines.append(f"{indent}for {names[i + 1]} in {many}:")
@@ -152,7 +153,7 @@ def compiled(
 {indent}out.append({names[-1]}); kept.append(t)
   return out, kept"""
     scope: dict[str, Any] = {f"f{i}": fn for i, fn in enumerate(functions)}
-    scope |= {"several": _several, "generator": GeneratorType, "one": _one}
+    scope |= {"several": _several, "generator": GeneratorType, "one": _one, "truth": _truth}
     for source in (plain, timed):
         exec(compile(source, FUSED, "exec"), scope)
     return scope["plain"], scope["timed"]
@@ -175,14 +176,27 @@ def _several(given: Iterable[Any] | None) -> Iterable[Any]:
 def _one(given: Any) -> Any:
     """What a function of one value has given. Raises `_Misfit` for what is none: it would be taken for true, or for a
     record."""
-    if isinstance(given, GeneratorType | CoroutineType | AsyncGeneratorType):
+    wrong = not_one_value(given)
+    if wrong is not None:
         if isinstance(given, CoroutineType):
             given.close()
         raise _Misfit(
-            f"the function gave a {type(given).__name__}, and no value; return the value itself, or use flat_map for a "
-            f"function that yields"
+            f"the function gave a {wrong}, and no value; return the value itself, a list of all for example, or use "
+            f"flat_map for a function that yields"
         )
     return given
+
+
+def _truth(given: Any) -> Any:
+    """What a function of a filter has given. Raises `_Misfit` also for a function, which is always true."""
+    if isinstance(given, _FUNCTIONS):
+        raise _Misfit(
+            f"the filter gave a function ({getattr(given, '__name__', given)}), and no truth value; call it: f()"
+        )
+    return _one(given)
+
+
+_FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, functools.partial)
 
 
 class _Misfit(TypeError):
