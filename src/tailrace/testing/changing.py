@@ -8,6 +8,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -54,7 +55,11 @@ def _struct(fields: tuple[str, ...], **options: Any) -> type:
 
 def _enum(fields: tuple[str, ...]) -> type:
     """Members by position, so that others have their values when they change places."""
-    members = {one: i for i, one in enumerate(fields)}
+    return _enum_of(fields, int)
+
+
+def _enum_of(fields: tuple[str, ...], value: Callable[[int], Any]) -> type:
+    members = {one: value(i) for i, one in enumerate(fields)}
     made: Any = enum.Enum("Held", members, module=_MODULE)  # type: ignore[misc]
     return made  # type: ignore[no-any-return]
 
@@ -68,6 +73,7 @@ _FORMS: dict[str, Callable[[tuple[str, ...]], type]] = {
     "no defaults": _without_defaults,
     "named tuple": _named_tuple,
     "enum": _enum,
+    "enum of decimals": lambda fields: _enum_of(fields, Decimal),
     "struct": _struct,
     "array": lambda fields: _struct(fields, array_like=True),
     "kw_only": lambda fields: _struct(fields, kw_only=True),
