@@ -29,9 +29,9 @@ class Defaults:
     ship: bool = False
     on_signal: str | None = None
     dry_run: bool = False
+    """Whether the first job is held against the checkpoint it would start from, and the program ends there."""
     by_command: bool = False
     """Whether this process is a command, which says on standard error what a program finds in its log."""
-    """Whether the first job is held against the checkpoint it would start from, and the program ends there."""
 
     def spark_master(self) -> str | None:
         """The master of a session that is made, `TAILRACE_MASTER` where nothing was said."""
