@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import click
+import typer
 from typer.core import TyperGroup
 
 from tailrace.api.hints import closest
@@ -30,7 +30,7 @@ class Commands(TyperGroup):
         if name == "help" and self.get_command(ctx, name) is None:
             args = [*args[1:2], "--help"]
             if len(args) == 1:
-                click.echo(ctx.get_help())
+                typer.echo(ctx.get_help())
                 ctx.exit()
             name = args[0]
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
