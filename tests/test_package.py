@@ -84,7 +84,7 @@ def test_the_metadata_is_whole(wheel: Path) -> None:
     assert found.summary and found.author and found.keywords
     assert (found.description, found.description_content_type) == (README, "text/markdown")
     assert (found.license_expression, found.license_files) == ("Apache-2.0", ["LICENSE"])
-    assert str(found.requires_python) == ">=3.11"
+    assert str(found.requires_python) == "<3.14,>=3.11"
     assert set(found.provides_extra or ()) >= OPTIONAL
     assert all(address.startswith("https://") for address in (found.project_urls or {}).values())
 

@@ -722,7 +722,7 @@ def test_a_file_that_cannot_be_written_declines_the_checkpoint_and_the_job_goes_
     d.steps()
     encoded(d)
     d.machine.handle(StateNotWritten(1, "the disk is full"))
-    assert d.said() == [Declined(1, "the disk is full")]
+    assert d.said() == [Declined(1, "the disk is full", out_of_reach=True)]
     assert d.machine.stepping
     d.machine.handle(CoordinatorSaid(Abort(1)))
     assert d.actions() == [DropState(1, "1/chk-1/w0-1.state")]
