@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tailrace import (
@@ -23,7 +24,7 @@ from tailrace import (
     sources,
 )
 from tailrace.api.compat import check, declared_tables, goes_to, misfits, stateful
-from tailrace.api.kinds import kind_of, shape_of
+from tailrace.api.kinds import key_columns, kind_of, shape_of
 from tailrace.elements.valueclasses import ClassShape
 from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Node
@@ -270,6 +271,23 @@ def test_accumulators_of_another_aggregate_are_refused_before_anything_runs() ->
                 with pytest.raises(IncompatibleState, match=f"holds accumulators of {was}, and is of {name} now"):
                     check([known("u", "process", state(was))], now)
         check([known("u", "process", state(""))], now)  # an older checkpoint does not say it
+
+
+def test_columns_of_a_key_that_change_places_are_refused_before_anything_runs() -> None:
+    """The key (1, 0) would go on with what (0, 1) had. Columns of other names may be the same ones, renamed."""
+
+    def by(*columns: str) -> list[Node]:
+        return graph(lambda env: env.from_collection([{"a": 1, "b": 0}]).key_by(*columns).count(uid="u"))
+
+    (built,) = [one for one in by("a", "b") if one.uid == "u"]
+    was = OperatorRecord("u", "count", 2, stateful=True, kind=kind_of(built.operator), keys=key_columns(built))
+    was = msgspec.structs.replace(was, shape=shape_of(built.operator))
+    assert was.keys == [["a", "b"]]
+    check([was], by("a", "b"))
+    check([was], by("a", "c"))
+    check([msgspec.structs.replace(was, stateful=False)], by("b", "a"))
+    with pytest.raises(IncompatibleState, match=r"columns a, b, and is made of b, a now.*key_by\('a', 'b'\)"):
+        check([was], by("b", "a"))
 
 
 class Own(Sum):

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from tailrace.api import connectors
 from tailrace.api.functions import CoProcessFunction, ProcessFunction
-from tailrace.api.kinds import CALLED, SINK, ends_rounds, kind_of, shape_of, takes_timers
+from tailrace.api.kinds import CALLED, SINK, ends_rounds, key_columns, kind_of, shape_of, takes_timers
 from tailrace.elements.valueclasses import misfits as class_misfits
 from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Graph, Node
@@ -230,7 +230,12 @@ def _misfits(
             return []
         same_kind = record.kind == kind_of(node.operator)
         return [f"{who}: {other_shape(node, record.shape)}" if same_kind else f"{who} {_another_kind(record, node)}"]
-    wrong = [*_of_tables(record, node, leave), *_of_own(record, node), *_of_timers(record, node, nodes, leave)]
+    wrong = [
+        *_of_keys(record, node),
+        *_of_tables(record, node, leave),
+        *_of_own(record, node),
+        *_of_timers(record, node, nodes, leave),
+    ]
     return [f"{who}: {one}" for one in wrong]
 
 
@@ -283,6 +288,16 @@ def _another_sink(record: OperatorRecord, node: Node) -> str:
         f"was the sink {was}, had prepared output that may not be published yet, and is {now} now, which cannot publish it; "
         f"give the new sink another uid"
     )
+
+
+def _of_keys(record: OperatorRecord, node: Node) -> Iterator[str]:
+    """Columns of a key that have changed places: the key (1, 0) would find what (0, 1) had."""
+    for old, new in zip(record.keys, key_columns(node), strict=False):
+        if record.stateful and old != new and sorted(old) == sorted(new):
+            yield (
+                f"its key was made of the columns {', '.join(old)}, and is made of {', '.join(new)} now, so that keys would "
+                f"find the state of others; name them in the old order: key_by({', '.join(map(repr, old))})"
+            )
 
 
 def _of_tables(record: OperatorRecord, node: Node, leave: str) -> Iterator[str]:

@@ -7,10 +7,12 @@ from typing import Any
 
 from tailrace.api.aggregates import is_builtin
 from tailrace.api.functions import CoProcessFunction, Function, KeyedProcessFunction, ProcessFunction
+from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
     Aggregate,
     AssignTimestamps,
     CoProcess,
+    Hash,
     Head,
     Judge,
     KeyedProcess,
@@ -79,6 +81,16 @@ def shape_of(operator: Operator) -> list[str]:
         return parts
     window = f"windows of {operator.size / 1e6:g} s every {operator.slide / 1e6:g} s from {operator.offset / 1e6:g} s"
     return [window, *(["reduce"] if operator.reduce is not None else parts)]
+
+
+def key_columns(node: Node) -> list[list[str]]:
+    """By input of an operator: the columns that make its key, in their order, where there are several."""
+    found = [list[str]() for _ in range(1 + max((edge.port for edge in node.inputs), default=-1))]
+    for edge in node.inputs:
+        key = edge.partitioning.key if isinstance(edge.partitioning, Hash) else None
+        if isinstance(key, tuple):
+            found[edge.port] = [*key]
+    return found if any(found) else []
 
 
 def _part(fn: Any, name: str) -> str:

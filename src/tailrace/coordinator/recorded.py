@@ -40,9 +40,8 @@ def operator_records(acks: list[Ack]) -> list[OperatorRecord]:
         own = _together([operator.own for _, operator in said])
         dealt = {one.name: one.listed for one in _together(going)}
         own = [msgspec.structs.replace(one, listed=dealt.get(one.name, True)) for one in own]
-        records.append(
-            OperatorRecord(uid, first.name, first.parallelism, finished, tables, stateful, first.kind, first.shape, own)
-        )
+        made = (first.kind, first.shape, own, first.keys)
+        records.append(OperatorRecord(uid, first.name, first.parallelism, finished, tables, stateful, *made))
     return records
 
 

@@ -44,6 +44,7 @@ class OperatorAck(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str = ""
     shape: list[str] = []
     own: list[TableInfo] = []
+    keys: list[list[str]] = []
 
 
 class SubtaskAck(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -52,6 +52,8 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What of its description its state depends on: the aggregates, the windows, the source."""
     own: list[TableInfo] = []
     """What it held beside keyed state."""
+    keys: list[list[str]] = []
+    """By input: the columns that make its key, in their order, where there are several."""
 
 
 class InFlight(msgspec.Struct, frozen=True, omit_defaults=True):

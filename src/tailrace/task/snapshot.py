@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tailrace.api.kinds import STATELESS, kind_of, shape_of
+from tailrace.api.kinds import STATELESS, key_columns, kind_of, shape_of
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.errors import InternalError
@@ -131,7 +131,7 @@ class TaskSnapshot:
         for each in operator.contexts():
             ack = OperatorAck(each.uid, each.name, each.parallelism, operator.finished, kind=STATELESS)
             if each is ctx:
-                holds = (stateful, tables, kind, shape, operator.own_tables())
+                holds = (stateful, tables, kind, shape, operator.own_tables(), key_columns(operator.node))
                 ack = OperatorAck(each.uid, each.name, each.parallelism, operator.finished, *holds)
             self._acks.append(ack)
         self.prepared.extend((ctx.uid, one, first) for first, one in operator.prepared(self.checkpoint))
