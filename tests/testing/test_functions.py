@@ -77,11 +77,20 @@ def test_each_function_has_a_reference_for_all_types_that_it_takes() -> None:
 
 
 GUARDED = {name: rule for name, rule in EXACT.items() if rule.guard is not guards.plainly and name in OWN}
-BY_NAME_ONLY = {"floor_temporal", "ceil_temporal", "binary_join_element_wise", "microsecond", "nanosecond"}
+BY_NAME_ONLY = {
+    "floor_temporal",
+    "ceil_temporal",
+    "binary_join_element_wise",
+    "microsecond",
+    "nanosecond",
+    "count_substring",
+}
 """Guards that refuse options and types, or years, that no reference draws, or for which Arrow is right after all."""
+NEVER_ENDS = {"split_pattern", "split_pattern_regex", "replace_substring_regex"}
+"""Guards without which Arrow looks for matches of nothing for ever. `test_guards` has what they refuse."""
 
 
-@pytest.mark.parametrize("name", sorted(set(GUARDED) - BY_NAME_ONLY))
+@pytest.mark.parametrize("name", sorted(set(GUARDED) - BY_NAME_ONLY - NEVER_ENDS))
 def test_each_guard_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it the comparison finds a value that Arrow changes."""
     rule = GUARDED[name]
