@@ -20,6 +20,7 @@ from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.progress import ProgressMaker
 from tailrace.coordinator.restarts import Fixed
+from tailrace.coordinator.showing import books_of
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId, decode, encode_marker
 from tailrace.elements.markers import Barrier, Marker, Watermark
@@ -207,7 +208,7 @@ class Played:
             self.hear(reports)
             for slot in range(self.workers) if half else ():
                 self.do(self.machine.heartbeat, slot, slot)
-        self.do(lambda now: self.maker.make(self.machine.roster.slots, now, self.machine.checkpoints))
+        self.do(lambda now: self.maker.make(self.machine.roster.slots, now, books_of(self.machine, now)))
 
     def _report(self, vertex: int, slot: int) -> SubtaskReport:
         return SubtaskReport(vertex, slot, 1000, 1000, 0, LAST_TIME, True, vertex == 0, 500_000, 1 << 20, 100)

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from tailrace.cli.main import app
 from tailrace.coordinator.slices import Failover, SliceStandby, SliceStatus
 from tailrace.errors import ConfigError
+from tailrace.log import sparing
 from tailrace.runtime.control import ControlDoor, Reply, ask, folders, jobs
 from tailrace.runtime.loop import Loop
 
@@ -143,6 +144,7 @@ def test_a_job_that_has_no_door_says_why(
     assert caplog.messages == [f"{said}there is no folder for its socket; TAILRACE_CONTROL_DIR names one"]
     monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(tmp_path))
     monkeypatch.setattr(socket.socket, "bind", _refused)
+    sparing.forget()
     ControlDoor(loop, lambda request, reply: None, "routes").close()
     assert caplog.messages[1] == f"{said}[Errno 28] No space left on device"
     assert list(tmp_path.iterdir()) == [], "no folder is left"

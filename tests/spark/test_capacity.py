@@ -174,7 +174,7 @@ def test_a_local_session_has_slots_for_those_who_stand_by(monkeypatch: pytest.Mo
     """They took the one to spare, and each job warned that it leaves none."""
     monkeypatch.setattr("tailrace.spark.launcher.active_or_local", lambda slots, master, conf: slots)
     kept = tr.CheckpointConfig("unused")
-    assert tr.Environment(parallelism=3).spark == 4
-    assert tr.Environment(parallelism=3, checkpoint=kept, standby=tr.StandbyConfig()).spark == 5
-    assert tr.Environment(parallelism=5, checkpoint=kept, standby=tr.StandbyConfig()).spark == 8
-    assert tr.Environment(parallelism=3, checkpoint=kept, standby=tr.StandbyConfig(replicas=0)).spark == 4
+    assert tr.Environment(parallelism=3).spark == 7, "for two jobs, and one to spare"
+    assert tr.Environment(parallelism=3, checkpoint=kept, standby=tr.StandbyConfig()).spark == 9
+    assert tr.Environment(parallelism=5, checkpoint=kept, standby=tr.StandbyConfig()).spark == 15
+    assert tr.Environment(parallelism=3, checkpoint=kept, standby=tr.StandbyConfig(replicas=0)).spark == 7

@@ -171,8 +171,8 @@ class Disk:
         while True:
             try:
                 return os.stat(path).st_dev
-            except (FileNotFoundError, NotADirectoryError):
-                if path == os.path.dirname(path):
+            except OSError as error:  # the path leads nowhere: the disk is that of what is there above
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) or path == os.path.dirname(path):
                     raise
                 path = os.path.dirname(path)
 
