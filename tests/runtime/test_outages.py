@@ -3,6 +3,7 @@ says what it waits for. The disks are small ones in memory, which only root may 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -88,10 +89,11 @@ class Running:
         until(lambda: self.completed >= before + 3 or not self.job.is_active, "no checkpoint came")
         assert self.job.is_active, self.job.exception()
 
-    def waits(self, place: str, tries: int = 6) -> str:
+    def waits(self, place: str, tries: int = 6, meanwhile: Callable[[], None] = lambda: None) -> str:
         """It has been told so many times that a place is out of reach: how it says so."""
 
         def told() -> Any:
+            meanwhile()
             return [one for one in self.job.metrics()["checkpoints"]["waitsFor"] if one["tries"] >= tries]
 
         until(lambda: told() or not self.job.is_active, "nothing was waited for")
@@ -144,16 +146,24 @@ class Disk:
 
     def break_(self, how: str) -> None:
         if how == "full":
-            with open(self.behind / "filler", "wb", buffering=0) as file:
-                try:
-                    while True:
-                        file.write(b"x" * 4096)
-                except OSError:
-                    pass
-        elif how == "read-only":
-            mount("-o", "remount,bind,ro", str(self.folder))
+            self.fill()
+        elif how == "read-only":  # not while a file is open for writing
+            until(lambda: self._remounted("ro"), "it is busy")
         elif how == "away":
             subprocess.run(["umount", "-l", str(self.folder)], check=True)
+
+    def fill(self) -> None:
+        """Nothing has room. What is deleted later gives some again, so it is filled again and again."""
+        with open(self.behind / "filler", "ab", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"x" * 4096)
+
+    def _remounted(self, how: str) -> bool:
+        done = subprocess.run(
+            ["mount", "-o", f"remount,bind,{how}", str(self.folder)], check=False, capture_output=True
+        )
+        assert done.returncode == 0 or b"busy" in done.stderr, done.stderr
+        return done.returncode == 0
 
     def mend(self, how: str) -> None:
         if how == "full":
@@ -187,7 +197,8 @@ def test_a_disk_of_checkpoints_that_is_out_of_reach_stops_nothing(
     job.goes_on()
     for _ in range(2):
         disk.break_(how)
-        assert REASONS[how] in job.waits("the storage of checkpoints")
+        fill = disk.fill if how == "full" else lambda: None
+        assert REASONS[how] in job.waits("the storage of checkpoints", meanwhile=fill)
         before = job.read()
         until(lambda: job.read() > before + 100, "no record went through")  # noqa: B023 - called at once
         disk.mend(how)

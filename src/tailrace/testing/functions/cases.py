@@ -43,7 +43,7 @@ class Call:
     """How a function is called: the types of its arguments, its options, and the type of what it gave."""
 
     kinds: Sequence[pa.DataType]
-    options: Any = None
+    given: Any = None
     said: Any = None
     """The options as its reference wants them."""
     result: pa.DataType = None
