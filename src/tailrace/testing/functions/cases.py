@@ -60,7 +60,7 @@ class Case:
     kinds: Callable[[Random], Sequence[pa.DataType]]
     """Draws the types of its arguments."""
     reference: Reference
-    options: Callable[[Random, Sequence[pa.DataType]], tuple[Any, Any]] = lambda random, kinds: (None, None)
+    settings: Callable[[Random, Sequence[pa.DataType]], tuple[Any, Any]] = lambda random, kinds: (None, None)
     """Draws its options, as Arrow and as the reference want them."""
     constant: frozenset[int] = frozenset()
     """Arguments that are always the same for all records."""

@@ -24,7 +24,7 @@ def check_function(random: Random, name: str, case: Case) -> str | None:
     """Raises `AssertionError` where a function gives something else than its reference, or something else in other batches.
     Returns why it was refused by name, where it was."""
     kinds = list(case.kinds(random))
-    given, said = case.options(random, kinds)
+    given, said = case.settings(random, kinds)
     count = random.choice([0, 1, 2, 5, 12])
     fixed = {at for at in range(len(kinds)) if at in case.constant or random.random() < 0.1}
     if len(fixed) == len(kinds) and kinds:
