@@ -19,7 +19,7 @@ from unittest import mock
 
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import IncompatibleState, TailraceError
-from tailrace.state.paths import manifest_place, published_mark
+from tailrace.state.paths import ended_mark, manifest_place, published_mark
 from tailrace.storage.slots import holds_manifest
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
 from tailrace.testing.ends import FINISHED, NOTHING, found_by, leaves, misled, newest_committed
@@ -314,7 +314,9 @@ class _History:
         lineage, newest = self.files.lineage, newest_committed(self.files)
         before, earlier = self._before
         seen = any(token in self.book.published for token in lineage[newest] - before)
-        if newest in self.files.contents or ended is not JobStatus.CANCELLED or seen:
+        incarnation = (manifest_place(newest) or (0, 0))[0]
+        learned = ended_mark(incarnation) in self.files.contents
+        if newest in self.files.contents or ended is not JobStatus.CANCELLED or seen or learned:
             return ended
         del lineage[newest]
         return earlier
