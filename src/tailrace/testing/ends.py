@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import CheckpointNotFound, JobAlreadyFinished
-from tailrace.state.paths import manifest_name, manifest_place
+from tailrace.state.paths import ended_mark, manifest_name, manifest_place
 from tailrace.storage.endings import leave
 from tailrace.storage.finding import newest_start
 from tailrace.testing.checker import WatchedFiles
@@ -64,8 +64,11 @@ def found_by(files: WatchedFiles, *, start_again: bool = False) -> str:
 def misled(found: str, files: WatchedFiles, ended: JobStatus | None) -> str | None:
     """What is wrong with what `latest` has found, behind a run that has `ended` so (None: it was left alone)."""
     newest = newest_committed(files)
-    if newest in files.contents:
-        right = found == newest or (found == FINISHED and ended is JobStatus.FINISHED)
+    marked = ended_mark((manifest_place(newest) or (0, 0))[0]) in files.contents
+    if newest in files.contents and marked:  # whether its files could be removed behind the mark makes no difference
+        right = found == (FINISHED if ended is JobStatus.FINISHED else NOTHING)
+    elif newest in files.contents:
+        right = found == newest
     elif ended is JobStatus.FINISHED:
         right = found == FINISHED
     else:

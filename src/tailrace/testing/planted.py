@@ -272,7 +272,7 @@ def _sleeping_drivers(made: Scenario) -> Scenario:
 
 def _killed_runs_forgotten() -> Patches:
     """A start knows of the run whose checkpoint it goes on from, and of no other."""
-    return [method(Store, "abandoned", lambda abandoned: lambda self: [])]
+    return [method(Store, "abandoned", lambda abandoned: lambda self, *more: [])]
 
 
 def _drivers_that_die_early(made: Scenario) -> Scenario:
