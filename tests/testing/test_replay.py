@@ -41,7 +41,7 @@ def test_the_workers_of_a_random_dataflow_do_the_same_again(seed: int, player: P
 def test_workers_that_start_anew_and_those_that_replace_lost_ones_are_replayed(player: Player) -> None:
     seen: Counter[str] = Counter()
     found: list[Replay] = []
-    for seed in range(6):
+    for seed in (2, 10, 13, 15):  # restarts and replacements in each
         found.append(replay_golden(player, scenario(seed, "counted")))
         seen.update(found[-1].counts)
     assert [replay.told for replay in found if replay.differences] == []
