@@ -407,6 +407,8 @@ class Nobody:
 
 
 class NoStore:
+    term = 0
+
     def __init__(self) -> None:
         self.did: list[Any] = []
 

@@ -32,6 +32,12 @@ def test_a_run_is_overtaken_by_the_first_claim_of_another_one() -> None:
     assert overtaken_by("ours", [OURS, OTHERS, Holder(9, "third")]) == OTHERS
 
 
+def test_a_coordinator_is_overtaken_by_its_successors_and_by_none_that_came_before_it() -> None:
+    earlier, later = Holder(4, "ours", term=1), Holder(5, "ours", term=3)
+    assert overtaken_by("ours", [earlier, later], term=2) == later
+    assert overtaken_by("ours", [earlier, later], term=3) is None
+
+
 def test_claims_are_read_no_further_than_the_one_that_decides() -> None:
     read = []
 

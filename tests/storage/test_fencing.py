@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from queue import SimpleQueue
 from typing import Any
 
@@ -134,6 +134,55 @@ def test_an_old_driver_that_wakes_at_any_point_is_fenced_or_found(numbers: tuple
         one(schedule)
     assert longest[0] <= steps[0] + 4
     assert outcomes == {(n, n) for n in (numbers if before else (0, *numbers))}
+
+
+def test_a_coordinator_that_was_given_up_as_lost_never_fences_its_successor(manifest: Making) -> None:
+    """It restarts the job, and commits, while its successor claims and commits: each is stopped once, at any point. What the lost
+    one has committed is found by its successor, which is never fenced and restarts the job itself later."""
+    outcomes: set[tuple[str, int]] = set()
+    longest = (0, 0)
+
+    def one(schedule: Sequence[int]) -> None:
+        nonlocal longest
+        files = MemoryFiles()
+        program = MemoryStore("job", files)
+        program.claim("run")
+        ended: list[str] = []
+        found: list[int] = []
+        committed: list[int] = []
+
+        def lost(store: MemoryStore) -> None:
+            store.hold("run")
+            try:
+                incarnation = store.claim("run")
+                store.commit(incarnation, 0, 1, encode_manifest(manifest(1, incarnation, run_id="run")))
+                committed.append(1)
+            except Fenced:
+                ended.append("fenced")
+
+        def successor(store: MemoryStore) -> None:
+            store.hold("run", term=1)
+            incarnation = store.claim("run")
+            latest = store.latest()
+            found.append(0 if latest is None else latest[1].checkpoint)
+            store.commit(incarnation, 0, 2, encode_manifest(manifest(2, incarnation, run_id="run")))
+            again = store.claim("run")
+            store.commit(again, 0, 3, encode_manifest(manifest(3, again, run_id="run")))
+
+        used = interleave(files, [lost, successor], schedule)
+        longest = max(longest[0], used.count(0)), max(longest[1], used.count(1))
+        assert found == [max(committed, default=0)], (schedule, committed)
+        newest = MemoryStore("job", files).latest()
+        assert newest is not None and newest[1].checkpoint == 3, schedule
+        outcomes.add((ended[0] if ended else "committed", found[0]))
+
+    one([])
+    one([1] * 60)
+    first, second = longest
+    for a, b in product(range(first), range(second)):
+        one([0] * a + [1] * b + [0] * 60)
+        one([1] * b + [0] * a + [1] * 60)
+    assert outcomes == {("committed", 1), ("fenced", 0)}
 
 
 def test_of_drivers_that_start_together_one_is_last_and_the_others_are_fenced(manifest: Making) -> None:

@@ -88,6 +88,8 @@ class StoreAt:
     options: dict[str, Any] | None = field(repr=False)
     origin: tuple[str, str] | None = None
     """The job's folder that it lies in, and its name there."""
+    term: int = 0
+    """How many coordinators of the run were lost before."""
 
 
 @dataclass(frozen=True)

@@ -266,5 +266,5 @@ class FarRunner(JobRunner):
 def store_at(said: StoreAt, run_id: str) -> Store:
     """The checkpoint folder of a job that another process of the same run has claimed."""
     store = Store(said.folder, said.job, said.options)
-    store.hold(run_id)
+    store.hold(run_id, said.term)
     return store

@@ -12,7 +12,9 @@ import warnings
 import weakref
 from collections import abc
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any, Literal
 
 from tailrace.api import connectors
@@ -285,13 +287,14 @@ def _begin(
         return
     start = None if origin is None else (origin.folder, origin.path)
     store = StoreAt(absolute(config.dir), machine.job, config.storage_options, start)
-    fresh = pickle.dumps(machine, 5)
+    fresh, terms = pickle.dumps(machine, 5), count(1)
 
     def again(why: str, restarts: int) -> tuple[FarPost, Begin]:
         post = _outpost(slots, env.slot_timeout + notices_after(slots.app.master, slots.app.setting), ship)
         other: Coordinator = pickle.loads(fresh)
         other.attempts.restarts = restarts
-        return post, Begin(other, store, f"the executor that ran the job's coordinator was lost: {why}")
+        lost = f"the executor that ran the job's coordinator was lost: {why}"
+        return post, Begin(other, replace(store, term=next(terms)), lost)
 
     follower.again, follower.strategy = again, strategy_of(env.restart)
     follower.begin(Begin(machine, store))

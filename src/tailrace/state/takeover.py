@@ -18,6 +18,8 @@ class Holder:
     """In which process, for people."""
     lives: bool = False
     """Whether that process is known to live, and has not given the claim up."""
+    term: int = 0
+    """How many coordinators of this run were lost before the one that has made the claim."""
 
 
 def barred_by(run_id: str, newest: Holder | None) -> Holder | None:
@@ -26,11 +28,14 @@ def barred_by(run_id: str, newest: Holder | None) -> Holder | None:
     return newest if newest is not None and newest.lives and _another(run_id, newest) else None
 
 
-def overtaken_by(run_id: str, newer: Iterable[Holder]) -> Holder | None:
-    """A run that holds the job restarts, commits or ends. `newer` are the claims after its own: the first one by which
-    another run has taken the job over. The run must claim and commit nothing more, and remove nothing: the other one starts
-    from what it has written, and publishes what it has prepared."""
-    return next((one for one in newer if _another(run_id, one)), None)
+def overtaken_by(run_id: str, newer: Iterable[Holder], term: int = 0) -> Holder | None:
+    """The first of the `newer` claims by which another run has taken the job over, or a successor of this coordinator.
+
+    The coordinator of `term` restarts, commits or ends; `newer` are the claims after its own. One that was overtaken must
+    claim and commit nothing more, and remove nothing: the other one starts from what it has written, and publishes what it
+    has prepared. A claim of an earlier term overtakes nobody.
+    """
+    return next((one for one in newer if _another(run_id, one) or one.term > term), None)
 
 
 def _another(run_id: str, holder: Holder) -> bool:

@@ -32,6 +32,8 @@ class Claims:
         """The incarnations that this object has claimed: those of one run."""
         self.run_id = ""
         """That run; nothing as long as none is claimed."""
+        self.term = 0
+        """How many coordinators of that run were lost before ours."""
         self._folder = folder
         self._url = folder.url
         self._job = job
@@ -56,7 +58,7 @@ class Claims:
     def claim(self, owner: str, takeover: bool = False) -> int:
         """A new incarnation for the run `owner`, with every earlier one sealed. See `Store.claim`."""
         process = self._me()
-        who = Owner(self._job, owner, process.host, process.pid, process.started, self._nonce(), self._url)
+        who = Owner(self._job, owner, process.host, process.pid, process.started, self._nonce(), self._url, self.term)
         data = msgspec.json.encode(who)
         incarnation = max(self.held, default=0)
         for _ in range(_CLAIMS):
@@ -82,11 +84,12 @@ class Claims:
             raise
         return incarnation
 
-    def hold(self, run_id: str) -> None:
+    def hold(self, run_id: str, term: int) -> None:
         """The claims of another process of this run are ours now. See `Store.hold`."""
+        self.term = term
         for incarnation in incarnations_in(self._folder):
             owner = owner_of(self._folder, incarnation)
-            if owner is not None and owner.run_id == run_id:
+            if owner is not None and owner.run_id == run_id and owner.term <= term:
                 self.held.append(incarnation)
                 self._written[incarnation] = self._folder.read(claim_name(incarnation))
         if not self.held:
@@ -117,8 +120,8 @@ class Claims:
         mine = {incarnation, *self.held}
         for newer in [one for one in incarnations_in(self._folder) if one > incarnation and one not in mine]:
             owner = owner_of(self._folder, newer)
-            if owner is not None and owner.run_id == self.run_id:  # a claim that seemed to fail
-                mine.add(newer)
+            if owner is not None and owner.run_id == self.run_id and owner.term <= self.term:
+                mine.add(newer)  # a claim that seemed to fail
         for one in sorted(mine):
             self._close(one)
         self.held = []
@@ -137,7 +140,8 @@ class Claims:
     def _check_may_claim(self, run_id: str, incarnations: list[int], takeover: bool) -> None:
         if self.held and run_id == self.run_id:
             self.check_ours(self.held[-1])
-            newer = overtaken_by(run_id, map(self.holder, reversed([i for i in incarnations if i > self.held[-1]])))
+            later = map(self.holder, reversed([i for i in incarnations if i > self.held[-1]]))
+            newer = overtaken_by(run_id, later, self.term)
             if newer is not None:
                 raise Fenced(f"{self.taken_over(newer)}: this one cannot restart")
             return
@@ -193,9 +197,9 @@ class Claims:
         if incarnation not in self._written:
             return None  # claimed by another object: this one cannot tell
         newer = [one for one in incarnations_in(self._folder) if one > incarnation and one not in self._written]
-        others = (one for one in map(self.holder, newer) if overtaken_by(self.run_id, [one]) is not None)
+        others = (one for one in map(self.holder, newer) if overtaken_by(self.run_id, [one], self.term) is not None)
         return next((one for one in others if self._folder.exists(ready_mark(one.incarnation))), None)
 
 
 def _holder(incarnation: int, owner: Owner, lives: bool = False) -> Holder:
-    return Holder(incarnation, owner.run_id, f"process {owner.pid} of {owner.host}", lives)
+    return Holder(incarnation, owner.run_id, f"process {owner.pid} of {owner.host}", lives, owner.term)

@@ -17,7 +17,7 @@ Awaited = dict[str, list[bytes]]
 def still_ours(store: Store, run_id: str) -> int | None:
     """The newest incarnation of the job; None where another run has taken over without ours having noticed."""
     newest = store.holder(max(store.incarnations(), default=0))
-    return newest.incarnation if overtaken_by(run_id, [newest]) is None else None
+    return newest.incarnation if overtaken_by(run_id, [newest], store.term) is None else None
 
 
 def leave(store: Store, run_id: str, ending: Ending | None, surplus: list[str] | None) -> bool:

@@ -25,6 +25,8 @@ class Owner(msgspec.Struct, frozen=True):
     """Tells one attempt to claim from every other."""
     root: str = ""
     """The folder of the job when this was written: a copy of it, beside the original, says another one."""
+    term: int = 0
+    """How many coordinators of this run were lost before the one that claims."""
 
 
 @dataclass(frozen=True)

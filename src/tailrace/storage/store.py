@@ -20,6 +20,7 @@ Invariant L1: of two drivers that use one manifest slot, exactly one succeeds.
 Invariant L2: once `claim` has returned i, no commit under an incarnation below i succeeds any more.
 Invariant L3: `latest` after `claim` gives every commit that has succeeded under an earlier incarnation its due: it returns
 the last of them.
+Invariant L6: of two coordinators of one run, the one that was given up as lost never fences its successor.
 Claims, seals and `ready` are never deleted by us. Where somebody else has deleted seals, or the whole folder, L1 and L2 hold
 all the same for a driver that commits under what it has claimed itself: it looks whether its claim is there and its own, and
 after its commit whether anybody has come to the end of a newer claim.
@@ -166,10 +167,18 @@ class Store:
         """
         return self._claims.claim(owner, takeover)
 
-    def hold(self, run_id: str) -> None:
+    @property
+    def term(self) -> int:
+        """How many coordinators of the run were lost before the one that this store is for."""
+        return self._claims.term
+
+    def hold(self, run_id: str, term: int = 0) -> None:
         """Another process of this run has claimed for it, and this one goes on: what it does is done under these claims.
+
+        `term` is how many coordinators of the run were lost before. One of them may still run somewhere: once this one has
+        claimed, that one claims, commits and removes nothing more.
         Raises `CheckpointsRemoved` where there is none."""
-        self._claims.hold(run_id)
+        self._claims.hold(run_id, term)
 
     def release(self, incarnation: int) -> None:
         """The job has ended: its name may be used again."""

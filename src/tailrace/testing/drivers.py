@@ -123,9 +123,14 @@ class Drivers:
         return self._driver(run_id, fresh, store, origin)
 
     def _driver(
-        self, run_id: str, fresh: Callable[[], Coordinator], store: MemoryStore | None, origin: Origin | None
+        self,
+        run_id: str,
+        fresh: Callable[[], Coordinator],
+        store: MemoryStore | None,
+        origin: Origin | None,
+        term: int = 0,
     ) -> Driver:
-        driver = Driver(-self._cluster.party(), run_id, fresh(), store, fresh, origin)
+        driver = Driver(-self._cluster.party(), run_id, fresh(), store, fresh, origin, term)
         self._cluster.drivers[driver.party] = driver
         return driver
 
@@ -159,8 +164,8 @@ class Drivers:
         program knows, which is what that one was begun with; the rest it finds in the files."""
         with self._storage.calm():
             store = self._storage.own()
-            store.hold(lost.run_id)
-        driver = self._driver(lost.run_id, lost.fresh, store, lost.origin)
+            store.hold(lost.run_id, lost.term + 1)
+        driver = self._driver(lost.run_id, lost.fresh, store, lost.origin, lost.term + 1)
         driver.coordinator.take_over(why, self._cluster.now)
         self.coordinate(driver)
 

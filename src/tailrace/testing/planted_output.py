@@ -182,7 +182,7 @@ def _marks_swept() -> Patches:
 def _coordinators_lost_in_a_row(made: Scenario) -> Scenario:
     """The coordinator is lost when something has become visible, and so is its successor, before it has a checkpoint."""
     settings = CheckpointSettings(interval=2 * MS, tolerated_failures=10_000, keep=1)
-    then = Fault(50 + made.seed % 6 * 15, "lose-coordinator", after="lost the coordinator alone")
+    then = Fault(40 + made.seed % 6 * 15, "lose-coordinator", after="lost the coordinator alone")
     faults = [Fault(made.seed % 5, "lose-coordinator", after="Settled"), then]
     return replace(made, checkpoints=settings, faults=tuple(faults))
 

@@ -115,6 +115,8 @@ class Driver:
     """Makes the coordinator once more, as it was before the job began."""
     origin: Origin | None = None
     """The checkpoint that it has started from."""
+    term: int = 0
+    """How many coordinators of its run were lost before."""
     alive: bool = True
     frozen_until: int = 0
     tick_at: int | None = None
