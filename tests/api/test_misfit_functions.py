@@ -2,6 +2,7 @@
 or where they give it."""
 
 import functools
+import itertools
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -344,6 +345,79 @@ def test_what_can_be_gone_through_only_once_is_no_record(dataflow: Callable[[tr.
     env = tr.Environment(parallelism=1)
     dataflow(env.from_source(tr.sources.Sequence(0, 20_000))).sink_to(tr.sinks.Callback(lambda v: None))
     with pytest.raises(tr.JobFailed, match=r"the function gave a \w+, and no (value|record)"):
+        tr.testing.run(env)
+
+
+class Chained(tr.AggregateFunction):
+    """Collects values; its accumulator, or its result, can be gone through only once."""
+
+    def __init__(self, lazy: str) -> None:
+        self.lazy = lazy
+
+    def create_accumulator(self) -> Any:
+        return ()
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return itertools.chain(accumulator, [value]) if self.lazy == "add" else (*accumulator, value)
+
+    def get_result(self, accumulator: Any) -> Any:
+        return map(str, accumulator) if self.lazy == "get_result" else list(accumulator)
+
+
+class KeepsLazily(tr.KeyedProcessFunction):
+    """Has a state of each kind that calls a function, and uses the one that is named."""
+
+    reduced = tr.ReducingState(reduce=lambda a, b: itertools.chain([a], [b]))
+    added = tr.AggregatingState(aggregate=Chained("add"))
+    given = tr.AggregatingState(aggregate=Chained("get_result"))
+
+    def __init__(self, name: str) -> None:
+        self.used = name
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        state = getattr(self, self.used)
+        state.add(value)
+        state.add(value)
+        yield len(list(state.get()))
+
+
+def windowed(stream: tr.DataStream) -> tr.WindowedStream:
+    return stream.assign_timestamps(lambda v: 1).key_by(lambda v: 0).window(tr.Tumbling(10))
+
+
+KEPT: dict[str, Callable[[tr.DataStream], tr.DataStream]] = {
+    "reduce": lambda s: s.key_by(lambda v: 0).reduce(lambda a, b: itertools.chain([a], [b])),
+    "reduce: a coroutine": lambda s: s.key_by(lambda v: 0).reduce(lambda a, b: waits(a)),
+    "aggregate: add": lambda s: s.key_by(lambda v: 0).aggregate(x=Chained("add")),
+    "aggregate: get_result": lambda s: s.key_by(lambda v: 0).aggregate(x=Chained("get_result")),
+    "aggregate: a field": lambda s: s.key_by(lambda v: v).aggregate(x=tr.Max(lambda v: iter([v]))),
+    "window.reduce": lambda s: windowed(s).reduce(lambda a, b: itertools.chain([a], [b])),
+    "window: add": lambda s: windowed(s).aggregate(x=Chained("add")),
+    "window: get_result": lambda s: windowed(s).aggregate(x=Chained("get_result")),
+    "ReducingState": lambda s: s.key_by(lambda v: 0).process(KeepsLazily("reduced")),
+    "AggregatingState: add": lambda s: s.key_by(lambda v: 0).process(KeepsLazily("added")),
+    "AggregatingState: get_result": lambda s: s.key_by(lambda v: 0).process(KeepsLazily("given")),
+}
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+@pytest.mark.parametrize("dataflow", KEPT.values(), ids=KEPT)
+def test_what_can_be_gone_through_only_once_is_neither_state_nor_a_result(
+    dataflow: Callable[[tr.DataStream], tr.DataStream],
+) -> None:
+    env = tr.Environment(parallelism=1)
+    dataflow(env.from_collection([1, 2, 3])).sink_to(tr.sinks.Collect())
+    with pytest.raises(
+        tr.JobFailed, match=r"gave a (chain|map|coroutine|list_iterator), and no value: whoever reads it"
+    ):
+        tr.testing.run(env)
+
+
+def test_a_reduce_is_looked_at_behind_its_first_batch_too() -> None:
+    env = tr.Environment(parallelism=1)
+    numbers = env.from_source(tr.sources.Sequence(0, 20_000))
+    numbers.key_by(lambda v: v % 10_000).reduce(lambda a, b: iter([a, b])).sink_to(tr.sinks.Callback(lambda v: None))
+    with pytest.raises(tr.JobFailed, match="the function of reduce gave a list_iterator, and no value"):
         tr.testing.run(env)
 
 

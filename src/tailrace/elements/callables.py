@@ -67,9 +67,36 @@ def _returns_a_value(work: Any) -> bool:
 
 
 def not_one_value(value: Any) -> str | None:
-    """What an object is that stands for no value: a coroutine, or what can be gone through only once. None for any other."""
-    none = isinstance(value, CoroutineType | AsyncGeneratorType | Iterator)
-    return type(value).__name__ if none else None
+    """What an object is that stands for no value: a coroutine, or what can be gone through only once. None for any other. A
+    coroutine is closed: nobody will await it."""
+    if isinstance(value, CoroutineType):
+        value.close()
+        return type(value).__name__
+    return type(value).__name__ if isinstance(value, AsyncGeneratorType | Iterator) else None
+
+
+def check_kept(value: Any, giver: str) -> None:
+    """Raises `TypeError` for what is kept, or read more than once, and is no value: who reads it first has used it up.
+    `giver` is the function that gave it, as the user knows it."""
+    wrong = not_one_value(value)
+    if wrong is not None:
+        raise TypeError(
+            f"{giver} gave a {wrong}, and no value: whoever reads it first has used it up; return the value itself, a list "
+            f"of all for example"
+        )
+
+
+def set_checked(owner: object, name: str, fn: Callable[..., Any], giver: str) -> None:
+    """Gives `owner` a function as an attribute, behind a check of its first value (`check_kept`). When that has passed, the
+    attribute is the function itself, so that later calls cost nothing more."""
+
+    def checked(*args: Any) -> Any:
+        given = fn(*args)
+        check_kept(given, giver)
+        setattr(owner, name, fn)
+        return given
+
+    setattr(owner, name, checked)
 
 
 def one_for_several(value: Any) -> str | None:

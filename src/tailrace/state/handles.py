@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 import msgspec
 
-from tailrace.elements.callables import misfit_function
+from tailrace.elements.callables import misfit_function, set_checked
 from tailrace.errors import ConfigError, GraphError, StateAccessError, shortened
 from tailrace.state.backend import Backend
 from tailrace.state.codecs import codec_for, immutable
@@ -63,7 +63,7 @@ class KeyHolder(Protocol):
     current_key: Any
 
 
-_BINDING = ("_holder", "_table", "_top")
+_BINDING = ("_add", "_holder", "_merge", "_result", "_table", "_top")
 
 
 class State:
@@ -228,8 +228,7 @@ class ListState(State):
 
     def update(self, new: Iterable[Any]) -> None:
         """Replaces the list; an empty one clears it."""
-        items = list(new)
-        if items:
+        if items := list(new):
             self._top[self._holder.current_key] = items
         else:
             self.clear()
@@ -346,8 +345,7 @@ class MapState(State):
 
 def _check_function(fn: Any, kind: str, name: str) -> None:
     """Raises `GraphError` for a function that can never give a value."""
-    wrong = misfit_function(fn)
-    if wrong is not None:
+    if (wrong := misfit_function(fn)) is not None:
         raise GraphError(f"{kind}: {name} {wrong}")
 
 
@@ -355,7 +353,9 @@ class ReducingState(State):
     """One value per key into which every added value is merged by `reduce(a, b)`."""
 
     kind = "reducing"
-    __slots__ = ("reduce",)
+    __slots__ = ("_merge", "reduce")
+
+    _merge: Callable[[Any, Any], Any]
 
     def __init__(
         self,
@@ -371,10 +371,16 @@ class ReducingState(State):
         _check_function(reduce, "ReducingState", getattr(reduce, "__name__", "reduce"))
         self.reduce = reduce
 
+    def bind(self, backend: Backend, holder: KeyHolder) -> State:
+        """A handle of this declaration on one subtask's backend. The first value that its function gives is checked."""
+        handle = super().bind(backend, holder)
+        set_checked(handle, "_merge", self.reduce, f"state {self.name!r}: reduce")
+        return handle
+
     def add(self, item: Any) -> None:
         """Merges one value in."""
         found = self._found(_MISSING)
-        self._top[self._holder.current_key] = item if found is _MISSING else self.reduce(found, item)
+        self._top[self._holder.current_key] = item if found is _MISSING else self._merge(found, item)
 
     def get(self) -> Any:
         """The merged value, or None."""
@@ -398,7 +404,10 @@ class AggregatingState(State):
     """An accumulator per key: `AggregatingState(object, aggregate=tr.Mean())`. Values go in, the result comes out."""
 
     kind = "aggregating"
-    __slots__ = ("aggregate",)
+    __slots__ = ("_add", "_result", "aggregate")
+
+    _add: Callable[..., Any]
+    _result: Callable[..., Any]
 
     def __init__(
         self, type: Any = object, aggregate: Any = None, *, ttl: Any = None, encoding: str | None = None
@@ -412,22 +421,29 @@ class AggregatingState(State):
             _check_function(getattr(aggregate, name), "AggregatingState", f"{aggregate.__class__.__name__}.{name}")
         self.aggregate = aggregate
 
+    def bind(self, backend: Backend, holder: KeyHolder) -> State:
+        """A handle of this declaration on one subtask's backend. The first accumulator and the first result are checked."""
+        handle = super().bind(backend, holder)
+        set_checked(handle, "_add", self.aggregate.add, f"state {self.name!r}: add")
+        set_checked(handle, "_result", self.aggregate.get_result, f"state {self.name!r}: get_result")
+        return handle
+
     @property
     def aggregated_by(self) -> str:
         """Whose accumulators it holds."""
-        ours = type(self.aggregate).__module__ == "tailrace.api.aggregates"
-        return str(self.aggregate.described) if ours else "custom"
+        builtin = type(self.aggregate).__module__ == "tailrace.api.aggregates"
+        return str(self.aggregate.described) if builtin else "custom"
 
     def add(self, item: Any) -> None:
         """Adds one value to the accumulator."""
         found = self._found(_MISSING)
         accumulator = self.aggregate.create_accumulator() if found is _MISSING else found
-        self._top[self._holder.current_key] = self.aggregate.add(item, accumulator)
+        self._top[self._holder.current_key] = self._add(item, accumulator)
 
     def get(self) -> Any:
         """The result over what was added, or None where nothing was."""
         found = self._found(_MISSING)
-        return None if found is _MISSING else self.aggregate.get_result(found)
+        return None if found is _MISSING else self._result(found)
 
     @property
     def value(self) -> Any:

@@ -196,6 +196,12 @@ def test_a_set_has_the_values_that_it_was_given() -> None:
     assert looked_up(x.isin([Decimal("1.0")]), [Decimal("1.00")]) == [True]
 
 
+def test_places_in_a_text_are_counted_in_bytes_and_utf8_functions_count_characters() -> None:
+    assert looked_up(pc.find_substring(x, "a"), ["éa", "a", "é", None]) == [2, 0, -1, None]
+    assert looked_up(pc.binary_length(x), ["éa"]) == [3] and looked_up(pc.utf8_length(x), ["éa"]) == [2]
+    assert looked_up(pc.utf8_slice_codeunits(x, 0, 1), ["éa"]) == ["é"]
+
+
 @pytest.mark.parametrize(
     ("values", "kind", "wanted", "why"),
     [

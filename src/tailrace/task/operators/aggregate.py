@@ -8,7 +8,7 @@ that it cannot hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from decimal import Decimal, Inexact, getcontext, localcontext
 from typing import Any
@@ -22,6 +22,7 @@ from tailrace.api.compat import other_shape
 from tailrace.api.functions import Function, as_callable
 from tailrace.api.kinds import shape_of
 from tailrace.elements.batches import Batch, Columns, Rows
+from tailrace.elements.callables import check_kept
 from tailrace.elements.columns.exact import EXACT
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.keygroups import storable
@@ -56,6 +57,21 @@ class StatefulTask(OperatorTask):
         self.backend: Backend = backend_of(ctx)
         self.table = self.backend.table("aggregate", kind=kind)
         self.functions = []
+        self._looked = False
+
+    def sample(self) -> slice:
+        """What of a batch is looked at, whether it is a value: all of the first one, and the last of each other. To look at
+        each record would cost too much."""
+        looked, self._looked = self._looked, True
+        return slice(-1, None) if looked else slice(None)
+
+    def check_kept(self, made: Iterable[Any], giver: str, *record: Any) -> None:
+        """Raises `UserCodeError` where something that a function gave is no value."""
+        try:
+            for one in made:
+                check_kept(one, giver)
+        except TypeError as error:
+            raise self.user_error(error, *record) from error
 
     def open(self) -> None:
         for fn in self.functions:
@@ -108,6 +124,10 @@ class ReduceTask(StatefulTask):
                 out.append(own_copy(merged) if copies else merged)
         except Exception as error:
             raise self.user_error(error, value) from error
+        if out:
+            some = self.sample()
+            for record, merged in zip(rows.values[some], out[some], strict=True):
+                self.check_kept([merged], "the function of reduce", record)
         self.backend.relieve()
         self.out(Rows(out, rows.times))
 
@@ -166,6 +186,9 @@ class AggregateTask(StatefulTask):
             raise self._named(error, values) from error
         if len(out) != len(values):  # a StopIteration from the user's function ends `map` without an error
             raise self._named(StopIteration(), values)
+        some = self.sample()
+        for value, (_, *results) in zip(values[some], out[some], strict=True):
+            self.check_kept(results, "an aggregate", value)
         self.out(Rows(out, rows.times))
 
     def _fast(self, values: list[Any], loop: RowsLoop) -> list[Any]:
@@ -259,6 +282,10 @@ class AggregateTask(StatefulTask):
                 out.append(own_copy(result) if copies else result)  # it may be the accumulator itself
         except Exception as error:
             raise self.user_error(error, value) from error
+        if out:
+            some = self.sample()
+            for record, key, (_, *results) in zip(rows.values[some], keys[some], out[some], strict=True):
+                self.check_kept([*top[key][1:], *results], "an aggregate", record)
         self.out(Rows(out, rows.times))
 
     def _columns(self, batch: Columns) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from types import BuiltinFunctionType, CoroutineType, FunctionType, GeneratorType, MethodType
+from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType
 from typing import Any
 
 import numpy as np
@@ -178,8 +178,6 @@ def _one(given: Any) -> Any:
     record."""
     wrong = not_one_value(given)
     if wrong is not None:
-        if isinstance(given, CoroutineType):
-            given.close()
         raise _Misfit(
             f"the function gave a {wrong}, and no value; return the value itself, a list of all for example, or use "
             f"flat_map for a function that yields"

@@ -419,6 +419,10 @@ class WindowTask(StatefulTask):
         if not fired:
             return
         results = list(map(self._results, fired))
+        some = self.sample()
+        for (key, start, state), result in zip(fired[some], results[some], strict=True):
+            made, giver = (result, "reduce") if self.reduce is not None else ((*state, *result), "an aggregate")
+            self.check_kept(made, f"{giver}, in {_place(key, start)},")
         times = np.array([start + self.spec.size - 1 for _, start, _ in fired], np.int64)
         if self.node.form == "columns":
             self.out(Columns(self._record_batch(fired, results), times))
@@ -437,7 +441,7 @@ class WindowTask(StatefulTask):
         try:
             return tuple([f.get_result(a) for f, a in zip(self.functions, state, strict=True)])
         except Exception as error:
-            where = f"the window of key {shortened(key)} from {start / 1e6}"
+            where = _place(key, start)
             raise self.user_error(error, what=f"{where}: get_result raised {raised_text(error)}") from error
 
     def _record_batch(self, fired: list[_Fired], results: list[tuple[Any, ...]]) -> pa.RecordBatch:
@@ -465,6 +469,10 @@ class WindowTask(StatefulTask):
             grouped = GroupedBatch.of(self, Columns(empty, nothing), self.keys.selector, self.functions, nothing)
             self._types = (schema, grouped)
         return self._types[1]
+
+
+def _place(key: Any, start: int) -> str:
+    return f"the window of key {shortened(key)} from {start / 1e6}"
 
 
 def _key_of(entry: tuple[tuple[Any, int], int]) -> Any:
