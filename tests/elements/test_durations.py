@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +36,26 @@ def test_a_text_is_the_sum_of_its_parts(parts: list[tuple[int, str, bool, str]])
         text += f"{gap}{number}{gap}{name.upper() if number % 2 else name}"
         whole += timedelta(**{UNITS[unit]: number})
     assert span_micros(text) == whole // timedelta(microseconds=1)
+
+
+DECIMALS = st.decimals(0, 5000, places=6).map(lambda number: f"{number.normalize():f}")
+
+
+@given(
+    st.lists(st.tuples(DECIMALS, st.sampled_from(sorted(UNITS)), st.sampled_from(["", " "])), min_size=1, max_size=4)
+)
+def test_a_text_with_decimals_is_exact_and_what_pandas_reads(parts: list[tuple[str, str, str]]) -> None:
+    text = " ".join(f"{number}{gap}{unit}" for number, unit, gap in parts)
+    exact = sum(Fraction(number) * (timedelta(**{UNITS[unit]: 1}) // timedelta.resolution) for number, unit, _ in parts)
+    if exact.denominator == 1:
+        assert span_micros(text) == exact
+        if exact:
+            assert tr.Tumbling(text) == tr.Tumbling(timedelta(microseconds=int(exact)))
+        read = pd.Timedelta(text.replace("week", "W"))
+        assert abs(read.value - exact * 1000) < 500, "pandas reads floats"
+    else:
+        with pytest.raises(TypeError, match="a whole number of microseconds"):
+            span_micros(text)
 
 
 @pytest.mark.parametrize(

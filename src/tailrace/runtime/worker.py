@@ -15,7 +15,6 @@ import resource
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from typing import NoReturn, assert_never
 
@@ -61,6 +60,7 @@ from tailrace.task.faults import internal
 from tailrace.task.jobspec import JobSpec
 from tailrace.task.slice import ToPeer
 from tailrace.task.spilling import Spill, SpillPlace
+from tailrace.task.usercode import whole_traceback
 from tailrace.task.worker import Worker
 
 REPORT_NANOS = 500_000_000
@@ -291,7 +291,7 @@ class WorkerProcess:
         """Logs errors of user functions at their close: these fail no job."""
         for error in self.machine.close_errors:
             print(f"tailrace: a user function of worker {self.config.slot} raised in close", file=sys.stderr)
-            traceback.print_exception(error)
+            print(whole_traceback(error), end="", file=sys.stderr)
 
     # Links.
 

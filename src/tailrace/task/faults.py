@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 
 from tailrace.elements.columns.misfit import Misfit
@@ -18,7 +17,7 @@ from tailrace.errors import (
     shortened,
 )
 from tailrace.protocol.deployment import Failed, FailureKind
-from tailrace.task.usercode import user_traceback
+from tailrace.task.usercode import user_traceback, whole_traceback
 
 Written = Callable[[str], str]
 """Where the user has written the operator of a name, as "file:line"; nothing where nobody knows."""
@@ -67,7 +66,7 @@ def fault_outside_tasks(error: BaseException, slot: int, written: Written) -> Fa
 
 def internal(error: BaseException) -> Failed:
     """What nobody should have raised."""
-    return failed(FailureKind.INTERNAL, "inside tailrace: " + "".join(traceback.format_exception(error)))
+    return failed(FailureKind.INTERNAL, f"inside tailrace: {whole_traceback(error)}")
 
 
 def failed(kind: FailureKind, message: str, peer: int | None = None) -> Failed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
@@ -43,22 +44,47 @@ def user_error(
 
 
 def raised_text(error: BaseException) -> str:
-    """What user code raised, in one line. An attribute that a row does not have is told with those that it has."""
-    if isinstance(error, AttributeError) and isinstance(error.obj, Row) and error.name is not None:
+    """The exception of user code in one line. An attribute that a row does not have is told with those that it has."""
+    if type(error) is AttributeError and isinstance(error.obj, Row) and error.name is not None:
         return f"{type(error).__name__}: {missing_column(error.obj, error.name)}"
     return error_text(error)
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback of `error`, and of what it was raised from, without the frames of Tailrace itself."""
+    """The traceback of `error`, and of what it was raised from, without the frames of Tailrace itself. Never raises."""
+    try:
+        return _with_causes(error)
+    except Exception:  # a user's class may raise for its notes, its cause or the parts of its text
+        return _alone(error, _own(traceback.extract_tb(error.__traceback__)))
+
+
+def whole_traceback(error: BaseException) -> str:
+    """The traceback of `error` as Python prints it, with the frames of Tailrace. Never raises."""
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:
+        return _alone(error, traceback.extract_tb(error.__traceback__))
+
+
+def _with_causes(error: BaseException) -> str:
     summary = traceback.TracebackException.from_exception(error)
     at: traceback.TracebackException | None = summary
     while at is not None:
-        own = [f for f in at.stack if not f.filename.startswith(OWN_FOLDER) and f.filename != FUSED]
-        at.stack = traceback.StackSummary.from_list(own)
+        at.stack = traceback.StackSummary.from_list(_own(at.stack))
         at.__context__ = None  # it may be of ours: a function is called again to find its record
         at = at.__cause__
     return "".join(summary.format())
+
+
+def _alone(error: BaseException, frames: Iterable[traceback.FrameSummary]) -> str:
+    """The traceback of an exception without its causes and notes."""
+    stack = traceback.StackSummary.from_list(frames)
+    return "".join(["Traceback (most recent call last):\n", *stack.format(), f"{error_text(error)}\n"])
+
+
+def _own(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """The frames of the user's own code."""
+    return [f for f in frames if not f.filename.startswith(OWN_FOLDER) and f.filename != FUSED]
 
 
 def innermost_fused_frame(trace: TracebackType | None) -> TracebackType | None:
