@@ -6,6 +6,7 @@ import datetime
 import os
 import socket
 import ssl
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -292,9 +293,11 @@ def test_files_that_are_no_text_are_refused(given_folder: Path) -> None:
 # Certificates that expire, and those that come in their place.
 
 
-def issued(folder: Path, days: float, authority: tuple[Any, Any] | None = None, begins: float = -30) -> tuple[Any, Any]:
+def issued(
+    folder: Path, days: float, authority: tuple[Any, Any] | None = None, begins: float = -30, life: float = 3650
+) -> tuple[Any, Any]:
     """Puts a certificate that is valid for so many days from now into a folder, with its authority: a new one of ten years,
-    unless one is given. Returns the authority."""
+    or of `life` days, unless one is given. Returns the authority."""
     now = datetime.datetime.now(datetime.UTC)
 
     def signed(name: str, days: float, by: tuple[Any, Any] | None, begins: float = -30) -> tuple[Any, Any]:
@@ -307,7 +310,7 @@ def issued(folder: Path, days: float, authority: tuple[Any, Any] | None = None, 
         builder = builder.add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
         return builder.sign(key if by is None else by[1], hashes.SHA256()), key
 
-    authority = authority or signed("authority", 3650, None)
+    authority = authority or signed("authority", life, None)
     certificate, key = signed("worker", days, authority, begins)
     form, kind, none = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     (folder / AUTHORITY).write_bytes(authority[0].public_bytes(form))
@@ -324,6 +327,29 @@ def test_a_certificate_that_is_not_valid_now_is_refused_where_the_job_starts(
     issued(tmp_path, ends, begins=begins)
     with pytest.raises(ConfigError, match=r"no connection can be made .*: certificate (has expired|is not yet valid)"):
         chosen(str(tmp_path))
+
+
+DAYS = st.floats(-1000, 1000).filter(lambda day: abs(day) > 0.01)
+
+
+@given(st.lists(st.tuples(DAYS, DAYS, DAYS, st.booleans()), min_size=1, max_size=5))
+@settings(max_examples=25, deadline=None)
+def test_certificates_that_follow_each_other_are_taken_while_they_and_their_authority_are_valid(
+    renewed: list[tuple[float, float, float, bool]],
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        authority, until = None, 0.0
+        for one, other, life, same in renewed:
+            begins, ends = sorted((one, other))
+            if authority is None or not same:
+                authority, until = None, max(life, -29)
+            authority = issued(Path(name), ends, authority, begins, until)
+            if begins < 0 < ends and until > 0:
+                assert chosen(name) == Tls(folder=name)
+                assert tls.accepting(Tls(folder=name)) and tls.dialing(Tls(folder=name))
+            else:
+                with pytest.raises(ConfigError, match="no connection can be made with this certificate"):
+                    chosen(name)
 
 
 def test_a_certificate_of_another_authority_is_refused_where_the_job_starts(tmp_path: Path) -> None:
@@ -373,7 +399,7 @@ def test_files_that_do_not_fit_each_other_while_they_are_replaced_stop_nobody(
         new = (tmp_path / KEY).read_text()
         (tmp_path / KEY).write_text(key)  # the certificate is new, and its key is still to come
         assert world.dial(theirs) is not None
-        assert "the certificate of before is used on" in caplog.text
+        assert "is used until the new files are complete" in caplog.text
         (tmp_path / KEY).unlink()
         assert world.dial(theirs) is not None
         (tmp_path / KEY).write_text(new)

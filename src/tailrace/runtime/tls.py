@@ -171,7 +171,7 @@ def _newest(tls: Tls, server: bool) -> ssl.SSLContext:
     except ConfigError as error:
         if not tls.folder or place not in _last:
             raise
-        log.warning("the certificate of before is used on: %s", error)
+        log.warning("the certificate that was read last is used until the new files are complete: %s", error)
         return _last[place]
     if tls.folder:
         _last[place] = context
