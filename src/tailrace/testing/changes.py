@@ -31,6 +31,7 @@ from tailrace.testing.checker import BOOKS, Book
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.scenarios import LIMITS, NETWORKS
+from tailrace.testing.seeds import report, run_seeds, seeds_of
 from tailrace.testing.simulator import Simulation
 
 N = 240
@@ -217,20 +218,7 @@ def look(
     seeds: Iterable[int], *, stop: bool = True, seconds: float | None = None
 ) -> tuple[Counter[str], list[Outcome]]:
     """Looks at these seeds: what occurred, and the failures. `stop`: at the first one."""
-    until = None if seconds is None else time.monotonic() + seconds
-    covered: Counter[str] = Counter()
-    failed: list[Outcome] = []
-    for seed in seeds:
-        if until is not None and time.monotonic() > until:
-            break
-        outcome = run(drawn(seed))
-        covered.update(outcome.covered)
-        covered["seeds"] += 1
-        if outcome.wrong:
-            failed.append(outcome)
-            if stop:
-                break
-    return covered, failed
+    return run_seeds(seeds, lambda seed: run(drawn(seed)), stop=stop, seconds=seconds)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -240,16 +228,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, help="begin no other seed after this many seconds")
     parser.add_argument("--all", action="store_true", help="go on after a failure")
     options = parser.parse_args(arguments)
-    first, _, last = options.seeds.partition(":")
-    seeds = range(int(first), int(last) if last else int(first) + 1)
-    started = time.monotonic()
-    covered, failed = look(seeds, stop=not options.all, seconds=options.seconds)
-    for outcome in failed:
-        print(outcome.told, file=sys.stderr)
-    print(f"{covered['seeds']} seeds, {len(failed)} failures, {time.monotonic() - started:.0f} s")
-    for what, count in sorted(covered.items()):
-        print(f"{count:>9}  {what}")
-    return 1 if failed else 0
+    seeds, started = seeds_of(options.seeds), time.monotonic()
+    return report(*look(seeds, stop=not options.all, seconds=options.seconds), started)
 
 
 if __name__ == "__main__":

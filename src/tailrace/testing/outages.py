@@ -8,7 +8,6 @@ files away as soon as they see them. What was seen in the end must be every reco
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from tailrace.errors import TailraceError
 from tailrace.testing.checker import WatchedFiles
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.scenarios import LIMITS, MS, NETWORKS, drawn_faults, strategy
+from tailrace.testing.seeds import run_seeds
 from tailrace.testing.simulator import Simulation
 
 PROTOCOL = "outages"
@@ -130,20 +130,7 @@ def look(
     seeds: Iterable[int], *, stop: bool = True, seconds: float | None = None
 ) -> tuple[Counter[str], list[Outcome]]:
     """Goes through seeds, for at most so many seconds: (what was covered, those that went wrong)."""
-    covered: Counter[str] = Counter()
-    failed: list[Outcome] = []
-    until = None if seconds is None else time.monotonic() + seconds
-    for seed in seeds:
-        if until is not None and time.monotonic() > until:
-            break
-        outcome = carry_out(seed)
-        covered.update(outcome.covered)
-        covered["runs"] += 1
-        if outcome.wrong:
-            failed.append(outcome)
-            if stop:
-                break
-    return covered, failed
+    return run_seeds(seeds, carry_out, stop=stop, seconds=seconds)
 
 
 @contextmanager

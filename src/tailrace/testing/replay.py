@@ -25,6 +25,7 @@ from tailrace.testing.random_flows.running import carry_out
 from tailrace.testing.recording import Happened, Recording, Recordings
 from tailrace.testing.replaying import Difference, differences
 from tailrace.testing.scenarios import Scenario, run_scenario, scenario
+from tailrace.testing.seeds import seeds_of
 
 
 @dataclass
@@ -134,8 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.play:
         return _play(options.bug)
-    first, _, last = options.seeds.partition(":")
-    seeds = range(int(first), int(last) if last else int(first) + 1)
+    seeds = seeds_of(options.seeds)
     started, counts, differ = time.monotonic(), Counter[str](), 0
     with Player() as player:
         for seed in seeds:

@@ -17,6 +17,7 @@ from tailrace.testing.random_flows.running import Outcome, carry_out, story
 from tailrace.testing.random_flows.shrinking import shrunk
 from tailrace.testing.replacing import TUNES, run_of
 from tailrace.testing.scenarios import Scenario, Verdict, run_scenario, scenario
+from tailrace.testing.seeds import seeds_of
 
 FIGURES = (
     "completed a checkpoint",
@@ -113,8 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="go on after a failure")
     parser.add_argument("--trace", action="store_true", help="print the history of each seed")
     options = parser.parse_args(arguments)
-    first, _, last = options.seeds.partition(":")
-    seeds = range(int(first), int(last) if last else int(first) + 1)
+    seeds = seeds_of(options.seeds)
     if options.random and options.program:
         parser.error("--program names a golden program, so it does not go with --random")
     if not options.random and options.shrink:
@@ -147,7 +147,7 @@ def _outages(seeds: Iterable[int], options: argparse.Namespace) -> int:
     for outcome in failed:
         print(outcome.told, file=sys.stderr)
     print(
-        f"{covered['runs']} runs, {covered['refused by the store of a sink']} refusals, {covered['restarted']} restarts"
+        f"{covered['seeds']} runs, {covered['refused by the store of a sink']} refusals, {covered['restarted']} restarts"
     )
     return 1 if failed else 0
 

@@ -32,6 +32,7 @@ from tailrace.testing.faults import Fault
 from tailrace.testing.loop_watch import LoopFiles
 from tailrace.testing.programs import PROGRAMS
 from tailrace.testing.scenarios import MS, Scenario, build, is_expected, scenario
+from tailrace.testing.seeds import report, run_seeds, seeds_of
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import Observer, Process
 
@@ -439,20 +440,7 @@ def look(
     tune: Callable[[Asked], Asked] = lambda made: made,
 ) -> tuple[Counter[str], list[Outcome]]:
     """Runs these seeds, for at most so many seconds: (what was covered, those that went wrong)."""
-    covered: Counter[str] = Counter()
-    failed: list[Outcome] = []
-    until = None if seconds is None else time.monotonic() + seconds
-    for seed in seeds:
-        if until is not None and time.monotonic() > until:
-            break
-        outcome = run(seed, program, tune=tune)
-        covered.update(outcome.covered)
-        covered["seeds"] += 1
-        if outcome.wrong:
-            failed.append(outcome)
-            if stop:
-                break
-    return covered, failed
+    return run_seeds(seeds, lambda seed: run(seed, program, tune=tune), stop=stop, seconds=seconds)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -464,17 +452,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lost", action="store_true", help="lose workers that are replaced while the others go on")
     parser.add_argument("--all", action="store_true", help="go on after a failure")
     options = parser.parse_args(arguments)
-    first, _, last = options.seeds.partition(":")
-    seeds = range(int(first), int(last) if last else int(first) + 1)
-    started = time.monotonic()
+    seeds, started = seeds_of(options.seeds), time.monotonic()
     tune = losing if options.lost else lambda made: made
-    covered, failed = look(seeds, options.program, stop=not options.all, seconds=options.seconds, tune=tune)
-    for outcome in failed:
-        print(outcome.told, file=sys.stderr)
-    print(f"{covered['seeds']} seeds, {len(failed)} failures, {time.monotonic() - started:.0f} s")
-    for what, count in sorted(covered.items()):
-        print(f"{count:>9}  {what}")
-    return 1 if failed else 0
+    found = look(seeds, options.program, stop=not options.all, seconds=options.seconds, tune=tune)
+    return report(*found, started)
 
 
 if __name__ == "__main__":

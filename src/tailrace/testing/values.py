@@ -33,6 +33,7 @@ from tailrace.elements.keycolumns import groups_of_arrow
 from tailrace.elements.keygroups import KeyGroups
 from tailrace.testing.functions import table as functions_table
 from tailrace.testing.functions.checking import check_function
+from tailrace.testing.seeds import seeds_of
 from tailrace.testing.value_model import grouped, key_of, results, windows
 from tailrace.testing.value_shapes import (
     NAMES,
@@ -415,9 +416,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0:200", help="FIRST:LAST, LAST excluded (default: 0:200)")
     parser.add_argument("--only", choices=list(CASES), default=None, help="run this kind of case only")
     chosen = parser.parse_args(arguments)
-    first, _, last = chosen.seeds.partition(":")
-    failed = 0
-    for seed in range(int(first), int(last or int(first) + 1)):
+    seeds, failed = seeds_of(chosen.seeds), 0
+    for seed in seeds:
         try:
             run_case(seed, chosen.only)
         except Exception:
@@ -425,7 +425,7 @@ def main(arguments: list[str] | None = None) -> int:
             again = f"--seeds {seed}:{seed + 1}" + (f" --only {chosen.only}" if chosen.only else "")
             print(f"seed {seed} failed; again with: python -m tailrace.testing.values {again}", file=sys.stderr)
             traceback.print_exc()
-    print(f"{int(last or int(first) + 1) - int(first)} cases, {failed} failed")
+    print(f"{len(seeds)} cases, {failed} failed")
     return 1 if failed else 0
 
 

@@ -235,7 +235,16 @@ def _split_regex(call: Call, value: str) -> list[str]:
 
 def _replace_regex_options(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
     pattern, put = random.choice(
-        [("a", "x"), ("([a-z])", "<\\1>"), ("a|ä", ""), ("\\d+", "é"), ("[.]", "_"), ("^a", "x"), ("^.", "x"), ("\\ba", "")]
+        [
+            ("a", "x"),
+            ("([a-z])", "<\\1>"),
+            ("a|ä", ""),
+            ("\\d+", "é"),
+            ("[.]", "_"),
+            ("^a", "x"),
+            ("^.", "x"),
+            ("\\ba", ""),
+        ]
     )
     most = random.choice([None, 1, 2])
     return pc.ReplaceSubstringOptions(pattern, put, max_replacements=most), (pattern, put, most)

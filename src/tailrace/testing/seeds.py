@@ -1,0 +1,66 @@
+"""Searches go through seeds, one after the other: what their commands share."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+
+class Outcome(Protocol):
+    """What became of one seed."""
+
+    @property
+    def covered(self) -> Counter[str]:
+        """What has occurred, and how often."""
+
+    @property
+    def wrong(self) -> list[str]:
+        """What went wrong."""
+
+    @property
+    def told(self) -> str:
+        """All of it, for people."""
+
+
+T = TypeVar("T", bound=Outcome)
+
+
+def seeds_of(text: str) -> range:
+    """The seeds of `FIRST:LAST`, LAST excluded, or of a single one."""
+    first, _, last = text.partition(":")
+    return range(int(first), int(last) if last else int(first) + 1)
+
+
+def run_seeds(
+    seeds: Iterable[int], run: Callable[[int], T], *, stop: bool = True, seconds: float | None = None
+) -> tuple[Counter[str], list[T]]:
+    """Runs these seeds: (what was covered, those that went wrong). `stop`: until the first of those; `seconds`: no seed is
+    begun after so many."""
+    covered: Counter[str] = Counter()
+    failed: list[T] = []
+    until = None if seconds is None else time.monotonic() + seconds
+    for seed in seeds:
+        if until is not None and time.monotonic() > until:
+            break
+        outcome = run(seed)
+        covered.update(outcome.covered)
+        covered["seeds"] += 1
+        if outcome.wrong:
+            failed.append(outcome)
+            if stop:
+                break
+    return covered, failed
+
+
+def report(covered: Counter[str], failed: Sequence[Outcome], started: float) -> int:
+    """Prints what a search has found that began at `started`, by `time.monotonic()`. Returns the exit code of its
+    command."""
+    for outcome in failed:
+        print(outcome.told, file=sys.stderr)
+    print(f"{covered['seeds']} seeds, {len(failed)} failures, {time.monotonic() - started:.0f} s")
+    for what, count in sorted(covered.items()):
+        print(f"{count:>9}  {what}")
+    return 1 if failed else 0
