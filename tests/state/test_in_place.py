@@ -27,23 +27,15 @@ class Holder:
 
 
 class Bags:
-    """A bag of each kind, changed in place; and a plain Python one that does the same."""
+    """A bag of each kind, changed in place."""
 
-    def __init__(self, backend: Backend) -> None:
-        self.holder = Holder()
-        states: dict[str, Any] = {
-            "bag": tr.ValueState(list, default=[]),
-            "nested": tr.ValueState(object, default=([], {})),
-            "rows": tr.ListState(list),
-            "shelves": tr.MapState(int, list),
-            "merged": tr.ReducingState(list, reduce=lambda a, b: a + b),
-        }
-        for name, state in states.items():
-            state.__set_name__(Bags, name)
-            setattr(self, name, state.bind(backend, self.holder))
+    bag: Any
+    nested: Any
+    rows: Any
+    shelves: Any
+    merged: Any
 
-    def act(self, act: str, key: int, item: int) -> None:
-        self.holder.current_key = key
+    def act(self, act: str, item: int) -> None:
         if act == "bag":
             self.bag.value.append(item)
         elif act == "nested":
@@ -69,48 +61,60 @@ class Bags:
             self.merged.add([item])
             self.merged.value.append(item)
 
-    def seen(self, key: int) -> Any:
-        self.holder.current_key = key
+    def seen(self) -> Any:
         rows, shelves = list(self.rows.value), dict(self.shelves.value)
         return pickle.loads(pickle.dumps((self.bag.value, self.nested.value, rows, shelves, self.merged.value)))
 
 
-class Plain:
-    """What the same comes to in plain Python."""
+class KeptBags(Bags):
+    """Those in the state of a key."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.holder = Holder()
+        states: dict[str, Any] = {
+            "bag": tr.ValueState(list, default=[]),
+            "nested": tr.ValueState(object, default=([], {})),
+            "rows": tr.ListState(list),
+            "shelves": tr.MapState(int, list),
+            "merged": tr.ReducingState(list, reduce=lambda a, b: a + b),
+        }
+        for name, state in states.items():
+            state.__set_name__(KeptBags, name)
+            setattr(self, name, state.bind(backend, self.holder))
+
+    def of(self, key: int) -> Bags:
+        self.holder.current_key = key
+        return self
+
+
+class Value:
+    """A value by the name that states have for it."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def add(self, item: list[int]) -> None:
+        self.value = [*(self.value or []), *item]
+
+
+class Items(list[Any]):
+    @property
+    def value(self) -> list[Any]:
+        return self
+
+
+class Entries(dict[Any, Any]):
+    @property
+    def value(self) -> dict[Any, Any]:
+        return self
+
+
+class PlainBags(Bags):
+    """Those of a key in plain Python."""
 
     def __init__(self) -> None:
-        self.bag: list[int] = []
-        self.nested: tuple[list[int], dict[int, list[int]]] = ([], {})
-        self.rows: list[list[int]] = []
-        self.shelves: dict[int, list[int]] = {}
-        self.merged: list[int] | None = None
-
-    def act(self, act: str, item: int) -> None:
-        if act == "bag":
-            self.bag.append(item)
-        elif act == "nested":
-            self.nested[0].append(item)
-            self.nested[1][item] = [item]
-        elif act == "row":
-            self.rows.append([item])
-        elif act == "in rows":
-            for row in self.rows:
-                row.append(item)
-        elif act == "in a row" and self.rows:
-            self.rows[0].append(item)
-            self.rows[-1].append(item)
-        elif act == "shelf":
-            self.shelves[item] = [*self.shelves.get(item, []), item]
-        elif act == "on a shelf":
-            for shelf in self.shelves.values():
-                shelf.append(item)
-            if item in self.shelves:
-                self.shelves[item] += [item, item]
-        elif act == "merged":
-            self.merged = [*(self.merged or []), item, item]
-
-    def seen(self) -> Any:
-        return self.bag, self.nested, self.rows, self.shelves, self.merged
+        self.bag, self.nested, self.merged = Value([]), Value(([], {})), Value(None)
+        self.rows, self.shelves = Items(), Entries()
 
 
 def in_memory(folder: Path) -> Backend:
@@ -139,12 +143,12 @@ ACTS = st.lists(
 def test_what_was_changed_in_place_is_changed_wherever_the_state_lies(
     kind: str, acts: list[tuple[str, int, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    def fresh() -> tuple[Backend, Bags]:
+    def fresh() -> tuple[Backend, KeptBags]:
         backend = KINDS[kind](tmp_path_factory.mktemp("state"))
-        return backend, Bags(backend)
+        return backend, KeptBags(backend)
 
     (backend, bags), files, number = fresh(), Files(), 0
-    plain = {key: Plain() for key in range(6)}
+    plain = {key: PlainBags() for key in range(6)}
     for act, key, item in acts:
         if act == "relieve":
             backend.relieve()
@@ -158,10 +162,10 @@ def test_what_was_changed_in_place_is_changed_wherever_the_state_lies(
                 files.restore(backend, number, True)
                 backend.restored(True)
         else:
-            bags.act(act, key, item)
+            bags.of(key).act(act, item)
             plain[key].act(act, item)
-        assert bags.seen(key) == plain[key].seen()
-    assert [bags.seen(key) for key in plain] == [one.seen() for one in plain.values()]
+        assert bags.of(key).seen() == plain[key].seen()
+    assert [bags.of(key).seen() for key in plain] == [one.seen() for one in plain.values()]
     backend.close()
 
 

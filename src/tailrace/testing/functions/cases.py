@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -68,6 +69,16 @@ class Case:
     """Draws the values of its arguments."""
     nulls: bool = False
     """Whether the reference is asked about nulls, too; else the result is null where an argument is."""
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+}
 
 
 def of(*choices: Sequence[pa.DataType]) -> Callable[[Random], list[pa.DataType]]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as t
 
-from tailrace.testing.functions.cases import Call, Case, Near, OneOf, OrRefused, Refused, of
+from tailrace.testing.functions.cases import COMPARISONS, Call, Case, Near, OneOf, OrRefused, Refused, of
 from tailrace.testing.functions.draws import (
     FLOATS,
     INTEGERS,
@@ -144,19 +144,10 @@ def _compare(name: str) -> Callable[..., Any]:
             a, b = floats(
                 Call(call.kinds, result=max(filter(t.is_floating, call.kinds), key=lambda k: k.bit_width)), (a, b)
             )
-        return COMPARED[name](a, b)
+        return COMPARISONS[name](a, b)
 
     return reference
 
-
-COMPARED: dict[str, Callable[[Any, Any], bool]] = {
-    "equal": lambda a, b: a == b,
-    "not_equal": lambda a, b: a != b,
-    "less": lambda a, b: a < b,
-    "less_equal": lambda a, b: a <= b,
-    "greater": lambda a, b: a > b,
-    "greater_equal": lambda a, b: a >= b,
-}
 
 _MODES: dict[str, Callable[[Fraction], int]] = {
     "down": math.floor,
@@ -310,7 +301,7 @@ CASES: dict[str, Case] = {
     "is_finite": Case(_one, lambda call, x: not isinstance(x, float) or math.isfinite(x)),
     "max_element_wise": Case(_mixed, lambda call, *v: _extreme(max, call, *v), _skips, nulls=True),
     "min_element_wise": Case(_mixed, lambda call, *v: _extreme(min, call, *v), _skips, nulls=True),
-    **{name: Case(_mixed, _compare(name)) for name in COMPARED},
+    **{name: Case(_mixed, _compare(name)) for name in COMPARISONS},
     "sqrt": Case(_REAL_KINDS, _real(math.sqrt)),
     "exp": Case(_REAL_KINDS, _real(math.exp)),
     "expm1": Case(_REAL_KINDS, _real(math.expm1)),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as t
 
-from tailrace.testing.functions.cases import Call, Case, OrRefused, Refused, alike, of
+from tailrace.testing.functions.cases import COMPARISONS, Call, Case, OrRefused, Refused, alike, of
 from tailrace.testing.functions.draws import (
     BYTES,
     DATES,
@@ -28,7 +28,7 @@ from tailrace.testing.functions.draws import (
     to_float,
     value,
 )
-from tailrace.testing.functions.numbers import COMPARED, NUMBERS, fitted, floats
+from tailrace.testing.functions.numbers import NUMBERS, fitted, floats
 from tailrace.testing.functions.times import wall
 
 _BOOLEAN = [pa.bool_()]
@@ -348,7 +348,7 @@ CASES: dict[str, Case] = {
     "make_struct": Case(lambda r: [_one_type(r), _one_type(r)], lambda c, a, b: {"p": a, "q": b}, _structs, nulls=True),
     **{
         name: Case(alike([*_BOOLEAN, *TEXTS, *BYTES, pa.timestamp("us", "Europe/Berlin")], 2), _compared(test))
-        for name, test in COMPARED.items()
+        for name, test in COMPARISONS.items()
     },
     **{
         f"{name}_element_wise": Case(alike([*DATES, *NAIVE, *TIMES, *DURATIONS], 2), _picked(pick), _skips, nulls=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as t
 
-from tailrace.testing.functions.cases import Call, Case, OrRefused, Refused, alike, of
+from tailrace.testing.functions.cases import COMPARISONS, Call, Case, OrRefused, Refused, alike, of
 from tailrace.testing.functions.draws import (
     DATES,
     DAY,
@@ -379,15 +379,6 @@ def _with_duration(random: Random) -> list[pa.DataType]:
     ]
 
 
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "equal": lambda a, b: a == b,
-    "not_equal": lambda a, b: a != b,
-    "less": lambda a, b: a < b,
-    "less_equal": lambda a, b: a <= b,
-    "greater": lambda a, b: a > b,
-    "greater_equal": lambda a, b: a >= b,
-}
-
 CASES: dict[str, Case] = {
     "year": Case(of(CALENDAR), _date(lambda one, call: one.year)),
     "month": Case(of(CALENDAR), _date(lambda one, call: one.month)),
@@ -430,5 +421,5 @@ CASES: dict[str, Case] = {
     "years_between": Case(alike([*DATES, *_SAME_UNIT], 2), _calendar_between(lambda d: d.year)),
     "add": Case(_with_duration, _shifted(1)),
     "subtract": Case(lambda random: random.choice([_pair, _with_duration])(random), _shifted(-1)),
-    **{name: Case(_pair, _compared(function)) for name, function in _COMPARISONS.items()},
+    **{name: Case(_pair, _compared(function)) for name, function in COMPARISONS.items()},
 }
