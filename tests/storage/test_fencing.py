@@ -137,8 +137,8 @@ def test_an_old_driver_that_wakes_at_any_point_is_fenced_or_found(numbers: tuple
 
 
 def test_a_coordinator_that_was_given_up_as_lost_never_fences_its_successor(manifest: Making) -> None:
-    """It restarts the job, and commits, while its successor claims and commits: each is stopped once, at any point. What the lost
-    one has committed is found by its successor, which is never fenced and restarts the job itself later."""
+    """It restarts the job, and commits, while its successor claims and commits: each is stopped once, at any point. The
+    successor finds what the lost one has committed, is never fenced, and restarts the job itself later."""
     outcomes: set[tuple[str, int]] = set()
     longest = (0, 0)
 

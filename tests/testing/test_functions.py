@@ -85,7 +85,7 @@ BY_NAME_ONLY = {
     "nanosecond",
     "split_pattern",
 }
-"""Guards that refuse options and types, or years, that no reference draws, or for which Arrow is right, or refuses them too."""
+"""Guards that refuse options, types or years that no reference draws, or for which Arrow is right, or refuses them, too."""
 NEVER_ENDS = {"split_pattern_regex"}
 """Guards without which Arrow looks for matches of nothing for ever."""
 
