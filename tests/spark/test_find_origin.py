@@ -51,7 +51,7 @@ def test_latest_or_new_begins_anew_only_where_there_is_no_checkpoint_yet(tmp_pat
         find_origin(*dataflow(tmp_path, "lines"), "job", "latest-or-new", False)
     env = tr.Environment(parallelism=1)
     env.from_collection([1]).sink_to(tr.sinks.TextFiles(str(tmp_path / "out")), uid="lines")
-    with pytest.raises(tr.ConfigError, match='from_checkpoint="latest-or-new" needs checkpoint.*--checkpoint-dir DIR'):
+    with pytest.raises(tr.ConfigError, match=r'from_checkpoint="latest-or-new" needs checkpoint.*--checkpoint-dir DIR'):
         find_origin(env, env._plan(env._pending()), "job", "latest-or-new", False)
 
 
