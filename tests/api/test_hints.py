@@ -15,13 +15,21 @@ import pytest
 import tailrace as tr
 from tailrace import _MADE, _WRITTEN
 from tailrace.api import hints
+from tailrace.api.connected import ConnectedStreams
 from tailrace.api.functions import Context
+from tailrace.api.streams import DataStream, KeyedStream
+from tailrace.api.windowed import WindowedStream
 from tailrace.runtime.job import Job
+from tailrace.spark.defaults import Defaults
 
 TABLES: dict[str, tuple[dict[str, str], Any]] = {
     "tr": (hints.PUBLIC, tr),
     "sources": (hints.SOURCES, tr.sources),
     "sinks": (hints.SINKS, tr.sinks),
+    "stream": (hints.VERBS, DataStream),
+    "keyed": (hints.VERBS, KeyedStream),
+    "windowed": (hints.WINDOWED, WindowedStream),
+    "connected": (hints.CONNECTED, ConnectedStreams),
     "environment": (hints.ENVIRONMENT, tr.Environment),
     "context": (hints.CONTEXT, Context),
     "job": (hints.JOB, Job),
@@ -44,11 +52,27 @@ def test_what_is_said_to_be_there_instead_is_there(which: str) -> None:
             assert any(hasattr(one, verb[0] or verb[1]) for one in owners), (name, verb)
 
 
+def _windows(env: tr.Environment) -> Any:
+    return env.from_collection([1]).key_by(abs).window(tr.Tumbling(5))
+
+
 @pytest.mark.parametrize(
     ("write", "hint"),
     [
         (lambda env: tr.Session(30), "there are no sessions; use timers"),
         (lambda env: tr.TumblingWindow(30), "use tr.Tumbling"),
+        (lambda env: tr.SessionWindows, "there are no sessions; use timers"),
+        (lambda env: tr.RocksDB, 'state_backend="disk"'),
+        (lambda env: tr.Kafka, "write a tr.Source or a tr.Sink"),
+        (lambda env: tr.Print, "use tr.sinks.Print"),
+        (lambda env: tr.simulate, "use tr.testing.simulate"),
+        (lambda env: env.from_text("x"), r"use from_source\(tr.sources.TextFiles\(path\)\)"),
+        (lambda env: env.from_collection([1]).key_by(id).max("x"), "there are tr.Min, tr.Max and tr.Mean"),
+        (lambda env: _windows(env).apply(id), r"use aggregate\(function\)"),
+        (lambda env: _windows(env).allowed_lateness(5), r"window\(windows, allowed_lateness=...\)"),
+        (lambda env: _windows(env).map(id), r"a verb of the stream that count\(\)"),
+        (lambda env: _windows(env).agregate(id), "did you mean aggregate?"),
+        (lambda env: env.from_collection([1]).connect(env.from_collection([2])).map(id), r"use process\(function\)"),
         (lambda env: tr.Enviroment(), "did you mean Environment?"),
         (lambda env: tr.sources.Kafka("x"), "write a tr.Source"),
         (lambda env: tr.sources.TextFile("x"), "did you mean TextFiles?"),
@@ -71,7 +95,9 @@ def test_a_name_of_others_or_a_misspelt_one_is_told_with_ours(write: Callable[[A
 @pytest.mark.parametrize("name", ["_repr_html_", "__wrapped__", "_ipython_display_"])
 def test_who_looks_for_what_may_be_there_finds_nothing(name: str) -> None:
     env = tr.Environment()
-    assert not any(hasattr(one, name) for one in (env, env.from_collection([1]), tr.sources, tr.sinks, tr))
+    stream = env.from_collection([1])
+    both = stream.connect(env.from_collection([2]))
+    assert not any(hasattr(one, name) for one in (env, stream, _windows(env), both, tr.sources, tr.sinks, tr))
 
 
 @pytest.mark.parametrize(
@@ -113,6 +139,9 @@ def test_a_state_that_is_added_to_is_told_where_its_value_is() -> None:
 def _options() -> Iterator[Any]:
     """Every option by name of everything that users call, unless the callee looks at them itself."""
     unnamed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY)
+    for one in (tr.Tumbling, tr.Sliding):
+        for option in inspect.signature(one).parameters:
+            yield pytest.param(one, option, id=f"{one.__name__}-{option}")
     for cls in (*_WRITTEN, *_MADE):
         for name, function in vars(cls).items():
             if hasattr(function, "__wrapped__") and inspect.isfunction(function):
@@ -162,6 +191,50 @@ def test_a_type_error_of_what_is_called_stays_what_it_was() -> None:
 def test_options_of_verbs_are_told_with_those_that_are_their_own(write: Callable[[Any], object], error: str) -> None:
     with pytest.raises(tr.GraphError, match=error):
         write(tr.Environment().from_collection([1]))
+
+
+@pytest.mark.parametrize(
+    ("write", "error"),
+    [
+        (lambda: tr.Environment(work_dir=5), "work_dir is a path or URL, not 5"),
+        (lambda: tr.CheckpointConfig("x", keep_runs=True), "keep_runs must be a whole number of at least 1"),
+        (lambda: tr.CheckpointConfig("x", storage_options="hunter2"), "storage_options must be a dict, .* not a str$"),
+        (lambda: tr.ExponentialDelay(multiplier=float("nan")), "multiplier must be a number of at least 1, not nan"),
+        (lambda: tr.ExponentialDelay(multiplier=float("inf")), "multiplier must be a number of at least 1, not inf"),
+        (lambda: tr.sources.Generator(abs, count=-1), "count must be a whole number of at least 0, or None, not -1"),
+        (lambda: tr.sources.Generator(abs, count="5"), "count must be a whole number of at least 0, or None, not '5'"),
+    ],
+)
+def test_a_value_that_a_setting_cannot_have_is_refused_where_it_is_written(
+    write: Callable[[], object], error: str
+) -> None:
+    with pytest.raises(tr.ConfigError, match=error):
+        write()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        (
+            "TAILRACE_MASTER",
+            "lokal[2]",
+            r"--master, or TAILRACE_MASTER: expected a master of Spark .* got 'lokal\[2\]'",
+        ),
+        ("TAILRACE_SHIP", "no", "TAILRACE_SHIP must be 1 or 0, not 'no'"),
+        ("TAILRACE_PROGRESS", "false", "TAILRACE_PROGRESS must be 1 or 0, not 'false'"),
+    ],
+)
+def test_a_value_that_a_variable_cannot_have_is_refused(
+    name: str, value: str, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`no` and `false` were taken for yes."""
+    asked = {"TAILRACE_MASTER": Defaults.spark_master, "TAILRACE_SHIP": Defaults.ships}
+    ask = asked.get(name, Defaults.show_progress)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(tr.ConfigError, match=error):
+        ask(Defaults())
+    monkeypatch.setenv(name, "0" if name != "TAILRACE_MASTER" else "")
+    assert not ask(Defaults())
 
 
 # Places and DataFrames.

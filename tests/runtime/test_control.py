@@ -141,7 +141,8 @@ def test_a_job_that_has_no_door_says_why(
     loop = Loop()
     said = "job 'routes' cannot be asked from another terminal (tailrace list, show, stop, …): "
     ControlDoor(loop, lambda request, reply: None, "routes").close()
-    assert caplog.messages == [f"{said}there is no folder for its socket; TAILRACE_CONTROL_DIR names one"]
+    [nowhere] = caplog.messages
+    assert nowhere.startswith(f"{said}TAILRACE_CONTROL_DIR={tmp_path}/nowhere must be the absolute path of a folder")
     monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(tmp_path))
     monkeypatch.setattr(socket.socket, "bind", _refused)
     sparing.forget()
@@ -149,6 +150,20 @@ def test_a_job_that_has_no_door_says_why(
     assert caplog.messages[1] == f"{said}[Errno 28] No space left on device"
     assert list(tmp_path.iterdir()) == [], "no folder is left"
     loop.close()
+
+
+@pytest.mark.parametrize("place", ["{}/nowhere", "{}/file", "here"])
+def test_a_folder_for_sockets_that_is_none_is_not_taken_for_one_without_jobs(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tailrace list` said that no job is running."""
+    (tmp_path / "file").touch()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TAILRACE_CONTROL_DIR", place.format(tmp_path))
+    for command in (["list"], ["show", "routes"], ["stop", "routes"]):
+        called = CliRunner().invoke(app, command)
+        assert called.exit_code == 2 and "must be the absolute path of a folder that is there" in called.output, command
 
 
 def _refused(*args: Any) -> None:

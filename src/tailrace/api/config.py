@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +28,12 @@ def span(value: Any, what: str) -> int:
     return found
 
 
+def _is_whole(value: Any, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
 def _whole(value: Any, what: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not _is_whole(value):
         raise ConfigError(f"{what} must be a whole number of at least 0, not {value!r}")
 
 
@@ -100,12 +106,15 @@ class CheckpointConfig:
         span(self.storage_patience, "CheckpointConfig: storage_patience")
         for name, least in (("max_concurrent", 1), ("keep", 1), ("tolerated_failures", 0)):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            if not _is_whole(value, least):
                 raise ConfigError(f"CheckpointConfig: {name} must be a whole number of at least {least}, not {value!r}")
-        if self.keep_runs is not None and (not isinstance(self.keep_runs, int) or self.keep_runs < 1):
+        if self.keep_runs is not None and not _is_whole(self.keep_runs, 1):
             raise ConfigError(
                 f"CheckpointConfig: keep_runs must be a whole number of at least 1, or None, not {self.keep_runs!r}"
             )
+        if self.storage_options is not None and not isinstance(self.storage_options, Mapping):
+            kind = type(self.storage_options).__name__  # it may hold what is secret
+            raise ConfigError(f"CheckpointConfig: storage_options must be a dict, or None, not a {kind}")
         if self.retain not in ("never", "on-cancellation", "always"):
             raise ConfigError(
                 f"CheckpointConfig: retain must be 'never', 'on-cancellation' or 'always', not {self.retain!r}"
@@ -160,7 +169,7 @@ class ExponentialDelay:
     def __post_init__(self) -> None:
         for name in ("initial", "maximum", "reset_after"):
             span(getattr(self, name), f"ExponentialDelay: {name}")
-        if not isinstance(self.multiplier, int | float) or self.multiplier < 1:
+        if not isinstance(self.multiplier, int | float) or not 1 <= self.multiplier < math.inf:
             raise ConfigError(f"ExponentialDelay: multiplier must be a number of at least 1, not {self.multiplier!r}")
         if self.attempts is not None:
             _whole(self.attempts, "ExponentialDelay: attempts")

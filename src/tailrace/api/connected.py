@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.api.checks import called, check_at_end, check_co_process
 from tailrace.api.functions import CoProcessFunction
+from tailrace.api.hints import CONNECTED, missing
 from tailrace.api.nodes import add_node, check_together
 from tailrace.api.released import check_times
 from tailrace.errors import GraphError
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 class ConnectedStreams:
     """Two streams into one function."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing("connected streams", name, CONNECTED, dir(type(self)))
 
     def __init__(self, first: DataStream, second: DataStream) -> None:
         self.first = first

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from tailrace.errors import ConfigError
 
+F = TypeVar("F", bound=Callable[..., Any])
 _OPTION = "takes it as an argument of the verb, say map(f, {}=...)"
 _VERB = "has {} for this"
 _NO_SESSIONS = "windows are tr.Tumbling and tr.Sliding, and there are no sessions; use timers: key_by(...).process(f)"
@@ -18,6 +19,14 @@ _NOT_ASYNC = (
     "has no asynchronous verb; call the service for many records at once, in map_batches(f) with a pool of threads"
 )
 _SPARK_READS = "let Spark read it: env.from_dataframe(spark.read...); for an endless input write a tr.Source"
+_EVERY = 'key_by(...).aggregate(...) for this, say aggregate(largest=tr.Max("x")); there are tr.Min, tr.Max and tr.Mean'
+_COLLECTS = "aggregate(function) for this, a tr.AggregateFunction: its accumulator may be a list of all records"
+_JOINS = "connect(other) and a tr.CoProcessFunction for this"
+_NO_TRIGGERS = (
+    "a window gives its result when event time has passed its end; for anything else use timers: key_by(...).process(f)"
+)
+_NO_TTL = "state has no time to live; set a timer that clears it, by ctx.set_timer(...)"
+_TESTING = "use tr.testing.{}"
 _SPARK_WRITES = "write a tr.Sink, or files or a table that Spark reads: tr.sinks.Parquet, tr.sinks.Table"
 
 VERBS: dict[str, str] = {
@@ -40,7 +49,32 @@ VERBS: dict[str, str] = {
     "transform": _VERB.format("process(function)"),
     "unionAll": _VERB.format("union(other)"),
     "merge": _VERB.format("union(other)"),
-    "join": "has connect(other) and a tr.CoProcessFunction for this",
+    **dict.fromkeys(
+        ("join", "left_join", "inner_join", "outer_join", "interval_join", "intervalJoin"), f"has {_JOINS}"
+    ),
+    **dict.fromkeys(("coGroup", "co_group", "lookup", "enrich"), f"has {_JOINS}"),
+    **dict.fromkeys(("min", "max", "mean", "avg", "min_by", "max_by", "minBy", "maxBy"), f"has {_EVERY}"),
+    **dict.fromkeys(("tumbling", "tumble"), "has key_by(...).window(tr.Tumbling(...)) for this"),
+    **dict.fromkeys(("sliding", "slide", "hop"), "has key_by(...).window(tr.Sliding(...)) for this"),
+    **dict.fromkeys(("session", "sessions"), f"has none: {_NO_SESSIONS}"),
+    **dict.fromkeys(("count_window", "countWindow"), "has key_by(...).process(f) with a tr.ListState for this"),
+    **dict.fromkeys(("cache", "persist"), "may be used several times as it is, and is computed once"),
+    **dict.fromkeys(("checkpoint", "start", "run"), "is run by its environment: env.execute(name)"),
+    **dict.fromkeys(("explain", "describe"), "is a part of its environment's plan: env.explain()"),
+    **dict.fromkeys(("repartition", "coalesce"), _VERB.format("rebalance(), and parallelism=... of the next verb,")),
+    **dict.fromkeys(
+        ("first", "head"), "has no end of its own; give its source one, as count= of a tr.sources.Generator"
+    ),
+    **dict.fromkeys(("to_df", "as_dataframe"), _VERB.format("to_dataframe(...)")),
+    **dict.fromkeys(("foreachBatch", "foreach_batch"), _VERB.format("map_batches(f), or a tr.Sink of your own,")),
+    **dict.fromkeys(("write_text", "writeAsText", "write_as_text"), _VERB.format("sink_to(tr.sinks.TextFiles(path))")),
+    **dict.fromkeys(("with_timestamps", "watermark"), _VERB.format("assign_timestamps(...)")),
+    "fold": _VERB.format("key_by(...).reduce(f), or key_by(...).aggregate(tr.AggregateFunction),"),
+    "returns": "needs no types in rows; to_columns(schema) gives it columns",
+    "schema": "has columns, their names; to_columns(schema) declares their types",
+    "forward": "goes on in the same subtask unless you say otherwise",
+    "loop": _VERB.format("iterate(body)"),
+    "unkey": "has no key behind the next verb",
     "getSideOutput": _VERB.format("side_output(tag)"),
     "get_side_output": _VERB.format("side_output(tag)"),
     "assignTimestampsAndWatermarks": _VERB.format("assign_timestamps(...)"),
@@ -83,15 +117,64 @@ VERBS: dict[str, str] = {
 }
 """What a stream has instead of a verb; each reads on behind "the stream"."""
 
-PUBLIC: dict[str, str] = {
-    "Session": _NO_SESSIONS,
-    "SessionWindow": _NO_SESSIONS,
-    "EventTimeSessionWindows": _NO_SESSIONS,
-    "TumblingWindow": "use tr.Tumbling",
-    "TumblingEventTimeWindows": "use tr.Tumbling",
-    "TumblingWindows": "use tr.Tumbling",
-    "SlidingWindow": "use tr.Sliding",
-    "SlidingEventTimeWindows": "use tr.Sliding",
+WINDOWED: dict[str, str] = {
+    **dict.fromkeys(("apply", "process", "collect_list", "to_list", "list"), f"use {_COLLECTS}"),
+    **dict.fromkeys(("trigger", "evictor", "continuous_trigger"), _NO_TRIGGERS),
+    **dict.fromkeys(
+        ("allowed_lateness", "allowedLateness"), "it is an argument of window(windows, allowed_lateness=...)"
+    ),
+    **dict.fromkeys(
+        ("side_output_late_data", "sideOutputLateData", "late"),
+        'records that are too late are in the side output "late" of the result: count().side_output("late")',
+    ),
+    **dict.fromkeys(
+        ("min", "max", "mean", "avg", "min_by", "max_by", "agg"),
+        'use aggregate(...), say aggregate(largest=tr.Max("x")); there are tr.Min, tr.Max and tr.Mean',
+    ),
+    "fold": "use reduce(f), or aggregate(function), a tr.AggregateFunction",
+    **dict.fromkeys(
+        ("map", "filter", "flat_map", "map_batches", "select", "key_by", "sink_to", "collect", "to_dataframe"),
+        "it is a verb of the stream that count(), sum(of), reduce(f) and aggregate(...) give",
+    ),
+}
+"""What windows have instead of a verb."""
+
+CONNECTED: dict[str, str] = {
+    **dict.fromkeys(
+        ("map", "flat_map", "flatMap", "apply", "join", "transform"), "use process(function), a tr.CoProcessFunction"
+    ),
+    "keyBy": "use key_by(first, second)",
+}
+"""What two connected streams have instead of a verb."""
+
+_PUBLIC: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "Session",
+            "Sessions",
+            "SessionWindow",
+            "SessionWindows",
+            "EventTimeSessionWindows",
+            "ProcessingTimeSessionWindows",
+        ),
+        _NO_SESSIONS,
+    ),
+    **dict.fromkeys(
+        ("TumblingWindow", "TumblingEventTimeWindows", "TumblingWindows", "TumblingWindower", "Tumble"),
+        "use tr.Tumbling",
+    ),
+    **dict.fromkeys(
+        ("SlidingWindow", "SlidingEventTimeWindows", "SlidingWindows", "SlidingWindower", "Slide", "Hop"),
+        "use tr.Sliding",
+    ),
+    **dict.fromkeys(("Window", "Windows"), "windows are tr.Tumbling and tr.Sliding"),
+    **dict.fromkeys(
+        ("TumblingProcessingTimeWindows", "SlidingProcessingTimeWindows"),
+        "windows are in event time; use timers in processing time: ctx.set_timer(processing_time=...)",
+    ),
+    **dict.fromkeys(
+        ("CountWindow", "GlobalWindow", "GlobalWindows"), "use key_by(...).process(function) with a tr.ListState"
+    ),
     "StreamExecutionEnvironment": "use tr.Environment",
     "Dataflow": "use tr.Environment",
     "StreamingContext": "use tr.Environment",
@@ -103,18 +186,54 @@ PUBLIC: dict[str, str] = {
     "ProcessWindowFunction": "a window takes a tr.AggregateFunction: window(...).aggregate(...)",
     "RichMapFunction": "use tr.MapFunction",
     "RichFlatMapFunction": "use tr.FlatMapFunction",
+    **dict.fromkeys(("StateTtlConfig", "StateTTL", "TTL", "TTLConfig"), _NO_TTL),
+    **dict.fromkeys(
+        ("RocksDB", "RocksDBStateBackend", "EmbeddedRocksDBStateBackend"),
+        'use tr.Environment(state_backend="disk")',
+    ),
+    **dict.fromkeys(("OutputTag", "SideOutput"), "a tag is a text: ctx.emit(tag, value), and stream.side_output(tag)"),
+    **dict.fromkeys(
+        ("Types", "TypeInformation"), 'records in rows need no types; columns have a schema: to_columns("id long")'
+    ),
+    **dict.fromkeys(("Duration", "Time"), 'durations are seconds, a timedelta or a text such as "5 minutes"'),
+    **dict.fromkeys(("AsyncFunction", "AsyncDataStream", "RichAsyncFunction"), f"a stream {_NOT_ASYNC}"),
+    **dict.fromkeys(
+        ("BroadcastState", "BroadcastStream"), "use tr.CoProcessFunction: stream.connect(other.broadcast())"
+    ),
+    **dict.fromkeys(
+        ("CheckpointMode", "CheckpointingMode"), 'use tr.CheckpointConfig(dir, mode="aligned"), or another mode'
+    ),
+    **dict.fromkeys(
+        ("Restart", "RestartStrategy", "RestartStrategies"),
+        "use tr.FixedDelay, tr.ExponentialDelay, tr.FailureRate or tr.NoRestart",
+    ),
+    **dict.fromkeys(("SinkFunction", "RichSinkFunction"), "use tr.Sink"),
+    **dict.fromkeys(("SourceFunction", "RichSourceFunction"), "use tr.Source"),
+    **dict.fromkeys(
+        ("RichFunction", "RuntimeContext"), "functions have the methods open and close: use tr.ProcessFunction"
+    ),
+    "Standby": "use tr.StandbyConfig",
+    "Join": f"a stream has {_JOINS}",
+    "Timer": "use ctx.set_timer(event_time=...) or ctx.set_timer(processing_time=...) in a tr.KeyedProcessFunction",
+    "Job": "env.execute(name) returns a job",
+    "Config": "use arguments of tr.Environment",
+    "Settings": "use arguments of tr.Environment",
+    **{name: _TESTING.format(name) for name in ("simulate", "harness", "audit", "Fault")},
     "BroadcastProcessFunction": "use tr.CoProcessFunction: stream.connect(other.broadcast())",
+    "KeyedBroadcastProcessFunction": "use tr.CoProcessFunction: stream.connect(other.broadcast())",
     "KeyedCoProcessFunction": "use tr.CoProcessFunction",
     "run": "use env.execute(name), or tr.testing.run(env)",
     "execute": "use env.execute(name)",
     "Collect": "use tr.sinks.Collect",
     "Callback": "use tr.sinks.Callback",
+    "Print": "use tr.sinks.Print",
+    "Table": "use tr.sinks.Table; a table is read by env.from_dataframe(spark.table(name))",
+    "DataFrame": "use env.from_dataframe(df), and tr.sinks.DataFrame or stream.to_dataframe(...)",
     "Sequence": "use tr.sources.Sequence",
     "Generator": "use tr.sources.Generator",
     "TextFiles": "use tr.sources.TextFiles or tr.sinks.TextFiles",
     "Parquet": "use tr.sources.Parquet or tr.sinks.Parquet",
 }
-"""What `tr` has instead of a name."""
 
 SOURCES: dict[str, str] = {
     **dict.fromkeys(("Csv", "CSV", "CsvFiles", "Json", "JSON", "JsonFiles"), _SPARK_READS),
@@ -149,6 +268,17 @@ SINKS: dict[str, str] = {
 }
 """What `tr.sinks` has instead of a name."""
 
+PUBLIC: dict[str, str] = {
+    **SOURCES,
+    **SINKS,
+    **dict.fromkeys(
+        SOURCES.keys() & SINKS.keys(),
+        "there is none; have Spark read or write it, or write a tr.Source or a tr.Sink (their contracts are in the guide)",
+    ),
+    **_PUBLIC,
+}
+"""What `tr` has instead of a name."""
+
 ENVIRONMENT: dict[str, str] = {
     "run": "use execute(name)",
     "start": "use execute(name)",
@@ -163,6 +293,22 @@ ENVIRONMENT: dict[str, str] = {
     "fromCollection": "use from_collection(items)",
     "from_pandas": "use from_dataframe(spark.createDataFrame(df))",
     "from_kafka": "there is no such source; write a tr.Source: from_source(source)",
+    **dict.fromkeys(
+        ("from_text", "from_file", "from_files", "from_folder", "text", "text_file"),
+        "use from_source(tr.sources.TextFiles(path))",
+    ),
+    **dict.fromkeys(("parquet", "from_parquet"), "use from_source(tr.sources.Parquet(path))"),
+    **dict.fromkeys(
+        ("csv", "read_csv", "from_csv", "json", "read_json", "table", "from_table", "sql"),
+        "let Spark read it: from_dataframe(spark.read...)",
+    ),
+    **dict.fromkeys(("range", "from_range", "from_sequence"), "use from_source(tr.sources.Sequence(start, end))"),
+    **dict.fromkeys(("from_generator", "from_iterable"), "use from_source(tr.sources.Generator(f))"),
+    **dict.fromkeys(("add_sink", "addSink"), "it is a verb of a stream: stream.sink_to(sink)"),
+    **dict.fromkeys(("conf", "config", "set_config", "get_config"), "settings are arguments of tr.Environment"),
+    "restart_strategy": "give it to tr.Environment(restart=tr.FixedDelay(...))",
+    "jobs": "execute(name) returns a job; keep it",
+    "close": "jobs end by themselves, or by job.stop() and job.cancel()",
     "read_text": "use from_source(tr.sources.TextFiles(path))",
     "read_text_file": "use from_source(tr.sources.TextFiles(path))",
     "readTextFile": "use from_source(tr.sources.TextFiles(path))",
@@ -262,6 +408,12 @@ def with_hints(cls: type, *, methods: bool = False) -> None:
         public = name == "__init__" or (methods and not name.startswith("_"))
         if public and isinstance(function, FunctionType):
             setattr(cls, name, _hinting(function, cls.__name__ if name == "__init__" else name))
+
+
+def hinted(function: F) -> F:
+    """A public function of which a misspelt argument is told with the one that is meant."""
+    found: F = _hinting(function, function.__name__)  # type: ignore[arg-type]
+    return found
 
 
 def _hinting(function: FunctionType, called: str) -> Any:

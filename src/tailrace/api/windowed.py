@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.api.aggregates import Count, Sum
 from tailrace.api.checks import called, check_callable, check_names, check_selector, named_aggregates
 from tailrace.api.functions import AggregateFunction, ReduceFunction
+from tailrace.api.hints import WINDOWED, missing
 from tailrace.api.windows import WindowSpec
 from tailrace.graph import operators as ops
 from tailrace.graph.operators import Selector
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 class WindowedStream:
     """The records of each key by window. Results are rows (key, start, end, …) with float seconds, timestamped with the
     window's last microsecond. A key of columns has their names there, any other one is called `key`."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise missing("a windowed stream", name, WINDOWED, dir(type(self)))
 
     def __init__(self, keyed: KeyedStream, windows: WindowSpec, allowed_lateness: int) -> None:
         self._keyed = keyed

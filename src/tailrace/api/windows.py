@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.api.functions import Span
+from tailrace.api.hints import hinted
 from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import GraphError
@@ -22,12 +23,14 @@ class WindowSpec:
     offset: int
 
 
+@hinted
 def Tumbling(size: Span, *, offset: Span = 0) -> WindowSpec:
     """Windows of one size, one after the other: seconds, a `timedelta` or a text (`"5 minutes"`). Raises `GraphError` for
     a size that is not positive."""
     return _spec("Tumbling", size, size, offset)
 
 
+@hinted
 def Sliding(size: Span, slide: Span, *, offset: Span = 0) -> WindowSpec:
     """Windows of one size that start every `slide`. Raises `GraphError` for a size or slide that is not positive."""
     return _spec("Sliding", size, slide, offset)

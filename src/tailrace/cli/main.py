@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import Annotated
 
@@ -14,14 +13,13 @@ from tailrace.cli.commands import Commands, options_behind
 from tailrace.cli.inspect import inspect_command
 from tailrace.cli.prune import prune_command
 from tailrace.cli.run import Outcome, run_file
-from tailrace.spark.defaults import DEFAULTS
+from tailrace.errors import ConfigError
+from tailrace.spark.defaults import DEFAULTS, checked_master
 
 # Plain help: boxes cut the names of options on a terminal of 80 columns.
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-_MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\]|-cluster\[.*\])?|(spark|k8s|sc)://.+|yarn")
-"""What Spark takes for a master."""
 
 
 def main() -> None:
@@ -119,9 +117,10 @@ def run(
     ] = None,
 ) -> None:
     """Run a script, or a function in it, and wait for its jobs to end."""
-    if master is not None and _MASTER.fullmatch(master) is None:
-        known = "local[4], local[*], spark://host:7077, yarn, k8s://https://host:443 or sc://host"
-        raise typer.BadParameter(f"expected a master of Spark such as {known}, got {master!r}", param_hint="--master")
+    try:
+        master = None if master is None else checked_master(master, "--master")
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
     misplaced = options_behind(args or [], [name for one in ctx.command.params for name in one.opts])
     if misplaced:
         typer.echo(

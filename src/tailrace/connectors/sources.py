@@ -148,6 +148,8 @@ class Generator(Source):
         wrong = misfit_function(fn, several=True)
         if wrong is not None:
             raise ConfigError(f"Generator: {getattr(fn, '__name__', type(fn).__name__)} {wrong}")
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
+            raise ConfigError(f"Generator: count must be a whole number of at least 0, or None, not {count!r}")
         self.fn, self.rate, self.count = fn, check_rate(rate), count
         self.indexed = _takes_one(fn)
         if not self.indexed and not _callable_with(fn):

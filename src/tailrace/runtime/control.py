@@ -40,9 +40,15 @@ CONTROL_DIR = "TAILRACE_CONTROL_DIR"
 def folders() -> list[str]:
     """Where the sockets of this user's jobs are: a job has one in each of these folders, as far as they are there, so that
     a shell finds it whatever its own settings are. A service has no `XDG_RUNTIME_DIR`, and a login may take that folder with
-    it when it ends; in the other one services may have a private folder for temporary files."""
+    it when it ends; in the other one services may have a private folder for temporary files. Raises `ConfigError` where
+    somebody names a folder that is not there."""
     uid = os.getuid()
     chosen = os.environ.get(CONTROL_DIR)
+    if chosen and not (os.path.isabs(chosen) and os.path.isdir(chosen)):
+        raise ConfigError(
+            f"{CONTROL_DIR}={chosen} must be the absolute path of a folder that is there, the same for jobs and shells: "
+            f"make it, or set another one"
+        )
     bases = [chosen] if chosen else [os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{uid}", FIXED]
     found = {os.path.realpath(base): base for base in reversed(bases) if base and os.path.isdir(base)}
     return [os.path.join(base, f"tailrace-{uid}") for base in reversed(found.values())]
@@ -89,8 +95,9 @@ class ControlDoor:
         self._handle = handle
         self._guests: dict[socket.socket, bytes] = {}
         self._doors: dict[str, socket.socket] = {}
-        name, refused = f"{os.getpid()}-{uuid.uuid4().hex[:8]}.sock", []
-        for folder in folders():
+        name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}.sock"
+        refused: list[str] = []
+        for folder in self._folders(refused):
             path = os.path.join(folder, name)
             try:
                 self._doors[path] = _listening(path)
@@ -101,6 +108,15 @@ class ControlDoor:
         if not self._doors:
             why = "; ".join(refused) or f"there is no folder for its socket; {CONTROL_DIR} names one"
             _log.warning("job %r cannot be asked from another terminal (tailrace list, show, stop, …): %s", job, why)
+
+    @staticmethod
+    def _folders(refused: list[str]) -> list[str]:
+        """Where it may be; nowhere, with the reason, where a wrong folder is set: the job goes on without."""
+        try:
+            return folders()
+        except ConfigError as error:
+            refused.append(str(error))
+            return []
 
     @property
     def paths(self) -> list[str]:

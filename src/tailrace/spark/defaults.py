@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
 from tailrace.api.config import CheckpointConfig
 from tailrace.errors import ConfigError
+
+_MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\]|-cluster\[.*\])?|(spark|k8s|sc)://.+|yarn")
+"""What Spark takes for a master."""
+
+
+def checked_master(master: str, who: str) -> str:
+    """The master as it is. Raises `ConfigError` for what Spark does not take, with who says it."""
+    if _MASTER.fullmatch(master) is None:
+        known = "local[4], local[*], spark://host:7077, yarn, k8s://https://host:443 or sc://host"
+        raise ConfigError(f"{who}: expected a master of Spark such as {known}, got {master!r}")
+    return master
 
 
 @dataclass
@@ -34,8 +46,9 @@ class Defaults:
     """Whether this process is a command, which says on standard error what a program finds in its log."""
 
     def spark_master(self) -> str | None:
-        """The master of a session that is made, `TAILRACE_MASTER` where nothing was said."""
-        return self.master or os.environ.get("TAILRACE_MASTER") or None
+        """The master of a session that is made, `TAILRACE_MASTER` where nothing was said. Raises `ConfigError` for none."""
+        master = self.master or os.environ.get("TAILRACE_MASTER") or None
+        return master and checked_master(master, "--master, or TAILRACE_MASTER")
 
     def checkpoint_config(self) -> CheckpointConfig | None:
         """Checkpoint settings, `TAILRACE_CHECKPOINT_DIR` where nothing was said, or None. Raises `ConfigError` for
@@ -62,8 +75,9 @@ class Defaults:
         return int(text)
 
     def ships(self) -> bool:
-        """Whether executors are brought what they may lack at once, `TAILRACE_SHIP=1` where nothing was said."""
-        return self.ship or os.environ.get("TAILRACE_SHIP", "") not in ("", "0")
+        """Whether executors are brought what they may lack at once, `TAILRACE_SHIP=1` where nothing was said. Raises
+        `ConfigError` for what is neither 1 nor 0."""
+        return self.ship or _switch("TAILRACE_SHIP")
 
     def at_signal(self) -> Literal["cancel", "stop"]:
         """What a signal does to jobs, `TAILRACE_ON_SIGNAL` where nothing was said, or `cancel`. Raises `ConfigError` for
@@ -76,10 +90,17 @@ class Defaults:
         return "cancel"
 
     def show_progress(self) -> bool:
-        """Whether jobs print a progress line, `TAILRACE_PROGRESS=1` where nothing was said."""
-        if self.progress is not None:
-            return self.progress
-        return os.environ.get("TAILRACE_PROGRESS", "") not in ("", "0")
+        """Whether jobs print a progress line, `TAILRACE_PROGRESS=1` where nothing was said. Raises `ConfigError` for what is
+        neither 1 nor 0."""
+        return self.progress if self.progress is not None else _switch("TAILRACE_PROGRESS")
+
+
+def _switch(name: str) -> bool:
+    """Whether a variable of the process is 1. Raises `ConfigError` for what is neither 1 nor 0."""
+    text = os.environ.get(name, "")
+    if text not in ("", "0", "1"):
+        raise ConfigError(f"{name} must be 1 or 0, not {text!r}")
+    return text == "1"
 
 
 DEFAULTS = Defaults()

@@ -199,10 +199,11 @@ def space() -> int:
 
 
 def checked_work_dir(work_dir: Any) -> str | None:
-    """A `work_dir` as it is: a path or URL. Raises `ConfigError` for a URL of a kind that is not known."""
+    """A `work_dir` as it is: a path or URL. Raises `ConfigError` for anything else, and for a URL of a kind that is not
+    known."""
     if work_dir is None:
         return None
-    text = os.fspath(work_dir)
+    text = os.fspath(work_dir) if isinstance(work_dir, os.PathLike) else work_dir
     if not isinstance(text, str) or not text:
         raise ConfigError(f"work_dir is a path or URL, not {work_dir!r}")
     check_scheme(text, "a work_dir")
