@@ -33,6 +33,7 @@ def test_help_cuts_no_option_on_a_terminal_of_80_columns(command: str) -> None:
 
 def test_commands_are_listed_with_whole_sentences() -> None:
     told = called("help").output
+    assert "..." not in told.partition("Commands:")[2], "each ends in 80 columns"
     assert "Stop a running job in order." in told and "Take a savepoint of a running job." in told
     assert called("help", "run").output == called("run", "--help").output
 
@@ -44,6 +45,8 @@ def test_commands_are_listed_with_whole_sentences() -> None:
         (["flow.py:main"], "To run a script: tailrace run flow.py:main"),
         (["start", "flow.py"], "No such command 'start'. Did you mean run?"),
         (["ps"], "Did you mean list?"),
+        (["ls"], "Did you mean list?"),
+        (["run", "--mode", "exactly-once", "flow.py"], "expected aligned, unaligned-max-inflight, unaligned, got"),
         (["sop"], "Did you mean stop?"),
         (["xyz"], "No such command 'xyz'."),
         (["run", "--master", "lokal[2]", "flow.py"], "expected a master of Spark such as local[4]"),

@@ -136,7 +136,14 @@ def test_verify_reads_every_byte(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "said"), [("nowhere", "there is no checkpoint"), ("job/1/9.manifest", "in "), ("x.state", "is missing")]
+    ("path", "said"),
+    [
+        ("nowhere", "there is no checkpoint"),
+        ("job/1/9.manifest", "in "),
+        ("x.state", "is missing"),
+        ("job/1/1.manifest/x", "there is no checkpoint"),
+        ("job/1/1.manifest/x.state", "is missing"),
+    ],
 )
 def test_what_is_not_there_exits_with_1(folder: Path, path: str, said: str) -> None:
     code, _, err = inspect(folder / path)

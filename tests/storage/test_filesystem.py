@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.storage.filesystem import TEMPORARY, Entry, Folder, LocalFolder, scheme_of
+from tailrace.storage.filesystem import TEMPORARY, Disk, Entry, Folder, LocalFolder, scheme_of
 from tailrace.storage.opening import absolute, open_folder
 
 
@@ -91,10 +92,23 @@ def test_of_many_processes_exactly_one_creates_each_of_many_names(tmp_path: Path
 @pytest.mark.parametrize("act", ["read", "read_range", "size"])
 def test_what_is_not_there_is_not_found(folder: Folder, act: str) -> None:
     folder.create("here/file", b"x")
-    for name in ("nowhere", "here", "here/nowhere"):
+    for name in ("nowhere", "here", "here/nowhere", "here/file/nowhere"):
         with pytest.raises((FileNotFoundError, IsADirectoryError)):
             getattr(folder, act)(name, *((0, 1) if act == "read_range" else ()))
         assert not folder.exists(name)
+
+
+@pytest.mark.parametrize("act", ["read", "read_range", "size", "entries"])
+def test_what_is_on_a_disk_that_is_not_mounted_any_more_is_not_gone(
+    tmp_path: Path, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who takes it for gone gives the job up."""
+    folder = open_folder(str(tmp_path / "here"))
+    folder.create("file", b"x")
+    shutil.rmtree(tmp_path / "here")
+    monkeypatch.setattr(Disk, "_look", lambda disk: -1)
+    with pytest.raises(OSError, match="its disk is not mounted any more"):
+        getattr(folder, act)("file", *((0, 1) if act == "read_range" else ()))
 
 
 def test_entries_are_what_is_directly_in_a_folder(folder: Folder) -> None:

@@ -590,9 +590,14 @@ def test_latest_is_the_newest_of_the_job(jobs: str) -> None:
         ("c/1", "there is no checkpoint in .*c/1: job 'c' has none"),
         ("nowhere", "no checkpoint in .*nowhere: the folder is empty, or does not exist"),
         ("nowhere/1/1.manifest", "the folder is empty, or does not exist"),
+        ("plain", "there is no checkpoint in .*plain: it is a file, and none of a checkpoint"),
+        ("plain/1/2.manifest", "there is no .*plain/1/2.manifest: it is a file"),
+        ("plain/1/chk-2", "there is no complete checkpoint .*: it is a file"),
+        ("plain/savepoint.manifest", "there is no .*plain/savepoint.manifest"),
     ],
 )
 def test_what_is_not_there_is_told_with_what_is(jobs: str, path: str, said: str) -> None:
+    Path(jobs, "plain").write_text("a script, say")
     with pytest.raises(CheckpointNotFound, match=said):
         resolve(f"{jobs}/{path}")
 

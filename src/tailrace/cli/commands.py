@@ -14,6 +14,8 @@ _MEANT = {
     "start": "run",
     "submit": "run",
     "ps": "list",
+    "ls": "list",
+    "top": "show",
     "jobs": "list",
     "status": "show",
     "info": "show",

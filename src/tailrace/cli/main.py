@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tailrace import __version__
+from tailrace.api.config import MODES
 from tailrace.cli import control
 from tailrace.cli.commands import Commands, options_behind
 from tailrace.cli.inspect import inspect_command
@@ -116,7 +117,7 @@ def run(
         str | None, typer.Option(metavar="DIR", help="Send DataFrames and results through this folder or URL.")
     ] = None,
 ) -> None:
-    """Run a script, or a function in it, and wait for its jobs to end."""
+    """Run a script, or a function in it, and wait for its jobs."""
     try:
         master = None if master is None else checked_master(master, "--master")
     except ConfigError as error:
@@ -128,6 +129,8 @@ def run(
             f"tailrace run stands before the script",
             err=True,
         )
+    if mode is not None and mode not in MODES:
+        raise typer.BadParameter(f"expected {', '.join(MODES)}, got {mode!r}", param_hint="--mode")
     if dry_run and start is None:
         raise typer.BadParameter("a dry run needs --from, the checkpoint to look at", param_hint="--dry-run")
     if on_signal not in (None, "stop", "cancel"):

@@ -23,7 +23,7 @@ def prune_command(
     ] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
 ) -> None:
-    """Remove what dead runs of jobs have left: checkpoints of older runs, files under cover, claims, spill files."""
+    """Remove what dead runs of jobs have left. That is checkpoints of older runs, files under cover, claims, spill files."""
     refused = False
     try:
         jobs = [Store.at(folder) for folder in job_folders(path)]

@@ -213,16 +213,12 @@ class LocalFolder(Folder):
         _sync_above(path, self.url)
 
     def read(self, name: str) -> bytes:
-        try:
-            with open(self.path_of(name), "rb") as file:
-                return file.read()
-        except FileNotFoundError:
-            self._disk.check()
-            raise
+        with self._found(), open(self.path_of(name), "rb") as file:
+            return file.read()
 
     def read_range(self, name: str, offset: int, length: int) -> bytes:
         parts = []
-        with open(self.path_of(name), "rb", buffering=0) as file:
+        with self._found(), open(self.path_of(name), "rb", buffering=0) as file:
             while length > 0 and (data := os.pread(file.fileno(), length, offset)):
                 parts.append(data)
                 offset += len(data)
@@ -233,11 +229,20 @@ class LocalFolder(Folder):
         path = self.path_of(name)
         if os.path.isdir(path):
             raise FileNotFoundError(errno.ENOENT, "is a folder", path)
-        try:
+        with self._found():
             return os.path.getsize(path)
-        except FileNotFoundError:
+
+    @contextlib.contextmanager
+    def _found(self) -> Iterator[None]:
+        """A file is there as long as this lasts: else it is missing, also where its path leads through a file, or its disk
+        is not mounted any more."""
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError) as error:
             self._disk.check()
-            raise
+            if isinstance(error, FileNotFoundError):
+                raise
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), error.filename) from error
 
     def entries(self, name: str = "") -> list[Entry]:
         found = []

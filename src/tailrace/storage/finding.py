@@ -11,7 +11,7 @@ from tailrace.elements.timestamps import isoformat
 from tailrace.errors import CheckpointNotFound, JobAlreadyFinished
 from tailrace.state.ending import Ending
 from tailrace.state.paths import CLAIM, SAVEPOINT, checkpoint_number, claim_name, manifest_name, means_manifest
-from tailrace.storage.filesystem import Folder
+from tailrace.storage.filesystem import Folder, scheme_of
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.slots import holds_manifest, incarnations_in, job_in, listed, newest_in, numbers_in, owner_of
 from tailrace.storage.store import Store
@@ -154,6 +154,8 @@ def _what_is_in(url: str, options: Mapping[str, Any] | None) -> str:
     if jobs:
         return f"there are the jobs {listed([repr(one) for one in jobs])}"
     inside = [entry.name for entry in folder.entries()]
+    if not inside and scheme_of(folder.url) == "file" and os.path.isfile(folder.url):
+        return "it is a file, and none of a checkpoint"
     return (
         f"it holds {listed(inside)}, and no job has begun there" if inside else "the folder is empty, or does not exist"
     )
