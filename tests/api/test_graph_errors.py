@@ -849,7 +849,7 @@ def test_what_is_said_to_be_there_instead_is_there() -> None:
     for name, instead in INSTEAD.items():
         assert not hasattr(stream, name) and not hasattr(stream.key_by(id), name), name
         for verb in re.findall(r"(\w+)\(", instead):
-            assert any(hasattr(one, verb) for one in (stream, stream.key_by(id), env, tr.sinks)), verb
+            assert any(hasattr(one, verb) for one in (stream, stream.key_by(id), env, tr, tr.sinks)), verb
         for option in re.findall(r"map\(f, (\w+)=", instead):
             stream.map(id, **{option: 2 if option == "parallelism" else "one"})
             env = tr.Environment()
