@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tailrace.coordinator.checkpoints import CheckpointSettings
-from tailrace.testing.faults import Fault
+from tailrace.testing.faults import ANCHORS, LOOP_ANCHORS, WEIGHTS, Fault
 from tailrace.testing.programs import LOOPS, PROGRAMS
-from tailrace.testing.scenarios import ANCHORS, LOOP_ANCHORS, MS, WEIGHTS, run_scenario, scenario
+from tailrace.testing.scenarios import MS, run_scenario, scenario
 from tailrace.testing.search import FIGURES, main, search, told
 
 EACH = 3
@@ -55,7 +55,7 @@ def test_the_seeds_choose_every_fault_and_both_sides_of_every_option() -> None:
             chosen.setdefault(option, Counter())[value] += 1
         kinds.update(fault.kind for fault in made.faults)
         outcomes.update(fault.outcome for fault in made.faults if fault.kind == "storage")
-    assert set(kinds) == {*WEIGHTS, "hang"}
+    assert set(kinds) == {*WEIGHTS, "hang", "jump-clock"}
     assert set(outcomes) == {"error", "unknown-done", "any"}
     assert set(chosen["feedback in memory"]) == {None, 0, 60, 600}
     assert set(chosen["priority"]) == {None, "adaptive", "feedback-first"}

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from tailrace.coordinator.checkpoints import CheckpointSettings
+from tailrace.testing.faults import WEIGHTS
 from tailrace.testing.overtaking import closely, overtaking, overtaking_run, rescaled_run, resting_run
 from tailrace.testing.programs import LOOPS, PROGRAMS
 from tailrace.testing.random_flows.description import WAYS
 from tailrace.testing.random_flows.drawing import Run, drawn
 from tailrace.testing.random_flows.running import carry_out
-from tailrace.testing.scenarios import WEIGHTS, scenario
+from tailrace.testing.scenarios import scenario
 from tailrace.testing.search import search
 
 GOLDEN = (*range(6), 17)
@@ -110,7 +111,7 @@ def test_the_seeds_of_random_flows_take_every_policy_edge_fault_and_change_of_si
     assert set(chosen["window"]) == {None, 1, 200, 400, 3_000}
     assert set(chosen["way"]) == set(WAYS)
     assert set(chosen["kind"]) >= {"count", "owner", "join", "more"}, "by key and aside, to all, two inputs, a union"
-    assert set(chosen["fault"]) == {*WEIGHTS, "move"}
+    assert set(chosen["fault"]) == {*WEIGHTS, "move", "jump-clock"}
     assert set(chosen["size"]) == {"down", "the same", "up", "again before that"}
 
 
@@ -148,4 +149,4 @@ def test_the_seeds_of_golden_programs_take_every_policy_and_fault() -> None:
     settings = [one.checkpoints for one in made if one.checkpoints is not None]
     assert {one.overtakes_after for one in settings} == {0, 200, 1_000, 5_000}
     assert {one.most_inflight for one in settings} == {-1, 0, 300, 3_000}
-    assert {fault.kind for one in made for fault in one.faults} == {*WEIGHTS, "hang"}
+    assert {fault.kind for one in made for fault in one.faults} == {*WEIGHTS, "hang", "jump-clock"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Goes on also while a machine is suspended, where there is such a clock."""
@@ -18,21 +19,26 @@ def unix_micros() -> int:
     return time.time_ns() // 1000
 
 
+def boot_micros() -> int:
+    """Microseconds since the machine was started: a clock that nobody sets."""
+    return time.clock_gettime_ns(_BOOT) // 1000
+
+
 class JobClock:
     """The clock of a job: what its tasks, their timers and sources go by, and what `ctx.now()` gives. It begins as the wall
-    clock of the driver at the start of the job, and goes on steadily, whatever becomes of the wall clock of any machine."""
+    clock of the driver at the start of the job, and goes on steadily, whatever becomes of the wall clock of any machine.
+    The simulator makes one of the clocks of each of its processes.
 
-    def __init__(self) -> None:
-        self._offset = unix_micros() - _steady_micros()
+    Invariant K6: each step of a worker goes by the clock of its driver's job, which goes on steadily."""
+
+    def __init__(self, wall: Callable[[], int] = unix_micros, steady: Callable[[], int] = boot_micros) -> None:
+        self._steady = steady
+        self._offset = wall() - steady()
 
     def now(self) -> int:
         """Microseconds since 1970, as far as the wall clock was right when the job began."""
-        return _steady_micros() + self._offset
+        return self._steady() + self._offset
 
     def follow(self, now: int) -> None:
         """It is this time for the job, by the clock of its driver."""
-        self._offset = now - _steady_micros()
-
-
-def _steady_micros() -> int:
-    return time.clock_gettime_ns(_BOOT) // 1000
+        self._offset = now - self._steady()

@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import heapq
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.task.events import PeerLost
+from tailrace.testing.clocks import Clocks
 from tailrace.testing.world import EPOCH, Conditions, Driver, Event, Link, Observer, Process
 
 
@@ -36,16 +37,19 @@ Choice = tuple[int, int] | Process | Driver | Later
 class Cluster:
     """Who is there, what is under way between them, and what has happened."""
 
-    def __init__(self, seed: int, conditions: Conditions, keep_trace: bool) -> None:
+    def __init__(self, seed: int, conditions: Conditions, keep_trace: bool, ahead: int = 0) -> None:
         self.conditions = conditions
         self.chance = random.Random(f"tailrace simulation {seed}")
         self.now = EPOCH
+        """The right time, int64 microseconds. It goes on steadily."""
         self.turns = 0
         self.links: dict[tuple[int, int], Link] = {}
         self.processes: dict[int, Process] = {}
         self.drivers: dict[int, Driver] = {}
         self.observers: list[Observer] = []
         self.trace: list[str] = []
+        self.ahead: dict[int, int] = defaultdict(lambda: ahead)
+        """How many microseconds the wall clock of each machine is ahead of the right time."""
         self.covered: Counter[str] = Counter()
         """What happened how often: checkpoints, aborts, restarts, …"""
         self.coordinate: Callable[[Driver], None] = _nobody
@@ -64,6 +68,10 @@ class Cluster:
         """The number of somebody who is new."""
         self._parties += 1
         return self._parties
+
+    def clocks(self, machine: int) -> Clocks:
+        """The clocks of a process that begins on this machine."""
+        return Clocks(lambda: self.now, lambda: self.now + self.ahead[machine])
 
     # What happens next.
 
@@ -190,7 +198,7 @@ class Cluster:
         self.send(
             process.party,
             driver.party,
-            Event(f"link of {slot} lost", lambda: coordinator.link_lost(slot, epoch, why, self.now)),
+            Event(f"link of {slot} lost", lambda: coordinator.link_lost(slot, epoch, why, driver.now())),
         )
         if announced:
             self.spark_ended(process, launch, error)
@@ -204,7 +212,7 @@ class Cluster:
             if driver.frozen_until > self.now:
                 self.later(driver.frozen_until, what, act)
             elif driver.alive:
-                coordinator.slot_ended(slot, error, self.now, launch=launch)
+                coordinator.slot_ended(slot, error, driver.now(), launch=launch)
                 self.coordinate(driver)
 
         self.later(self.now + self.chance.randint(*self.conditions.delay), what, act)  # Spark tells it, not the process

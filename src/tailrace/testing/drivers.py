@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import msgspec
+
 from tailrace.api.compat import check_manifest
 from tailrace.coordinator.actions import (
     Action,
@@ -36,12 +38,13 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.restarts import Strategy
 from tailrace.graph.plan import Plan
 from tailrace.protocol import wire
-from tailrace.protocol.deployment import FailureKind, Hello
+from tailrace.protocol.deployment import FailureKind, Hello, Welcome
 from tailrace.protocol.snapshot import Trigger
 from tailrace.runtime.settings import nests_of, start_from
 from tailrace.storage.finding import newest_start
 from tailrace.storage.origins import Origin, origin_at
 from tailrace.task.events import CoordinatorLost
+from tailrace.testing.clocks import DRIVER
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.memorystore import MemoryFiles, MemoryStore
 from tailrace.testing.storing import Storage
@@ -130,7 +133,12 @@ class Drivers:
         origin: Origin | None,
         term: int = 0,
     ) -> Driver:
-        driver = Driver(-self._cluster.party(), run_id, fresh(), store, fresh, origin, term)
+        clocks, coordinator = self._cluster.clocks(DRIVER), fresh()
+        if self._cluster.drivers and clocks.ahead != self._cluster.driver.clocks.ahead:
+            self._cluster.covered["a driver began behind a jump of its clock"] += 1
+        if coordinator.checkpoints is not None:
+            coordinator.checkpoints.clock_offset = clocks.ahead
+        driver = Driver(-self._cluster.party(), run_id, coordinator, store, fresh, clocks, origin, term)
         self._cluster.drivers[driver.party] = driver
         return driver
 
@@ -152,7 +160,7 @@ class Drivers:
 
     def start(self, driver: Driver) -> None:
         """The job begins."""
-        driver.coordinator.start(self._cluster.now)
+        driver.coordinator.start(driver.now())
         self.coordinate(driver)
 
     def take_over(self) -> None:
@@ -166,7 +174,7 @@ class Drivers:
             store = self._storage.own()
             store.hold(lost.run_id, lost.term + 1)
         driver = self._driver(lost.run_id, lost.fresh, store, lost.origin, lost.term + 1)
-        driver.coordinator.take_over(why, self._cluster.now)
+        driver.coordinator.take_over(why, driver.now())
         self.coordinate(driver)
 
     def tick(self, driver: Driver) -> None:
@@ -174,9 +182,9 @@ class Drivers:
         # Living workers give their signs of life in time; they are not the protocol under test here.
         for process in self._cluster.processes.values():
             if process.driver is driver and process.frozen_until <= self._cluster.now:
-                driver.coordinator.heartbeat(process.place, process.party, self._cluster.now)
+                driver.coordinator.heartbeat(process.place, process.party, driver.now())
         self._cluster.note("tick")
-        driver.coordinator.tick(self._cluster.now)
+        driver.coordinator.tick(driver.now())
         self.coordinate(driver)
 
     def deliver(self, source: int, driver: Driver, item: Any) -> None:
@@ -189,7 +197,7 @@ class Drivers:
             process = self._cluster.processes.get(source)
             if process is None:
                 return
-            epoch = driver.coordinator.hello(item, self._cluster.now)
+            epoch = driver.coordinator.hello(item, driver.now())
             process.slot, process.epoch = item.slot, epoch if epoch is not None else 0
             if epoch is None:
                 self._cluster.kill(process, "a worker was not wanted", cut=False, announced=True)
@@ -197,7 +205,7 @@ class Drivers:
             item.act()
         else:
             slot, epoch, message = item
-            driver.coordinator.message(slot, epoch, wire.decode(wire.encode(message)), self._cluster.now)
+            driver.coordinator.message(slot, epoch, wire.decode(wire.encode(message)), driver.now())
         self.coordinate(driver)
 
     def coordinate(self, driver: Driver) -> None:
@@ -207,7 +215,8 @@ class Drivers:
             actions, coordinator.actions = coordinator.actions, []
             for action in actions:
                 self._carry_out(driver, action)
-        driver.tick_at = coordinator.next_tick(self._cluster.now)
+        tick_at = coordinator.next_tick(driver.now())
+        driver.tick_at = None if tick_at is None else tick_at - (driver.now() - self._cluster.now)
 
     def _carry_out(self, driver: Driver, action: Action) -> None:
         match action:
@@ -284,17 +293,20 @@ class Drivers:
             self._cluster.covered["several checkpoints under way"] += (
                 checkpoints is not None and len(checkpoints.pending) > 1
             )
+        message = action.message
+        if isinstance(message, Welcome):
+            message = msgspec.structs.replace(message, clock=driver.clocks.job.now())
         for observer in self._cluster.observers:
             observer.said(driver, action)
         for process in self._cluster.processes.values():
             if process.driver is driver and process.slot == action.slot and process.epoch == action.epoch:
-                self._cluster.send(driver.party, process.party, action.message)
+                self._cluster.send(driver.party, process.party, message)
                 return
         hello = driver.coordinator.roster.at(action.slot).hello
         welcomed = self._cluster.processes.get(hello.pid) if hello is not None else None
         if welcomed is not None:
             welcomed.slot, welcomed.epoch = action.slot, action.epoch
-            self._cluster.send(driver.party, welcomed.party, action.message)
+            self._cluster.send(driver.party, welcomed.party, message)
 
     def _cancel(self, driver: Driver, action: Kill) -> None:
         """A Spark job is cancelled: the driver hears of its end at once, and the process lives on for a while."""

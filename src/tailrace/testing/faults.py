@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+from tailrace.testing.clocks import HOURS
 
 MS = 1_000
 
@@ -21,6 +24,7 @@ Kind = Literal[
     "lose-coordinator",
     "storage",
     "hang",
+    "jump-clock",
 ]
 
 
@@ -42,7 +46,10 @@ class Fault:
       program, which lives, starts another one, and the same run goes on from its newest checkpoint;
     - `storage`: for `duration` turns each operation on the storage of checkpoints goes wrong with probability `chance`, as
       `outcome` says: it is refused, or there is no answer, and it was done or was not;
-    - `hang`: for `duration` microseconds the storage of checkpoints does not answer anybody.
+    - `hang`: for `duration` microseconds the storage of checkpoints does not answer anybody;
+    - `jump-clock`: somebody sets the wall clock of a machine, by `duration` microseconds ahead, or back where that is
+      negative: with `which` 0 that of the driver, and of all that follow it; else that of a worker, and of all that are
+      started in its place.
 
     `which` chooses among those that there are, by remainder.
     """
@@ -57,6 +64,105 @@ class Fault:
     outcome: Literal["error", "unknown-done", "unknown-not-done", "any"] = "error"
     only: str = ""
     """With `storage`: only operations with this in what they are called and in the names of their files."""
+
+
+WEIGHTS: dict[str, int] = {
+    "kill": 6,
+    "respawn": 2,
+    "freeze": 3,
+    "cut-link": 3,
+    "delay": 4,
+    "checkpoint": 2,
+    "crash-driver": 4,
+    "freeze-driver": 2,
+    "storage": 4,
+}
+ANCHORS = (
+    "commit 1",
+    "commit 2 done",
+    "claim",
+    "Reset",
+    "read state",
+    "Publish",
+    "SubtasksFinished",
+    "FINISHING",
+    "Deployed",
+    "Complete 1",
+    "Abort",
+)
+"""Moments that a turn chosen at random would seldom hit."""
+LOOP_ANCHORS = (
+    "Quiet",
+    "StartWave",
+    "WaveReport",
+    "Advance",
+    "CallFinish",
+    "Release",
+    "EndLoop",
+    "ended a loop",
+    "commit 3 done",
+)
+"""Such moments in the life of a loop."""
+
+
+def drawn_faults(rng: random.Random, checkpointing: bool) -> tuple[Fault, ...]:
+    """What befalls a job."""
+    kinds = [kind for kind in WEIGHTS if checkpointing or kind not in ("crash-driver", "freeze-driver", "storage")]
+    found: list[Fault] = []
+    turn = 0
+    for _ in range(rng.choice([0, 1, 2, 2, 3, 4, 6])):
+        kind: Any = rng.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
+        near = bool(found) and rng.random() < 0.5  # in the middle of the recovery from the one before
+        turn = turn + rng.randint(0, 120) if near else rng.randint(1, rng.choice([100, 400, 1000]))
+        after = rng.choice(ANCHORS) if rng.random() < 0.3 else ""
+        fault = Fault(
+            rng.randint(0, 30) if after else turn,
+            kind,
+            which=rng.randint(0, 5),
+            other=rng.randint(0, 5),
+            duration=rng.choice([2, 20, 90, 250]) * MS,
+            after=after,
+        )
+        if kind == "storage":
+            chance, outcome = rng.choice([0.02, 0.1, 0.5, 1.0]), rng.choice(["error", "unknown-done", "any", "any"])
+            fault = replace(fault, duration=rng.choice([20, 100, 400]), chance=chance, outcome=outcome)  # type: ignore[arg-type]
+        if kind in ("kill", "cut-link") and rng.random() < 0.3:  # something is still under way when all start again
+            found.append(replace(fault, kind="delay", turn=max(0, fault.turn - 10), which=rng.randint(0, 20)))
+        found.append(fault)
+        if kind == "kill" and rng.random() < 0.3:  # several at once
+            found.append(replace(fault, which=fault.which + 1))
+    return tuple(found)
+
+
+NEW_DRIVERS = frozenset({"crash-driver", "freeze-driver", "lose-coordinator"})
+"""Faults behind which another driver goes on."""
+
+
+def drawn_jumps(rng: random.Random, again: bool, by_the_clock: bool = False) -> tuple[Fault, ...]:
+    """How wall clocks are set while a job runs. Behind a jump a new driver begins with the new time. Where the job goes on
+    under one (`again`), the clock of the driver is not set back: what waits would wait for hours, and take a checkpoint each
+    millisecond. Nor is it set at all where results depend on the time from one driver to the next (`by_the_clock`)."""
+    if rng.random() >= 0.35:
+        return ()
+    found = []
+    for _ in range(rng.choice([1, 2, 2, 4])):
+        which = rng.choice([0, 0, 1, 2, 3, 4])
+        back = rng.random() < 0.5 and not (again and which == 0)
+        hours = rng.choice([1, 3, 7, 30]) * HOURS
+        fault = Fault(rng.choice([1, rng.randint(1, 60), rng.randint(1, 600)]), "jump-clock", which)
+        if which or not (again and by_the_clock):
+            found.append(replace(fault, duration=-hours if back else hours))
+    return tuple(found)
+
+
+def jumps(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    """How clocks are set, of all that befalls a job."""
+    return tuple(fault for fault in faults if fault.kind == "jump-clock")
+
+
+def without_jumps(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    """All that befalls a job but for that."""
+    return tuple(fault for fault in faults if fault.kind != "jump-clock")
 
 
 def drawn_outages(rng: random.Random) -> tuple[Fault, ...]:

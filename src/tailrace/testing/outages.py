@@ -24,8 +24,9 @@ from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import TailraceError
 from tailrace.testing.checker import WatchedFiles
+from tailrace.testing.faults import drawn_faults
 from tailrace.testing.inprocess import prepared_simulation
-from tailrace.testing.scenarios import LIMITS, MS, NETWORKS, drawn_faults, strategy
+from tailrace.testing.scenarios import LIMITS, MS, NETWORKS, strategy
 from tailrace.testing.seeds import run_seeds
 from tailrace.testing.simulator import Simulation
 

@@ -36,6 +36,7 @@ from tailrace.task.worker import Worker
 from tailrace.testing.faults import Fault
 from tailrace.testing.planted_as_it_was import AS_IT_WAS_BUGS
 from tailrace.testing.planted_changes import CHANGE_BUGS
+from tailrace.testing.planted_clocks import CLOCK_BUGS
 from tailrace.testing.planted_feedback import FEEDBACK_BUGS
 from tailrace.testing.planted_flows import FLOW_BUGS
 from tailrace.testing.planted_loop_times import LOOP_TIME_BUGS
@@ -392,15 +393,8 @@ def _killed_while_manifests_are_on_their_way(made: Scenario) -> Scenario:
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000, max_concurrent=4, keep=1)
     faults = [Fault(made.seed % 3, "kill", made.seed, after=f"commit {n}") for n in (2 + made.seed % 4, 7, 11)]
     network = "in small steps" if made.seed % 2 else made.network
-    return replace(
-        made,
-        network=network,
-        parallelism=2,
-        rate=None,
-        checkpoints=settings,
-        restarts=("fixed", 0),
-        faults=tuple(faults),
-    )
+    made = replace(made, network=network, parallelism=2, rate=None, checkpoints=settings)
+    return replace(made, restarts=("fixed", 0), faults=tuple(faults))
 
 
 BUGS: dict[str, Bug] = {
@@ -487,6 +481,7 @@ BUGS: dict[str, Bug] = {
         *TOGETHER_BUGS,
         *STOP_BUGS,
         *CHANGE_BUGS,
+        *CLOCK_BUGS,
     )
 }
 

@@ -482,5 +482,7 @@ PROGRAMS: dict[str, Program] = {
     )
 }
 
+SILENT = (silent.silent_nest.__name__, silent.silent_guest.__name__)
+"""Those that look whether what a source in silence waits for has come in time, by the clock."""
 LOOPS = tuple(name for name, program in PROGRAMS.items() if program.build.__module__ not in (__name__, timers.__name__))
 """Those with loops."""

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from tailrace.testing.faults import Fault
+from tailrace.testing.faults import Fault, jumps
 from tailrace.testing.overtaking import closely, overtaking, overtaking_run
 from tailrace.testing.random_flows.drawing import Run
 from tailrace.testing.random_flows.remembering import remembering
@@ -16,7 +16,7 @@ from tailrace.testing.scenarios import MS, Scenario
 
 def replacing(made: Scenario) -> Scenario:
     """The scenario with two or three workers at least, of which one to four are killed. What they keep has little room in
-    memory, or none. One without checkpoints stays as it is."""
+    memory, or none; clocks are set as they were. One without checkpoints stays as it is."""
     if made.checkpoints is None:
         return made
     rng = random.Random(f"tailrace replacing {made.seed}")
@@ -26,7 +26,7 @@ def replacing(made: Scenario) -> Scenario:
         found.append(Fault(turns, rng.choice(["kill", "kill", "kill", "respawn"]), which=rng.randint(0, 5)))
     parallelism = max(made.parallelism, rng.choice([2, 3]))
     kept = rng.choice([0, 0, 300, 3_000, made.kept])
-    return replace(made, replaces=True, parallelism=parallelism, faults=tuple(found), kept=kept)
+    return replace(made, replaces=True, parallelism=parallelism, faults=(*found, *jumps(made.faults)), kept=kept)
 
 
 def standing_by(made: Scenario) -> Scenario:
@@ -50,7 +50,9 @@ def several_at_once(made: Scenario) -> Scenario:
             turns += rng.choice([0, 1, rng.randint(2, 40), rng.randint(10, 200)])
     size = max(made.parallelism, min(rng.choice([3, 4]), made.max_parallelism - 1))
     depth = rng.choice([2, 2, 3])
-    return replace(made, parallelism=size, depth=depth, spares=rng.choice([0, 1, 3]), faults=tuple(found))
+    return replace(
+        made, parallelism=size, depth=depth, spares=rng.choice([0, 1, 3]), faults=(*found, *jumps(made.faults))
+    )
 
 
 def past_what_waits(made: Scenario) -> Scenario:
@@ -77,7 +79,7 @@ def past_what_waits(made: Scenario) -> Scenario:
         found.append(Fault(turns, "kill", which=which))
         if rng.random() < 0.3:
             found.append(Fault(turns + rng.randint(0, 3), "kill", which=which + 1))
-    made = replace(made, faults=tuple(found), checkpoints=settings, spares=rng.choice([0, 0, 1, 2]))
+    made = replace(made, faults=(*found, *jumps(made.faults)), checkpoints=settings, spares=rng.choice([0, 0, 1, 2]))
     return replace(made, window=rng.choice([1, 1, 60, 200, 400]), rate=None)
 
 
@@ -96,7 +98,9 @@ def all_together(made: Scenario) -> Scenario:
             found.append(Fault(at, rng.choice(["kill", "kill", "kill", "respawn"]), rng.randint(0, 5), after=after))
             at += rng.choice([0, 0, 1, rng.randint(2, 40), rng.randint(10, 200)])
     window, kept = rng.choice([1, 60, 200, 400]), rng.choice([0, 0, 300, 3_000])
-    return replace(made, faults=tuple(found), window=window, kept=kept, rate=None, debug=rng.random() < 0.3)
+    return replace(
+        made, faults=(*found, *jumps(made.faults)), window=window, kept=kept, rate=None, debug=rng.random() < 0.3
+    )
 
 
 def replacing_run(run: Run) -> Run:

@@ -21,13 +21,22 @@ from tailrace.state.paths import marked_manifest
 from tailrace.storage.endings import leave, still_ours
 from tailrace.task.tuning import Tuning
 from tailrace.testing.checker import BOOKS, Book, Ledger, check_leftovers, check_records
+from tailrace.testing.clock_watch import ClockWatch
 from tailrace.testing.ends import FINISHED, found_by
-from tailrace.testing.faults import Fault, drawn_outages
+from tailrace.testing.faults import (
+    LOOP_ANCHORS,
+    NEW_DRIVERS,
+    Fault,
+    drawn_faults,
+    drawn_jumps,
+    drawn_outages,
+    without_jumps,
+)
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.loop_programs import LoopOptions, loops_with
 from tailrace.testing.loop_watch import LoopFiles, LoopWatch
 from tailrace.testing.memorystore import MemoryFiles
-from tailrace.testing.programs import LOOPS, PROGRAMS, Program
+from tailrace.testing.programs import LOOPS, PROGRAMS, SILENT, Program
 from tailrace.testing.recording import Recordings
 from tailrace.testing.restorable import Restorable
 from tailrace.testing.shadows import Shadows
@@ -159,7 +168,15 @@ def scenario(seed: int, program: str | None = None, faults: bool = True) -> Scen
     if faults:
         outages = drawn_outages(random.Random(f"tailrace outages {seed}")) if checkpointing else ()
         made = replace(made, faults=drawn_faults(rng, checkpointing) + outages)
-    return _with_loops(made)
+    made = _with_loops(made)
+    return replace(made, faults=made.faults + jumps_of(made, made.program in SILENT)) if faults else made
+
+
+def jumps_of(made: Scenario, by_the_clock: bool = False, again: bool = False) -> tuple[Fault, ...]:
+    """How clocks are set in a scenario. Drawn by themselves, behind all else: all other draws of a seed are what they were
+    before there were any. `by_the_clock`, `again`: see `drawn_jumps`."""
+    again = again or any(fault.kind in NEW_DRIVERS for fault in made.faults)
+    return drawn_jumps(random.Random(f"tailrace jumps {made.seed}"), again, by_the_clock)
 
 
 def _with_loops(made: Scenario) -> Scenario:
@@ -197,74 +214,6 @@ def drawn_settings(rng: random.Random, interval: int, network: str) -> Checkpoin
         tolerated_failures=rng.choice([10_000, 2, 0]) if timeout != short else 10_000,
         keep=rng.choice([1, 1, 3]),
     )
-
-
-WEIGHTS: dict[str, int] = {
-    "kill": 6,
-    "respawn": 2,
-    "freeze": 3,
-    "cut-link": 3,
-    "delay": 4,
-    "checkpoint": 2,
-    "crash-driver": 4,
-    "freeze-driver": 2,
-    "storage": 4,
-}
-ANCHORS = (
-    "commit 1",
-    "commit 2 done",
-    "claim",
-    "Reset",
-    "read state",
-    "Publish",
-    "SubtasksFinished",
-    "FINISHING",
-    "Deployed",
-    "Complete 1",
-    "Abort",
-)
-"""Moments that a turn chosen at random would seldom hit."""
-LOOP_ANCHORS = (
-    "Quiet",
-    "StartWave",
-    "WaveReport",
-    "Advance",
-    "CallFinish",
-    "Release",
-    "EndLoop",
-    "ended a loop",
-    "commit 3 done",
-)
-"""Such moments in the life of a loop."""
-
-
-def drawn_faults(rng: random.Random, checkpointing: bool) -> tuple[Fault, ...]:
-    """What befalls a job."""
-    kinds = [kind for kind in WEIGHTS if checkpointing or kind not in ("crash-driver", "freeze-driver", "storage")]
-    found: list[Fault] = []
-    turn = 0
-    for _ in range(rng.choice([0, 1, 2, 2, 3, 4, 6])):
-        kind: Any = rng.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
-        near = bool(found) and rng.random() < 0.5  # in the middle of the recovery from the one before
-        turn = turn + rng.randint(0, 120) if near else rng.randint(1, rng.choice([100, 400, 1000]))
-        after = rng.choice(ANCHORS) if rng.random() < 0.3 else ""
-        fault = Fault(
-            rng.randint(0, 30) if after else turn,
-            kind,
-            which=rng.randint(0, 5),
-            other=rng.randint(0, 5),
-            duration=rng.choice([2, 20, 90, 250]) * MS,
-            after=after,
-        )
-        if kind == "storage":
-            chance, outcome = rng.choice([0.02, 0.1, 0.5, 1.0]), rng.choice(["error", "unknown-done", "any", "any"])
-            fault = replace(fault, duration=rng.choice([20, 100, 400]), chance=chance, outcome=outcome)  # type: ignore[arg-type]
-        if kind in ("kill", "cut-link") and rng.random() < 0.3:  # something is still under way when all start again
-            found.append(replace(fault, kind="delay", turn=max(0, fault.turn - 10), which=rng.randint(0, 20)))
-        found.append(fault)
-        if kind == "kill" and rng.random() < 0.3:  # several at once
-            found.append(replace(fault, which=fault.which + 1))
-    return tuple(found)
 
 
 # Running one.
@@ -328,18 +277,32 @@ def run_scenario(
         world = build(what, program, Ledger(name), files, keep_trace, **options)
         if shadows is not None:
             shadows.over(world)
-        watch = LoopWatch(world, files)
+        watch, clocks = LoopWatch(world, files), ClockWatch()
+        world.watch(clocks)
         restorable = Restorable(files, book)
         moments = Moments(files, book, random.Random(f"tailrace moments {what.seed}"))
         with restorable.watching(), moments.watching():
             _run(world, verdict)
-        verdict.wrong += watch.wrong + restorable.told() + ([] if shadows is None else shadows.wrong)
+        verdict.wrong += watch.wrong + clocks.wrong + restorable.told() + ([] if shadows is None else shadows.wrong)
         _judge(world, program, book, files, verdict)
         if not verdict.wrong:
-            _run_again(what, program, moments, verdict)
+            _run_again(what, program, moments, verdict, world.ahead)
     finally:
         del BOOKS[name]
+    if not verdict.wrong and shadows is None and what.seed % 4 == 1:
+        verdict.wrong += _jumps_change_nothing(what, verdict)
     return verdict
+
+
+def _jumps_change_nothing(what: Scenario, verdict: Verdict) -> Iterator[str]:
+    """Where clocks were set and no driver began behind that, all must have happened as if none had been set."""
+    set_here = verdict.covered["set the clock of the driver"] + verdict.covered["set the clock of a worker"]
+    if not set_here or verdict.covered["a driver began behind a jump of its clock"]:
+        return
+    verdict.covered["compared with a run without jumps"] += 1
+    plain = run_scenario(replace(what, faults=without_jumps(what.faults)))
+    if plain.digest != verdict.digest:
+        yield f"clocks were set, and the job took {verdict.turns} turns another way than without ({plain.turns})"
 
 
 def build(
@@ -473,7 +436,7 @@ def judge_files(world: Simulation, files: LoopFiles) -> Iterator[str]:
         yield f"the job has left {left[:3]} behind"
 
 
-def _run_again(what: Scenario, program: Program, moments: Moments, verdict: Verdict) -> None:
+def _run_again(what: Scenario, program: Program, moments: Moments, verdict: Verdict, ahead: int) -> None:
     """From some moments of every fourth seed."""
     if (what.seed % 4 and not what.started_again) or what.checkpoints is None:
         return
@@ -483,7 +446,8 @@ def _run_again(what: Scenario, program: Program, moments: Moments, verdict: Verd
         taken = replace(settings, interval=None) if late else settings
         taken = replace(taken, keep_runs=options.pop("keep_runs", 0))
         made = replace(what, faults=faults, checkpoints=taken, max_turns=TURNS)
-        return build(made, program, Ledger(book), files, False, uid=options.pop("sink", SINK), **options)
+        uid = options.pop("sink", SINK)
+        return build(made, program, Ledger(book), files, False, uid, ahead=ahead, **options)
 
     again = Again(started, lambda book: check_records(book, program.expected(what.n), program.order))
     chance, most = random.Random(f"tailrace again {what.seed}"), 5 if what.started_again else 2

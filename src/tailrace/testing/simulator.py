@@ -82,9 +82,11 @@ class Simulation:
         replaces: bool = False,
         spares: int = 0,
         depth: int = 0,
+        ahead: int = 0,
     ) -> None:
         """`replaces`: whether lost workers are replaced while the others go on; the job is to be one whose workers keep
-        histories. `spares`: how many processes stand by for that; `depth`: how many workers may be lost at once."""
+        histories. `spares`: how many processes stand by for that; `depth`: how many workers may be lost at once. `ahead`:
+        how many microseconds the wall clocks of all machines are ahead of the right time."""
         self.plan = plan
         self.seed = seed
         self.name = name
@@ -94,7 +96,9 @@ class Simulation:
         """After so many turns behind the last fault a job that has not ended is taken for one that never will; None: only
         `max_turns` counts."""
         self._quiet_since = 0
-        cluster = self.cluster = Cluster(seed, conditions if conditions is not None else Conditions(), keep_trace)
+        cluster = self.cluster = Cluster(
+            seed, conditions if conditions is not None else Conditions(), keep_trace, ahead
+        )
         self.storage = Storage(cluster, name, self.files)
         kept = None if checkpoints is None else self.storage
         self._workers = Workers(cluster, kept, name, load, Setting(tuning, small, disk), recordings)
@@ -108,12 +112,17 @@ class Simulation:
 
     @property
     def now(self) -> int:
-        """The virtual clock, int64 microseconds."""
+        """The virtual clock, int64 microseconds: the right time, which no fault changes. Coordinators wait by it."""
         return self.cluster.now
 
     @now.setter
     def now(self, time: int) -> None:
         self.cluster.now = time
+
+    @property
+    def ahead(self) -> int:
+        """How many microseconds the clock of the newest driver's job is ahead of the right time."""
+        return self.cluster.driver.clocks.ahead
 
     @property
     def turns(self) -> int:

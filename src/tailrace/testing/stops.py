@@ -27,8 +27,9 @@ from tailrace.storage.reading import verify
 from tailrace.storage.store import Store
 from tailrace.task.events import Step
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
+from tailrace.testing.clock_watch import ClockWatch
 from tailrace.testing.ends import once_more
-from tailrace.testing.faults import Fault
+from tailrace.testing.faults import Fault, drawn_jumps, without_jumps
 from tailrace.testing.loop_watch import LoopFiles
 from tailrace.testing.programs import PROGRAMS
 from tailrace.testing.scenarios import MS, Scenario, build, is_expected, scenario
@@ -88,6 +89,7 @@ def drawn(seed: int, program: str | None = None, faults: bool = True) -> list[As
     """The runs of a seed, one behind the other."""
     rng = random.Random(f"tailrace stops {seed}")
     first = scenario(seed, program, faults)
+    first = replace(first, faults=without_jumps(first.faults))
     settings = first.checkpoints or scenario(0, "counted", False).checkpoints
     assert settings is not None
     settings = replace(
@@ -187,6 +189,8 @@ def run(
 ) -> Outcome:
     """Runs the jobs of a seed, and looks at everything that they did."""
     runs = [tune(one) for one in drawn(seed, program, faults)]
+    if faults:
+        runs = [_with_jumps(one, number) for number, one in enumerate(runs)]
     outcome = Outcome(seed, runs[0].scenario.program)
     name = f"stops {seed}"
     book = BOOKS[name] = Book()
@@ -201,6 +205,13 @@ def run(
         del BOOKS[name]
     outcome.wrong += book.wrong + files.wrong
     return outcome
+
+
+def _with_jumps(asked: Asked, number: int) -> Asked:
+    """The same run, while clocks of workers are set. That of the driver is right: the next run begins with it."""
+    made = asked.scenario
+    jumps = drawn_jumps(random.Random(f"tailrace jumps {made.seed} {number}"), True, True)
+    return replace(asked, scenario=replace(made, faults=made.faults + jumps))
 
 
 class _Files(LoopFiles):
@@ -254,8 +265,9 @@ class _Run:
         if number:
             options["origin"] = "latest"
         self.world = build(asked.scenario, self.program, Ledger(name), files, True, **options)
-        self.held = _Held()
+        self.held, self.clocks = _Held(), ClockWatch()
         self.world.watch(self.held)
+        self.world.watch(self.clocks)
         self.heard: list[tuple[str, StopEnded | SavepointEnded]] = []
 
     def wrong(self, what: str) -> None:
@@ -282,7 +294,7 @@ class _Run:
         for one in world.causes:
             if not is_expected(one):
                 self.wrong(f"it was restarted because of {one.kind}: {one.message}")
-        for told in self.held.wrong[:1]:
+        for told in (self.held.wrong + self.clocks.wrong)[:1]:
             self.wrong(told)
         if not self.outcome.wrong:
             self._judge(status)

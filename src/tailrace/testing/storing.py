@@ -179,7 +179,7 @@ class Storage:
             if error is not None:
                 process.handle(StateNotWritten(number, str(error)))
             elif done:
-                process.handle(StateWritten(number, self._cluster.now))
+                process.handle(StateWritten(number, process.clocks.job.now()))
 
         self.ask(process.party, f"write {action.name}", work, then)
 
@@ -260,11 +260,11 @@ class Storage:
             def claimed(result: Any, error: Exception | None) -> None:
                 if error is not None:
                     kind = storage_failure(error)
-                    coordinator.claim_failed(f"{type(error).__name__}: {error}", self._cluster.now, kind)
+                    coordinator.claim_failed(f"{type(error).__name__}: {error}", driver.now(), kind)
                     return
                 if result.origin_published:
                     coordinator.origin_published()
-                coordinator.claimed(result.incarnation, result.manifest, result.path, self._cluster.now)
+                coordinator.claimed(result.incarnation, result.manifest, result.path, driver.now())
 
             marked_by_now = None if driver.origin is None else driver.origin.marked
             self.ask(party, "claim", lambda: claim_again(store, driver.run_id, marked_by_now), claimed)
@@ -273,12 +273,12 @@ class Storage:
             def committed(path: Any, error: Exception | None) -> None:
                 number = action.checkpoint
                 if error is None:
-                    coordinator.committed(number, path, path, self._cluster.now)
+                    coordinator.committed(number, path, path, driver.now())
                     return
                 if isinstance(error, Fenced):
                     self._cluster.count("fenced commits")
                 coordinator.not_committed(
-                    number, f"{type(error).__name__}: {error}", storage_failure(error), self._cluster.now
+                    number, f"{type(error).__name__}: {error}", storage_failure(error), driver.now()
                 )
 
             work = lambda: store.commit(action.incarnation, action.after, action.checkpoint, action.data, action.needs)  # noqa: E731
@@ -289,9 +289,9 @@ class Storage:
 
             def marked(_: Any, error: Exception | None) -> None:
                 if error is None:
-                    coordinator.marked(action.path, self._cluster.now)
+                    coordinator.marked(action.path, driver.now())
                 else:
-                    coordinator.not_marked(action.path, self._cluster.now)
+                    coordinator.not_marked(action.path, driver.now())
 
             self.ask(party, "mark", lambda: store.mark_published(action.path), marked)
         elif isinstance(action, MarkSwept):
@@ -318,8 +318,8 @@ class Storage:
 
         def copied(size: Any, error: Exception | None) -> None:
             if error is not None:
-                coordinator.not_copied(number, f"{type(error).__name__}: {error}", self._cluster.now)
-            elif coordinator.copied(number, url, size, self._cluster.now):
+                coordinator.not_copied(number, f"{type(error).__name__}: {error}", driver.now())
+            elif coordinator.copied(number, url, size, driver.now()):
                 self._cluster.count("copied a savepoint")
             else:
                 remove(target, list(target.contents))

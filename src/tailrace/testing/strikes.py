@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.task.events import CoordinatorLost
+from tailrace.testing.clocks import DRIVER
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.drivers import Drivers
 from tailrace.testing.faults import Fault
@@ -57,6 +58,9 @@ class Strikes(Observer):
         cluster = self._cluster
         here = sorted(cluster.processes)
         process = cluster.processes[here[fault.which % len(here)]] if here else None
+        if fault.kind == "jump-clock":
+            self._jump_clock(fault)
+            return
         if fault.kind in OF_DRIVERS and not cluster.driver.alive:
             return  # a lost coordinator that has no successor yet hears nothing, and cannot be lost once more
         if fault.kind == "storage":
@@ -70,7 +74,7 @@ class Strikes(Observer):
                     link.last_arrival = max(link.last_arrival, cluster.now) + fault.duration
         elif fault.kind == "checkpoint":
             cluster.count("asked for a checkpoint")
-            cluster.driver.coordinator.checkpoint(None, cluster.now)
+            cluster.driver.coordinator.checkpoint(None, cluster.driver.now())
             self._drivers.coordinate(cluster.driver)
         elif fault.kind in ("crash-driver", "freeze-driver", "lose-coordinator"):
             self._end_driver(fault)
@@ -90,7 +94,7 @@ class Strikes(Observer):
             self._cut_link(process, fault.other)
         elif fault.kind == "move":
             before = cluster.driver.coordinator.attempts.restarts
-            cluster.driver.coordinator.move([(process.place, process.launch)], cluster.now)
+            cluster.driver.coordinator.move([(process.place, process.launch)], cluster.driver.now())
             if cluster.driver.coordinator.attempts.restarts > before:
                 cluster.count("moved a worker")
             self._drivers.coordinate(cluster.driver)
@@ -101,6 +105,16 @@ class Strikes(Observer):
             cluster.kill(process, "respawned" if again else "killed", cut=True, announced=not again)
             if again and process.driver.alive:
                 self._workers.spawn(process.driver, process.place, process.launch)
+
+    def _jump_clock(self, fault: Fault) -> None:
+        """Somebody sets the wall clock of a machine. The trace has no word of it: nothing else is to change."""
+        places = sorted({process.place for process in self._cluster.processes.values()})
+        if fault.which == 0:
+            self._cluster.ahead[DRIVER] += fault.duration
+            self._cluster.covered["set the clock of the driver"] += 1
+        elif places:
+            self._cluster.ahead[places[(fault.which - 1) % len(places)]] += fault.duration
+            self._cluster.covered["set the clock of a worker"] += 1
 
     def _cut_link(self, process: Process, other: int) -> None:
         """A connection between two workers breaks; both live on."""

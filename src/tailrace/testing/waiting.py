@@ -46,10 +46,10 @@ def _tasks(cluster: Cluster) -> Iterator[str]:
 
 def _idle(cluster: Cluster, process: Process, task: Task) -> str:
     try:
-        idle = process.machine.handle(Step(task.id.vertex, cluster.now, 1))
+        idle = process.machine.handle(Step(task.id.vertex, process.clocks.job.now(), 1))
     except Exception as error:
         return f"fails by {error!r}"
     if idle is None:
         return "has something to do"
-    until = "" if idle.wake_at is None else f" until {idle.wake_at - EPOCH}"
+    until = "" if idle.wake_at is None else f" until {idle.wake_at - process.clocks.ahead - EPOCH}"
     return f"{idle.reason.value}{until}"

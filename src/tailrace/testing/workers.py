@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from tailrace.protocol import wire
-from tailrace.protocol.deployment import Hello, PeerHello, SubtaskReport
+from tailrace.protocol.deployment import Hello, PeerHello, SubtaskReport, Welcome
 from tailrace.task.actions import (
     Action,
     ClosePeers,
@@ -72,9 +72,8 @@ class Workers:
         outside = None if recording is None else recording.outside
         make = lambda: replace(load(), run_id=driver.run_id)  # noqa: E731 - what a real one unpickles
         machine = self._setting.worker(slot, make, checkpointing, cluster.covered, outside)
-        process = Process(
-            party, driver, slot, launch, machine, Meeting(slot, self._name), cluster.observers, recording=recording
-        )
+        meeting, clocks = Meeting(slot, self._name), cluster.clocks(slot)
+        process = Process(party, driver, slot, launch, machine, meeting, cluster.observers, clocks, recording=recording)
         cluster.processes[party] = process
         hello = Hello(slot, "simulated", party, party, self._name, driver.coordinator.incarnation, launch)
         cluster.send(party, driver.party, hello, cluster.chance.randint(*cluster.conditions.startup))
@@ -99,7 +98,11 @@ class Workers:
         elif isinstance(item, Event | StoreWork):
             item.act()
         else:
-            process.handle(CoordinatorSaid(wire.decode(wire.encode(item))))
+            message = wire.decode(wire.encode(item))
+            if isinstance(message, Welcome) and message.clock:
+                # As if it had taken no time: the golden programs compare moments that differ by less than a delay.
+                process.clocks.job.follow(process.driver.clocks.job.now())
+            process.handle(CoordinatorSaid(message))
         self._carry_out(process)
 
     def step(self, process: Process) -> None:
@@ -107,7 +110,7 @@ class Workers:
         machine, chance, conditions = process.machine, self._cluster.chance, self._cluster.conditions
         if machine.encoding and chance.random() < 0.4:
             limit = chance.randint(*conditions.encode_limit)
-            process.handle(Encode(self._cluster.now, limit))
+            process.handle(Encode(process.clocks.job.now(), limit))
             self._cluster.note(f"{self._cluster.who(process.party)} encoded {limit}")
         else:
             self._work(process)
@@ -115,10 +118,10 @@ class Workers:
         self._carry_out(process)
 
     def _work(self, process: Process) -> None:
-        machine = process.machine
-        for task in machine.awake(self._cluster.now):
+        machine, clock = process.machine, process.clocks.job
+        for task in machine.awake(clock.now()):
             budget = self._cluster.chance.randint(*self._cluster.conditions.budget)
-            idle = process.handle(Step(task.id.vertex, self._cluster.now, budget))
+            idle = process.handle(Step(task.id.vertex, clock.now(), budget))
             if idle is None:
                 self._cluster.note(f"{self._cluster.who(process.party)} {task.id} read {task.work.last_count}")
                 return
@@ -127,7 +130,8 @@ class Workers:
         if process.handle(Flush()):
             self._cluster.note(f"{self._cluster.who(process.party)} flushed")
         elif not machine.encoding:
-            process.asleep_until = machine.wake_at
+            wake_at = machine.wake_at
+            process.asleep_until = None if wake_at is None else wake_at - process.clocks.ahead
             self._cluster.note(f"{self._cluster.who(process.party)} idle until {process.asleep_until}")
 
     def _carry_out(self, process: Process) -> None:

@@ -17,6 +17,7 @@ from tailrace.task.events import Flush, Step
 from tailrace.task.idle import Idle
 from tailrace.task.meeting import Meeting
 from tailrace.task.worker import Worker
+from tailrace.testing.clocks import Clocks
 from tailrace.testing.memorystore import MemoryStore
 from tailrace.testing.recording import LiveRecording
 
@@ -65,6 +66,7 @@ class Process:
     machine: Worker
     meeting: Meeting
     observers: list[Observer]
+    clocks: Clocks
     slot: int = -1
     """The place that it holds, by what the coordinator has said last."""
     epoch: int = 0
@@ -113,6 +115,7 @@ class Driver:
     store: MemoryStore | None
     fresh: Callable[[], Coordinator]
     """Makes the coordinator once more, as it was before the job began."""
+    clocks: Clocks
     origin: Origin | None = None
     """The checkpoint that it has started from."""
     term: int = 0
@@ -121,6 +124,10 @@ class Driver:
     frozen_until: int = 0
     tick_at: int | None = None
     """When its coordinator wants to look at the clock."""
+
+    def now(self) -> int:
+        """The clock that its coordinator waits by."""
+        return self.clocks.steady()
 
 
 class Observer:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tailrace.testing.faults import Fault
+from tailrace.testing.faults import ANCHORS, LOOP_ANCHORS, Fault, drawn_faults
 from tailrace.testing.random_flows.description import (
     LEVELS,
     WAYS,
@@ -22,15 +22,7 @@ from tailrace.testing.random_flows.description import (
     changed,
 )
 from tailrace.testing.random_flows.remembering import remembering
-from tailrace.testing.scenarios import (
-    ANCHORS,
-    LOOP_ANCHORS,
-    MS,
-    NETWORKS,
-    Scenario,
-    drawn_faults,
-    drawn_settings,
-)
+from tailrace.testing.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of
 
 
 @dataclass(frozen=True)
@@ -287,6 +279,8 @@ def drawn(seed: int, faults: bool = True) -> Run:
         eager=rng.random() < 0.3,
         faults=struck,
     )
+    if faults:
+        world = replace(world, faults=struck + jumps_of(world, again=len(phases) > 1))
     return Run(flow, world, tuple(phases), disk=checkpointing and rng.random() < 0.06)
 
 

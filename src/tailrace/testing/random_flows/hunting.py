@@ -60,6 +60,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
             "crash-driver",
             "freeze-driver",
             "storage",
+            "jump-clock",
         }
     ),
     "storage": frozenset({"error", "unknown-done", "any"}),

@@ -16,6 +16,7 @@ from tailrace.coordinator.failures import HALF_PUBLISHED
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import TailraceError
 from tailrace.testing.checker import BOOKS, Book, Ledger
+from tailrace.testing.clock_watch import ClockWatch
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.loop_watch import LoopFiles, LoopWatch
@@ -141,6 +142,8 @@ class _Phases:
     def __post_init__(self) -> None:
         self.expected = expected(self.run.flow)
         self.now: int | None = None
+        self.ahead = 0
+        """How far the clock of the last phase's job was ahead of the right time."""
         self.starts = 0
         self.size: int | None = None
         """The parallelism at which a phase is to begin, that was refused at another one."""
@@ -168,7 +171,8 @@ class _Phases:
             world = self.world(number, phase, self.name, self.files, self.run.world.faults, **options)
             if self.shadows is not None:
                 self.shadows.over(world)
-            watch = LoopWatch(world, self.files)
+            watch, clocks = LoopWatch(world, self.files), ClockWatch()
+            world.watch(clocks)
             if self.now is not None:
                 world.now = self.now
             try:
@@ -181,10 +185,15 @@ class _Phases:
                 wrong.append(f"{type(error).__name__}: {error.args[0]}")
                 self.outcome.idle = waits(world.cluster)
             self.gather(world)
-            wrong += watch.wrong + self.restorable.told() + ([] if self.shadows is None else self.shadows.wrong)
+            wrong += (
+                watch.wrong
+                + clocks.wrong
+                + self.restorable.told()
+                + ([] if self.shadows is None else self.shadows.wrong)
+            )
             if wrong:
                 break
-            self.now = world.now
+            self.now, self.ahead = world.now, world.ahead
             if self.size is not None:
                 todo.appendleft((number, replace(phase, parallelism=self.size)))
                 self.size = None
@@ -241,6 +250,7 @@ class _Phases:
             "conditions": NETWORKS[made.network],
             "origin": "latest" if number else None,
             "run_id": f"run{self.starts}",
+            "ahead": self.ahead,
             "checkpoints": made.checkpoints,
             **tuned(made),
         }
