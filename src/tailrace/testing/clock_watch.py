@@ -1,6 +1,10 @@
-"""Looks on while a simulated job runs: whether its workers go by its clock."""
+"""Looks at simulated jobs while clocks are set: whether their workers go by the clocks of their drivers, and whether
+anything else has changed."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 from tailrace.task.events import Event, Step
 from tailrace.testing.clocks import HOURS
@@ -24,3 +28,14 @@ class ClockWatch(Observer):
             self.wrong.append(
                 f"worker {process.slot} goes by a clock that is {(ahead - wanted) / HOURS:+.3f} hours beside its driver's"
             )
+
+
+def without_jumps(seed: int, covered: Counter[str], digest: str, plain: Callable[[], str]) -> Iterator[str]:
+    """Compares some runs in which clocks were set with a run of the same seed without that, of which `plain` gives the
+    digest. Where no driver began behind a jump, all must have happened in the same order, at the same times."""
+    jumped = covered["set the clock of the driver"] + covered["set the clock of a worker"]
+    if not jumped or seed % 4 != 1 or covered["a driver began behind a jump of its clock"]:
+        return
+    covered["compared with a run without jumps"] += 1
+    if plain() != digest:
+        yield "clocks were set while no driver began, and the job took another course than without that"

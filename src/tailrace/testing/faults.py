@@ -160,7 +160,7 @@ def jumps(faults: Iterable[Fault]) -> tuple[Fault, ...]:
     return tuple(fault for fault in faults if fault.kind == "jump-clock")
 
 
-def without_jumps(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+def calm_clocks(faults: Iterable[Fault]) -> tuple[Fault, ...]:
     """All that befalls a job but for that."""
     return tuple(fault for fault in faults if fault.kind != "jump-clock")
 

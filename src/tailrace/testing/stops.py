@@ -29,7 +29,7 @@ from tailrace.task.events import Step
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
 from tailrace.testing.clock_watch import ClockWatch
 from tailrace.testing.ends import once_more
-from tailrace.testing.faults import Fault, drawn_jumps, without_jumps
+from tailrace.testing.faults import Fault, calm_clocks, drawn_jumps
 from tailrace.testing.loop_watch import LoopFiles
 from tailrace.testing.programs import PROGRAMS
 from tailrace.testing.scenarios import MS, Scenario, build, is_expected, scenario
@@ -89,7 +89,7 @@ def drawn(seed: int, program: str | None = None, faults: bool = True) -> list[As
     """The runs of a seed, one behind the other."""
     rng = random.Random(f"tailrace stops {seed}")
     first = scenario(seed, program, faults)
-    first = replace(first, faults=without_jumps(first.faults))
+    first = replace(first, faults=calm_clocks(first.faults))
     settings = first.checkpoints or scenario(0, "counted", False).checkpoints
     assert settings is not None
     settings = replace(

@@ -16,8 +16,8 @@ from tailrace.coordinator.failures import HALF_PUBLISHED
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import TailraceError
 from tailrace.testing.checker import BOOKS, Book, Ledger
-from tailrace.testing.clock_watch import ClockWatch
-from tailrace.testing.faults import Fault
+from tailrace.testing.clock_watch import ClockWatch, without_jumps
+from tailrace.testing.faults import Fault, calm_clocks
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.loop_watch import LoopFiles, LoopWatch
 from tailrace.testing.memorystore import MemoryFiles
@@ -122,6 +122,9 @@ def carry_out(
             _Phases(run, outcome, name, book, files, folder, keep_trace, recordings, shadows).go()
     finally:
         del BOOKS[name]
+    if not outcome.wrong and shadows is None:
+        calm = replace(run, world=replace(run.world, faults=calm_clocks(run.world.faults)))
+        outcome.wrong += without_jumps(run.seed, outcome.covered, outcome.digest, lambda: carry_out(calm).digest)
     return outcome
 
 
