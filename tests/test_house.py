@@ -148,6 +148,29 @@ def test_storage_does_not_know_the_protocol() -> None:
     assert not told, told
 
 
+WALL = "what waits, waits by time.monotonic or runtime.clock: people set wall clocks"
+WALL_CLOCKS = {
+    "runtime/clock.py": "the clock of a job begins with it",
+    "runtime/tls.py": "certificates expire by it",
+    "spark/origins.py": "how old a checkpoint is, in words",
+    "spark/savepoints.py": "when a checkpoint was written",
+    "spark/slots.py": "whether there is a warning: how old a session is, Spark says by its own wall clock",
+}
+"""The files that read a wall clock, and for what. Nothing waits there by it."""
+
+
+def test_nobody_else_reads_a_wall_clock() -> None:
+    calls = dict.fromkeys(
+        (*(name for name, why in BANNED_CALLS.items() if why == CLOCK), "time.time", "time.time_ns"), WALL
+    )
+    imports = dict.fromkeys(("time.time", "time.time_ns", "tailrace.runtime.clock.unix_micros"), WALL)
+    files = {file: str(file.relative_to(SOURCE)) for file in sorted(SOURCE.rglob("*.py"))}
+    told = report([file for file, name in files.items() if name not in WALL_CLOCKS], imports, calls)
+    assert not told, f"a wall clock:\n{told}"
+    for name in WALL_CLOCKS:
+        assert breaches((SOURCE / name).read_text(encoding="utf-8"), imports, calls), f"{name} reads none any more"
+
+
 @pytest.mark.parametrize(
     ("code", "line", "what"),
     [

@@ -22,6 +22,7 @@ from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.restarts import Fixed
 from tailrace.runtime.binding import Binding
+from tailrace.runtime.clock import monotonic_micros
 from tailrace.runtime.control import ask, jobs
 from tailrace.runtime.following import Follower, Lost
 from tailrace.runtime.hosting import Host, Request, asked
@@ -345,6 +346,39 @@ def test_a_job_goes_on_from_its_newest_checkpoint_when_its_coordinator_is_lost(
     far.post.lose()
     assert job.await_termination(30) and job.restarts == 1 and len(far.posts) == 2
     assert lines(tmp_path / "out") == list(range(400))
+
+
+def test_all_coordinators_of_a_job_go_by_the_clock_of_its_program(
+    flow: Callable[..., tr.Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each went by the wall clock of its own machine: `ctx.now()` leapt to that of an executor, and timers with it."""
+    right, beside = time.time_ns, iter((3, -5))
+    far = Far(flow(None, 100), tmp_path / "checkpoints")
+
+    def begun(near: Near) -> float:
+        """How many seconds the clock of the job is beside the right time."""
+        until(lambda: near.outpost._runner is not None and near.outpost._runner.machine.checkpoints is not None)
+        runner = near.outpost._runner
+        assert runner is not None and runner.machine.checkpoints is not None
+        by_checkpoints = monotonic_micros() + runner.machine.checkpoints.clock_offset
+        assert abs(by_checkpoints - runner._clock.now()) < 1e6
+        return (runner._clock.now() - right() / 1000) / 1e6
+
+    def elsewhere() -> None:
+        """From now on whoever looks at a wall clock is on a machine that is hours beside."""
+        hours = next(beside)
+        monkeypatch.setattr(time, "time_ns", lambda: right() + hours * 3_600 * 10**9)
+
+    elsewhere()
+    job = far.begin()
+    assert abs(begun(far.post)) < 10
+    until(lambda: len(job.checkpoints) > 1)
+    elsewhere()
+    far.post.lose()
+    until(lambda: len(far.posts) > 1 and job.status is JobStatus.RUNNING)
+    assert abs(begun(far.posts[-1])) < 10
+    job.cancel()
+    assert job.await_termination(20)
 
 
 def test_a_job_ends_when_somebody_cancels_the_spark_job_of_its_coordinator(

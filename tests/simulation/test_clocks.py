@@ -59,6 +59,14 @@ def test_workers_that_are_replaced_and_processes_that_stand_by_go_by_the_clock_o
     assert plain.covered["replaced a worker"] and plain.covered["a standby takes a slot"]
 
 
+@pytest.mark.parametrize("by", BACK_AND_FORTH, ids=["back", "forward"])
+def test_a_coordinator_in_place_of_a_lost_one_goes_by_the_clock_of_its_program(by: int) -> None:
+    losses = tuple(Fault(turn, "lose-coordinator", duration=turn % 7 * MS) for turn in range(60, 900, 190))
+    plain = outcome("in_processing_time", losses)
+    jumped = outcome("in_processing_time", (*losses, *jumps(by, range(1, 900, 23))))
+    assert jumped.trace == plain.trace and plain.covered["lost the coordinator alone"] > 1
+
+
 class Noting(tr.KeyedProcessFunction):
     """Adds what time it is, as far as hours go."""
 

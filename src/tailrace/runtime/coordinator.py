@@ -94,14 +94,16 @@ class JobRunner(threading.Thread):
         on_progress: Callable[[dict[str, Any], JobStatus], None] | None = None,
         on_end: Callable[..., None] | None = None,
         on_published: Iterable[tuple[str, Callable[[], object]]] = (),
+        clock: JobClock | None = None,
     ) -> None:
-        """`plan` is for reports: without it nobody is told any, but `on_progress` is called for each."""
+        """`plan` is for reports: without it nobody is told any, but `on_progress` is called for each. `clock`: that of the
+        job, where it has one."""
         super().__init__(name=f"tailrace-coordinator-{name}")
         self.job_name = name
         self.job_id = job_id
         self.run_id = machine.run_id
         self.machine = machine
-        self._clock = JobClock()
+        self._clock = JobClock() if clock is None else clock
         if machine.checkpoints is not None:
             machine.checkpoints.clock_offset = self._clock.now() - monotonic_micros()
         self.status = JobStatus.CREATED

@@ -133,10 +133,14 @@ class Follower(threading.Thread):
 
     def begin(self, begin: Begin) -> None:
         """The job is this one."""
-        self._box.say(begin)
+        self._say(begin)
         self._door = Answering(self, self._plan, self.wish)
         self._door.start()
         self._known.set()
+
+    def _say(self, begin: Begin) -> None:
+        """One clock for all coordinators of a job, whatever those of their machines say."""
+        self._box.say(replace(begin, clock=self._clock.now()))
 
     def abandon(self) -> None:
         """There will be no job: it could not be prepared."""
@@ -261,7 +265,7 @@ class Follower(threading.Thread):
             self._fail(f"the executor that runs its coordinator was lost ({why}), and no other took its place: {error}")
             return
         self._box = Mailbox()
-        self._box.say(begin)
+        self._say(begin)
         with self._lock:
             for number, (wish, _) in self._waiting.items():
                 self._box.say(Wanted(number, wish))

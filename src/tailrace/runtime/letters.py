@@ -101,6 +101,8 @@ class Begin:
     lost: str = ""
     """Why the process that has held the coordinator until now is gone, where there was one: the job goes on from its newest
     checkpoint."""
+    clock: int = 0
+    """What time it is for the job (int64 microseconds since 1970), by its program."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.showing import books_of
 from tailrace.errors import error_text
 from tailrace.runtime.binding import Binding
-from tailrace.runtime.clock import monotonic_micros
+from tailrace.runtime.clock import JobClock, monotonic_micros
 from tailrace.runtime.config import WorkerConfig
 from tailrace.runtime.coordinator import JobRunner
 from tailrace.runtime.hosting import Answer, FolderHost, Request
@@ -201,6 +201,8 @@ class FarRunner(JobRunner):
         self._kept: Awaited | None = None
         self.abandoned = threading.Event()
         """Whether the program will hear nothing more."""
+        clock = JobClock()
+        clock.follow(begin.clock)
         super().__init__(
             machine.job,
             machine.run_id,
@@ -212,6 +214,7 @@ class FarRunner(JobRunner):
             on_progress=lambda made, status: box.say(replace(self._view(status), due=True)),
             on_end=self._on_ended,
             on_published=[("the program's sinks", lambda: box.say(Made()))],
+            clock=clock,
         )
         self._door.close()  # the program has one: on one machine there would be two of one job
         if self.store is not None and begin.store is not None and begin.store.origin is not None:

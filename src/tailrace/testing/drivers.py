@@ -44,7 +44,7 @@ from tailrace.runtime.settings import nests_of, start_from
 from tailrace.storage.finding import newest_start
 from tailrace.storage.origins import Origin, origin_at
 from tailrace.task.events import CoordinatorLost
-from tailrace.testing.clocks import DRIVER
+from tailrace.testing.clocks import DRIVER, Clocks
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.memorystore import MemoryFiles, MemoryStore
 from tailrace.testing.storing import Storage
@@ -132,8 +132,9 @@ class Drivers:
         store: MemoryStore | None,
         origin: Origin | None,
         term: int = 0,
+        clocks: Clocks | None = None,
     ) -> Driver:
-        clocks, coordinator = self._cluster.clocks(DRIVER), fresh()
+        clocks, coordinator = self._cluster.clocks(DRIVER) if clocks is None else clocks, fresh()
         if self._cluster.drivers and clocks.ahead != self._cluster.driver.clocks.ahead:
             self._cluster.covered["a driver began behind a jump of its clock"] += 1
         if coordinator.checkpoints is not None:
@@ -173,7 +174,7 @@ class Drivers:
         with self._storage.calm():
             store = self._storage.own()
             store.hold(lost.run_id, lost.term + 1)
-        driver = self._driver(lost.run_id, lost.fresh, store, lost.origin, lost.term + 1)
+        driver = self._driver(lost.run_id, lost.fresh, store, lost.origin, lost.term + 1, lost.clocks)
         driver.coordinator.take_over(why, driver.now())
         self.coordinate(driver)
 

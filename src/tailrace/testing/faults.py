@@ -134,8 +134,8 @@ def drawn_faults(rng: random.Random, checkpointing: bool) -> tuple[Fault, ...]:
     return tuple(found)
 
 
-NEW_DRIVERS = frozenset({"crash-driver", "freeze-driver", "lose-coordinator"})
-"""Faults behind which another driver goes on."""
+NEW_DRIVERS = frozenset({"crash-driver", "freeze-driver"})
+"""Faults behind which another driver goes on, with a clock of its own."""
 
 
 def drawn_jumps(rng: random.Random, again: bool, by_the_clock: bool = False) -> tuple[Fault, ...]:
