@@ -210,13 +210,25 @@ def test_places_in_a_text_are_counted_in_bytes_and_utf8_functions_count_characte
         ([1e300], pa.float64(), [float("inf")], r"no such value is 1e\+300"),
         ([2], pa.int64(), [True], "looks up bool among int64"),
         (["01"], pa.string(), [1], "looks up int64 among string"),
+        ([0.1], pa.float32(), [Decimal("0.1")], r"looks up decimal128\(1, 1\) among float; cast one"),
+        ([Decimal("0.1")], pa.decimal128(1, 1), [0.1], r"looks up double among decimal128\(1, 1\); cast one"),
     ],
 )  # fmt: skip
 def test_a_set_of_other_values_is_refused(values: Any, kind: Any, wanted: Any, why: str) -> None:
-    """Arrow found a day among the times of that day, and infinity among large numbers."""
+    """Arrow found a day among the times of that day, infinity among large numbers, and a float among decimals near it."""
     column = pa.float32() if kind == pa.float64() else None
     with pytest.raises(TypeError, match=why):
         looked_up(x.isin(pa.array(values, kind)), wanted, column)
+
+
+def test_a_set_that_the_decimals_of_a_column_cannot_hold_is_refused() -> None:
+    """Arrow casts the column then, and found -2.25 with 37 places among hundreds, as 0."""
+    column, hundreds = pa.decimal128(38, 37), pa.array([Decimal(0), Decimal(99_900)]).cast(pa.decimal128(5, -2))
+    with pytest.raises(
+        TypeError, match=r"among decimal128\(5, -2\), which decimal128\(38, 37\) cannot hold; cast the col"
+    ):
+        looked_up(x.isin(hundreds), [Decimal("-2.25")], column)
+    assert looked_up(x.isin(hundreds.slice(0, 1)), [Decimal("-2.25"), Decimal(0)], column) == [False, True]
 
 
 @pytest.mark.parametrize(

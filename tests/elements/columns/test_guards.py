@@ -28,6 +28,19 @@ def test_times_that_are_far_apart_overflow() -> None:
     assert made(apart, [dt.date(2024, 1, 2), None], pa.date32()) == [-86_400 * 10**9, None]
 
 
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_a_time_of_day_does_not_move_by_the_last_bits_of_a_duration(unit: str) -> None:
+    """Fifty days later Arrow gave the same time again: of the duration it took 32 bits."""
+    noon, wide = dt.time(12), pa.array([2**32, 2**32], pa.duration(unit))
+    for expression in (pc.add(x, y), pc.add(y, x), pc.subtract(x, y)):
+        with pytest.raises(pa.ArrowInvalid, match="a time of day moves within its day"):
+            made(expression, [noon, noon], pa.time32(unit), wide)
+        assert made(expression, [None, None], pa.time32(unit), wide) == [None, None]
+    hour = pa.scalar(dt.timedelta(hours=1), pa.duration(unit))
+    assert made(pc.subtract(x, pc.scalar(hour)), [noon], pa.time32(unit)) == [dt.time(11)]
+    assert made(pc.add(pc.scalar(pa.scalar(noon, pa.time32(unit))), x), [3_600], pa.duration("s")) == [dt.time(13)]
+
+
 def test_bits_that_are_pushed_out_overflow() -> None:
     for value, bits, kind in (
         (64, 1, pa.int8()),

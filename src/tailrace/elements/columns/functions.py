@@ -95,8 +95,8 @@ _ANY = _FLAT | _NESTED | {"interval", "other"}
 EXACT: dict[str, Rule] = {
     # Numbers.
     **_checked("abs negate", _NUMBER),
-    **_checked("add", _NUMBER | _STAMP | _SPAN | {"time"}, mixed=(*_MIXED, *_LATER)),
-    **_checked("subtract", _NUMBER | _STAMP | _SPAN | {"date", "time"}, mixed=(*_MIXED, *_LATER)),
+    **_checked("add", _NUMBER | _STAMP | _SPAN | {"time"}, guard=guards.moved, mixed=(*_MIXED, *_LATER)),
+    **_checked("subtract", _NUMBER | _STAMP | _SPAN | {"date", "time"}, guard=guards.moved, mixed=(*_MIXED, *_LATER)),
     **_checked("multiply", _NUMBER, mixed=_MIXED),
     **_each("divide", _NUMBER, guard=guards.quotient, mixed=_MIXED),
     **_checked("power", _REAL),

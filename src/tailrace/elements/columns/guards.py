@@ -119,6 +119,16 @@ def calendar(function: Any, given: list[Any], options: Any, said: Said) -> Any:
     return function.call(given, options)
 
 
+def moved(function: Any, given: list[Any], options: Any, said: Said) -> Any:
+    """A sum or difference. Of a time of day with 32 bits and a duration Arrow looks at 32 bits of the duration only."""
+    for time, span in (given, given[::-1]):
+        if t.is_time32(time.type) and t.is_duration(span.type):
+            most = _DAY * _PER_SECOND[span.type.unit]
+            counted = pc.if_else(pc.is_valid(time), span, pa.scalar(None, span.type))
+            _check_range(counted, -most, most, "a time of day moves within its day")
+    return function.call(given, options)
+
+
 def second(function: Any, given: list[Any], options: Any, said: Said) -> Any:
     """On the wall: time zones had offsets with seconds, and Arrow forgets these."""
     [column] = given

@@ -61,12 +61,16 @@ class Lookup:
         if pa.types.is_null(given) or pa.types.is_null(kind) or given == kind:
             return
         what = {family(given), family(kind)}
-        if len(what) > 1 and not what <= NUMBERS:
+        if (len(what) > 1 and not what <= NUMBERS) or what == {"decimal", "float"}:
             raise TypeError(f"pc.{self._name} looks up {kind} among {given}; cast one of them")
         try:
             cast = self._values.cast(kind)
             back = cast.cast(given)
         except pa.ArrowInvalid:  # it casts the column then
+            if "decimal" in what:  # and digits are lost there: -2.25 with 37 places is 0 among hundreds
+                raise TypeError(
+                    f"pc.{self._name} looks up {kind} among {given}, which {kind} cannot hold; cast the column"
+                ) from None
             return
         for value, same in zip(self._values, pc.is_in(self._values, back), strict=True):
             if not same.as_py():

@@ -166,7 +166,10 @@ def _time(random: Random, kind: pa.DataType) -> int:
     if random.random() < 0.05:
         return random.choice([-(2**63) + 1, 2**63 - 1, random.randint(-(2**62), 2**62)])
     if t.is_duration(kind):
-        return random.choice([0, 1, -1, random.randint(-(10**9), 10**9), random.randint(-(10**6), 10**6) * per])
+        near, wide = random.randint(-(10**9), 10**9), random.choice([-1, 1]) * 2**32  # with 32 bits that is nothing
+        return random.choice(
+            [0, 1, -1, near, random.randint(-(10**6), 10**6) * per, wide, wide + random.randrange(DAY)]
+        )
     seconds = random.choice(_SECONDS) + random.choice([0, 0, random.randint(-90_000, 90_000), random.randint(0, 10**9)])
     units = max(-62_135_596_800, min(253_402_300_799, seconds)) * per + random.choice([0, 0, random.randrange(per)])
     return max(-(2**63) + 1, min(2**63 - 1, units))

@@ -138,24 +138,36 @@ def _chosen(call: Call, index: Any, *values: Any) -> Any:
 _LOOKED_UP = [kind for kind in FLAT if kind not in (pa.float16(), pa.binary(3))]
 
 
+def _looked_up_kinds(random: Random) -> list[pa.DataType]:
+    return [decimals(random) if random.random() < 0.3 else random.choice(_LOOKED_UP)]
+
+
 def _set(random: Random, kinds: Sequence[pa.DataType]) -> tuple[Any, Any]:
     from tailrace.testing.functions.checking import array_of
 
-    drawn = list[Any]()
+    drawn, kind = list[Any](), kinds[0]
+    if random.random() < 0.5 and (kind in NUMBERS or t.is_decimal(kind)):
+        kind = random.choice([random.choice(NUMBERS), decimals(random)])
     for _ in range(random.randint(0, 4)):
-        one = value(random, kinds[0])
+        one = value(random, kind)
         if not any(_equal(one, other) for other in drawn):
             drawn.append(one)
     skips = random.random() < 0.5
-    return pc.SetLookupOptions(array_of(drawn, kinds[0]), skip_nulls=skips), (drawn, skips)
+    return pc.SetLookupOptions(array_of(drawn, kind), skip_nulls=skips), (drawn, skips, kind != kinds[0])
 
 
 def _equal(a: Any, b: Any) -> bool:
     return bool((a is None and b is None) or (a is not None and b is not None and (a == b or (a != a and b != b))))
 
 
+def _placed(call: Call, one: Any) -> Any:
+    """The first place of a value in the set. One type may not hold all values of the other: that may be refused."""
+    found = _place(call, one)
+    return OrRefused(found) if call.said[2] else found
+
+
 def _place(call: Call, one: Any) -> int | None:
-    drawn, skips = call.said
+    drawn, skips, _ = call.said
     if one is None and skips:
         return None
     return next((at for at, other in enumerate(drawn) if _equal(one, other)), None)
@@ -338,8 +350,8 @@ CASES: dict[str, Case] = {
     ),
     "coalesce": Case(_choices(3, nested=False), _coalesced, nulls=True),
     "choose": Case(lambda r: [pa.int64(), *_choices(2, nested=False)(r)], _chosen, nulls=True),
-    "is_in": Case(alike(_LOOKED_UP, 1), lambda c, a: _found(c, a), _set, nulls=True),
-    "index_in": Case(alike(_LOOKED_UP, 1), lambda c, a: _place(c, a), _set, nulls=True),
+    "is_in": Case(_looked_up_kinds, lambda c, a: _found(c, a), _set, nulls=True),
+    "index_in": Case(_looked_up_kinds, _placed, _set, nulls=True),
     "list_value_length": Case(of(_LISTS), lambda call, a: len(a)),
     "list_slice": Case(of(_LISTS), lambda call, a: a[call.said[0] : call.said[1] : call.said[2]], _slice),
     "list_element": Case(of(_LISTS, INTEGERS), _element, constant=frozenset((1,)), nulls=True),
@@ -358,5 +370,6 @@ CASES: dict[str, Case] = {
 }
 
 
-def _found(call: Call, one: Any) -> bool:
-    return _place(call, one) is not None
+def _found(call: Call, one: Any) -> Any:
+    found = _place(call, one) is not None
+    return OrRefused(found) if call.said[2] else found
