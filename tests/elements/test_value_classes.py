@@ -246,6 +246,59 @@ def test_a_plain_class_may_become_one_with_fields(version: Any) -> None:
         loader(shapes)(data)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_class_that_loses_its_fields_keeps_its_attributes(version: Any, kind: str) -> None:
+    """A plain class has the attributes that are set."""
+    data, shapes = kept(version(KINDS[kind] + fields("a", "b"))(a="A", b="B"))
+    version("class C:\n    b = 'of the class'\n")
+    if kind == "named tuple" or "struct" in kind:
+        with pytest.raises(ChangedClass, match="and is a plain class now"):
+            loader(shapes)
+        return
+    back = loader(shapes)(data)
+    assert (type(back).__name__, back.a, back.b) == ("C", "A", "B")
+    version("class C:\n    __slots__ = ('b',)\n")
+    assert loader(shapes)(data).b == "B"
+
+
+def test_slots_of_a_plain_class_become_attributes(version: Any) -> None:
+    data, shapes = kept(version("class C:\n    __slots__ = ('a',)\n    def __init__(self): self.a = 'A'\n")())
+    version("class C:\n    a = 'of the class'\n")
+    assert loader(shapes)(data).a == "A"
+
+
+POSITIONS = {
+    "named tuple": "class P(NamedTuple):\n{}class C(P):\n    def __getnewargs__(self): return tuple(self)\n",
+    "struct": "class C(msgspec.Struct):\n{}    def __reduce__(self): return C, (self.a, self.b)\n",
+    "frozen slots": (
+        "@dataclass(frozen=True, slots=True)\nclass C:\n{}    def __reduce__(self): return C, (self.a, self.b)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_a_class_that_says_itself_now_how_it_is_pickled_gets_no_values_of_other_fields(version: Any, kind: str) -> None:
+    """What was written are values in the order of the fields of then."""
+    data, shapes = kept(version(KINDS[kind] + fields("a", "b"))(a="A", b="B"))
+    version(POSITIONS[kind].format(fields("b", "a")))
+    with pytest.raises(ChangedClass, match=r"fields \(a, b\) there, written in this order.* the fields \(b, a\)"):
+        loader(shapes)
+    new = version(POSITIONS[kind].format(fields("a", "b", "c")))
+    if kind != "frozen slots":
+        assert loader(shapes)(data) == new("A", "B")
+
+
+def test_a_named_tuple_with_arguments_of_its_own_reads_them_itself(version: Any) -> None:
+    own = (
+        "class P(NamedTuple):\n    a: int\n    b: int\nclass C(P):\n"
+        "    def __new__(cls, a, b=0): return super().__new__(cls, a, 10 * b)\n"
+        "    def __getnewargs__(self): return self.a, self.b // 10\n"
+    )
+    data, shapes = kept(version(own)(1, 2))
+    version(own.replace("    b: int\n", "    b: int\n    c: int = 3\n"))
+    assert tuple(loader(shapes)(data)) == (1, 20, 3)
+
+
 def test_classes_of_python_and_of_functions_of_a_library_are_not_looked_at() -> None:
     from datetime import datetime
     from decimal import Decimal

@@ -157,7 +157,7 @@ def _pickled_shape(kind: type) -> ClassShape | None:
         return None  # a function of its own makes its objects
     named = getattr(kind, "_fields", None)
     if issubclass(kind, tuple) and isinstance(named, tuple):
-        return ClassShape(name, "tuple", named)
+        return ClassShape(name, "tuple", named) if _lists_its_fields(kind) else ClassShape(name, "own")
     found = field_names(kind)
     slots = tuple(_slots(kind))
     if found is not None and getattr(kind, "__getstate__", None) is _LISTS_FIELDS:
@@ -171,6 +171,15 @@ def _pickled_shape(kind: type) -> ClassShape | None:
 
 _LISTS_FIELDS = getattr(dataclasses, "_dataclass_getstate", None)
 """How a frozen dataclass with slots writes its objects: the values of its fields in their order."""
+
+_SETS_FIELDS = getattr(dataclasses, "_dataclass_setstate", None)
+"""How it reads them."""
+
+
+def _lists_its_fields(kind: type) -> bool:
+    """Whether a named tuple is written as its fields in their order: by the method that its library made with them."""
+    makes = next(base for base in kind.__mro__ if "_fields" in vars(base))
+    return getattr(kind, "__getnewargs__", None) is vars(makes).get("__getnewargs__")
 
 
 def _writes_itself(kind: type) -> bool:
@@ -276,10 +285,12 @@ class Renewal:
         self.now = frozenset[str]() if now is None else frozenset(now.fields)
         self.complete = now is not None and now.form != "object"
         """Whether an object without one of its fields is none."""
+        self.leaves_out = self.complete or not kind.__dictoffset__
+        """Whether what is no field is left out: a plain class has the attributes that are set."""
 
     def renewed(self, held: dict[str, Any]) -> dict[str, Any]:
         """The fields of today's class, from those of then by their names; with attributes that are no fields."""
-        gone = frozenset(self.old.fields) - self.now
+        gone = frozenset(self.old.fields) - self.now if self.leaves_out else ()
         kept = {name: value for name, value in held.items() if name not in gone}
         return kept | {name: make() for name, make in self.defaults.items() if name not in kept}
 
@@ -292,6 +303,7 @@ def renewal(old: ClassShape) -> Renewal | None:
     if now == old:
         return None
     if now is None or now.form == "own":
+        _check_order(old, kind)
         return None  # it reads what was written itself
     if now.form != old.form and not any(now.form in alike and old.form in alike for alike in (_NAMED, _STRUCTS)):
         raise _other(old, f"was {_CALLED[old.form]} there, and is {_CALLED[now.form]} now")
@@ -307,6 +319,21 @@ def renewal(old: ClassShape) -> Renewal | None:
     if not old.fields and now.form in _NAMED and not unknown and added:
         raise _other(old, f"had no fields there, and has {_listed(now.fields)} now")
     return Renewal(old, kind, {name: defaults[name] for name in added if name in defaults})
+
+
+def _check_order(old: ClassShape, kind: type) -> None:
+    """Raises `ChangedClass` where a class that says itself now how it is pickled would get values by their position, written
+    in another order of its fields. A `__setstate__` gets those of a frozen dataclass with slots, and no others."""
+    own_state = getattr(kind, "__setstate__", _SETS_FIELDS) is not _SETS_FIELDS
+    if old.form not in ("tuple", *_STRUCTS) and (old.form != "listed" or own_state):
+        return
+    fields = getattr(kind, "__struct_fields__", None) or getattr(kind, "_fields", None) or field_names(kind) or ()
+    if fields[: len(old.fields)] != old.fields:
+        raise _other(
+            old,
+            f"had the fields {_listed(old.fields)} there, written in this order, and says itself how it is pickled now, "
+            f"with the fields {_listed(fields)}",
+        )
 
 
 ENCODED = ("map", "array", "choice")
