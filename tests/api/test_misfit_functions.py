@@ -11,6 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
 
 import tailrace as tr
 
@@ -110,7 +111,10 @@ def test_methods_of_functions_are_refused_as_well(fn: Any) -> None:
 
 
 def test_a_generator_of_a_source_may_yield_and_must_not_be_async() -> None:
-    tr.sources.Generator(lambda: iter([1]))
+    env = tr.Environment(parallelism=1)
+    out = env.from_source(tr.sources.Generator(lambda: iter([1]))).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert out.result() == [1]
     with pytest.raises(tr.ConfigError, match="Generator: waits is an async function"):
         tr.sources.Generator(waits)
 
@@ -123,6 +127,15 @@ def test_a_lambda_that_calls_one_of_these_is_told_at_its_first_record(verb: str,
     assert "operator 'odd'" in said and "record 1" in said and "and no value; return the value itself" in said
 
 
+@pytest.mark.parametrize("fn", [yields, waits, lambda value: map(print, [value])])
+@pytest.mark.filterwarnings("ignore:coroutine")
+def test_a_callback_whose_work_would_not_be_done_is_refused(fn: Any) -> None:
+    env = tr.Environment(parallelism=1)
+    env.from_collection([1]).sink_to(tr.sinks.Callback(lambda value: fn(value)))
+    with pytest.raises(tr.JobFailed, match=r"record 1.* a callback does its work when it is called, and it returned a"):
+        tr.testing.run(env)
+
+
 # What is returned, and is one record.
 
 ONE: list[Any] = [
@@ -131,6 +144,7 @@ ONE: list[Any] = [
     bytearray(b"w"),
     {"a": 1},
     Pair("a", 1),
+    Row(a="a", b=1),
     pd.DataFrame({"a": [1]}),
     pa.table({"a": [1]}),
 ]
@@ -148,6 +162,14 @@ def test_one_record_returned_from_flat_map_is_not_taken_apart(one: Any) -> None:
     said = fails(stream().flat_map(lambda v: one, name="parts"))
     assert "operator 'parts'" in said and "record 1" in said
     assert f"returned one {type(one).__name__}" in said and "return [value], or yield it" in said
+
+
+@pytest.mark.parametrize("one", [*ONE, 7], ids=lambda one: type(one).__name__)
+def test_one_record_that_a_generator_of_a_source_returns_is_not_taken_apart(one: Any) -> None:
+    source = tr.sources.Generator(lambda: one)
+    said = fails(tr.Environment(parallelism=1).from_source(source, name="parts"))
+    assert "operator 'parts'" in said
+    assert f"fn() must return an iterator over records, and it returned one {type(one).__name__}" in said
 
 
 class Returning(tr.KeyedProcessFunction):

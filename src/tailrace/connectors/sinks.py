@@ -20,7 +20,7 @@ from tailrace.connectors.filesinks import FileSink, FileWriter
 from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquetwriter import ParquetWriter, TableWriter
 from tailrace.connectors.results import Result
-from tailrace.elements.callables import misfit_function
+from tailrace.elements.callables import misfit_function, not_one_value
 from tailrace.errors import ConfigError
 
 
@@ -202,7 +202,12 @@ class _CallbackWriter(SinkWriter):
     def write(self, batch: list[Any]) -> None:
         for record in batch:
             self.record = record
-            self.fn(record)
+            returned = self.fn(record)
+            if returned is not None and not_one_value(returned) is not None:
+                raise TypeError(
+                    f"a callback does its work when it is called, and it returned a {type(returned).__name__}, which has "
+                    f"done nothing yet"
+                )
         self.record = NO_RECORD
 
 

@@ -169,7 +169,11 @@ class Generator(Source):
         _check_numbered(split)
         if self.indexed:
             return _Numbers(split[0] if position is None else position, self.count, split[1], self.rate, self.fn)
-        return _Iterated(self.fn(), position or 0, self.count, self.rate)
+        items = self.fn()
+        wrong = one_for_several(items) if isinstance(items, Iterable) else type(items).__name__
+        if wrong is not None:
+            raise TypeError(f"Generator: fn() must return an iterator over records, and it returned one {wrong}")
+        return _Iterated(items, position or 0, self.count, self.rate)
 
 
 def _instead(items: Any) -> str:

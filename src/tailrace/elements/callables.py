@@ -101,13 +101,13 @@ def set_checked(owner: object, name: str, fn: Callable[..., Any], giver: str) ->
 
 def one_for_several(value: Any) -> str | None:
     """What a value is that can be gone through and yet is hardly meant as several records: a text, bytes, a dictionary, a
-    row or another named tuple, or a table. None for any other."""
+    row or another tuple of a class of its own, or a table. None for any other."""
     kind: Any = type(value)
     return _name_of_one(kind)
 
 
 @functools.lru_cache(1024)
 def _name_of_one(kind: type) -> str | None:
-    named = issubclass(kind, tuple) and hasattr(kind, "_fields")
+    named = issubclass(kind, tuple) and kind is not tuple  # a Row of PySpark tells its fields by object only
     one = named or issubclass(kind, _ONE) or kind.__name__ in _TABLES
     return str(kind.__name__) if one else None
