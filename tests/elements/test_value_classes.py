@@ -6,7 +6,9 @@ from __future__ import annotations
 import pickle
 import random
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -219,6 +221,44 @@ def test_flags_whose_values_changed_are_refused(version: Any) -> None:
     version("class C(Flag):\n    W = 1\n    R = 2\n")
     with pytest.raises(ChangedClass, match="has another value for R now"):
         loader(shapes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_value_that_refers_to_a_class_refers_to_that_of_today(version: Any, kind: str) -> None:
+    """The factory of a `defaultdict` made objects of what stands in for the class, which nothing could pickle."""
+    old = version(KINDS[kind] + fields("a", "b"))
+    held = defaultdict(old, {"x": old(a="A", b="B")})
+    data, shapes = kept([held, partial(old, b="B"), old])
+    new = version(KINDS[kind] + fields("b", "x", "a"))
+    back, made, itself = loader(shapes)(data)
+    assert back["x"] == new(a="A", b="B", x="new x") and type(back["x"]) is type(back["y"]) is new
+    assert back["y"] == new() and made() == new(b="B") and itself is new
+    assert kept([back, made])[1] == (pickled_shape(new),)
+
+
+def test_a_value_that_refers_to_an_enum_refers_to_that_of_today(version: Any) -> None:
+    old = version("class C(Enum):\n    A = 1\n    B = 2\n")
+    data, shapes = kept({old.A: old, "again": old.A})
+    new = version("class C(Enum):\n    B = 1\n    A = 2\n")
+    assert loader(shapes)(data) == {new.A: new, "again": new.A}
+
+
+def test_an_object_of_which_no_attribute_was_written_is_one_of_todays_class(version: Any) -> None:
+    data, shapes = kept([version("class C:\n    __slots__ = ()\n")()])
+    new = version(KINDS["dataclass"] + fields("a"))
+    assert loader(shapes)(data) == [new()]
+
+
+def test_two_classes_that_are_one_now_are_refused_where_a_value_refers_to_it(version: Any) -> None:
+    text = KINDS["frozen slots"] + fields("a", "b")
+    version(text + text.replace("class C", "class D"))
+    module = sys.modules[MODULE]
+    data, shapes = kept([module.C("1", "2"), module.D("3", "4")])
+    named, more = kept([module.C("1", "2"), module.D("3", "4"), module.D])
+    new = version(KINDS["frozen slots"] + fields("b", "a") + "D = C\n")
+    assert loader(shapes)(data) == [new("2", "1"), new("4", "3")]
+    with pytest.raises(ChangedClass, match="are one class now, and a value refers to it"):
+        loader(more)(named)
 
 
 def test_a_class_that_says_itself_what_is_pickled_reads_it_itself(version: Any) -> None:

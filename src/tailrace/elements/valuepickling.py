@@ -11,6 +11,7 @@ from __future__ import annotations
 import copyreg
 import pickle
 import struct
+import sys
 from collections.abc import Callable, Iterable
 from io import BytesIO
 from operator import methodcaller
@@ -103,11 +104,79 @@ def loader(shapes: Iterable[ClassShape]) -> Decode:
     if not changed:
         return pickle.loads
     standing = {name: _standing_in(one) for name, one in changed.items()}
+    by_class = {one.kind: standing[name] for name, one in changed.items()}
+    unused = list(map(sys.getrefcount, standing.values()))
 
     def load(data: Any) -> Any:
-        return _Unpickler(BytesIO(data), standing).load()
+        value = _Unpickler(BytesIO(data), standing).load()
+        if list(map(sys.getrefcount, standing.values())) == unused:
+            return value
+        # Something in it refers to what stands in for a class.
+        if len(by_class) < len(standing):
+            several = ", ".join(sorted(standing))
+            raise ChangedClass(f"some of the classes {several} are one class now, and a value refers to it")
+        return _CarefulUnpickler(BytesIO(data), by_class).load()
 
     return load
+
+
+_InPython: Any = pickle._Unpickler
+
+
+class _CarefulUnpickler(_InPython):  # type: ignore[misc]
+    """An unpickler that tells objects of a class from the class itself: the factory of a `defaultdict`, say, which is to be
+    today's class. It is written in Python, and slower than the other."""
+
+    dispatch: dict[int, Callable[..., None]] = dict(_InPython.dispatch)
+
+    def __init__(self, file: BytesIO, standing: dict[type, Any]) -> None:
+        super().__init__(file)
+        self._standing = standing
+        self._made: list[Any] = []
+
+    def load(self) -> Any:
+        """The value, in which every object is one of today's class."""
+        value = super().load()
+        for one in self._made:
+            if type(one) in self._standing.values():  # nothing was written of its attributes
+                one.__setstate__({})
+        return value
+
+    def _stand_in(self, kind: Any) -> Any:
+        return self._standing.get(kind, kind) if isinstance(kind, type) else kind
+
+    def _new(self, kind: Any, args: Any, options: Any) -> None:
+        kind = self._stand_in(kind)
+        made = kind.__new__(kind, *args, **options)
+        if type(made) is kind:
+            self._made.append(made)
+        self.append(made)
+
+    def load_newobj(self) -> None:
+        args, kind = self.stack.pop(), self.stack.pop()
+        self._new(kind, args, {})
+
+    def load_newobj_ex(self) -> None:
+        options, args, kind = self.stack.pop(), self.stack.pop(), self.stack.pop()
+        self._new(kind, args, options)
+
+    def load_reduce(self) -> None:
+        args, function = self.stack.pop(), self.stack.pop()
+        if function is _REBUILD:
+            args = (self._stand_in(args[0]), *args[1:])
+        self.append(self._stand_in(function)(*args))
+
+    dispatch[pickle.NEWOBJ[0]] = load_newobj
+    dispatch[pickle.NEWOBJ_EX[0]] = load_newobj_ex
+    dispatch[pickle.REDUCE[0]] = load_reduce
+
+
+class _WithKeywords(msgspec.Struct, kw_only=True):
+    one: int
+
+
+_REBUILD = _WithKeywords(one=1).__reduce__()[0]
+"""What makes a struct with keywords from its class."""
 
 
 class _Unpickler(pickle.Unpickler):
