@@ -122,14 +122,16 @@ def misplaced(held: Any, n: int) -> str:
 
 
 def pair(n: int) -> Any:
-    """An object, nested, with what is to be told of it."""
+    """An object, nested, with what is to be told of it, and its class."""
     held = made(n)
-    return {"held": [held], "said": held.name if isinstance(held, enum.Enum) else ""}
+    return {"held": [held], "said": held.name if isinstance(held, enum.Enum) else "", "of": type(held)}
 
 
 def judged(found: Any, n: int) -> str:
     """What is wrong with what was `pair(n)`."""
     [held] = found["held"]
+    if found["of"] is not _kind():
+        return f"refers to {found['of']!r}"
     if isinstance(held, enum.Enum) and held.name != found["said"]:
         return f"is {held.name} and was {found['said']}"
     return misplaced(held, n)
