@@ -197,11 +197,13 @@ def test_what_nobody_can_reach_is_told() -> None:
         ("file:/a/b", "/a/b"),
         ("file://localhost/a", "/a"),
         ("/a/../b", "/b"),
+        ("~/a", "/home/ann/a"),
         ("s3a://bucket/a/", "s3a://bucket/a"),
         ("hdfs://host:9000/a", "hdfs://host:9000/a"),
     ],
 )
-def test_paths_and_urls(said: str, meant: str) -> None:
+def test_paths_and_urls(said: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
     assert hidden.normal(said) == meant
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.elements.valueclasses import ChangedClass, misfits, pickled_shape
+from tailrace.elements.valueclasses import ChangedClass, class_named, misfits, pickled_shape
 from tailrace.elements.valuepickling import ClassNotes, described, dump_described, load_described, loader
 
 HEAD = """
@@ -105,6 +105,12 @@ def test_what_is_no_mapping_by_name_is_refused(version: Any, kind: str) -> None:
         loader(shapes)
     version("")
     assert "class tailrace_versions.C is gone" in misfits(shapes)[0]
+
+
+def test_a_class_of_another_script_is_told_to_be_one() -> None:
+    """State outlives scripts, and the module of each is `__main__`."""
+    with pytest.raises(ChangedClass, match=r"class __main__\.Visit is gone.*it is a class of the script that ran then"):
+        class_named("__main__:Visit")
 
 
 @pytest.mark.parametrize("kind", KINDS)

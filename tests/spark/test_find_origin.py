@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.spark.defaults import Defaults
 from tailrace.spark.origins import find_origin, warn_of_later
 from tailrace.state.manifest import Manifest, Prepared, encode_manifest
 from tailrace.storage.store import Store
@@ -53,6 +54,37 @@ def test_latest_or_new_begins_anew_only_where_there_is_no_checkpoint_yet(tmp_pat
     env.from_collection([1]).sink_to(tr.sinks.TextFiles(str(tmp_path / "out")), uid="lines")
     with pytest.raises(tr.ConfigError, match=r'from_checkpoint="latest-or-new" needs checkpoint.*--checkpoint-dir DIR'):
         find_origin(env, env._plan(env._pending()), "job", "latest-or-new", False)
+
+
+@pytest.mark.parametrize("form", ["~/checkpoints", "file:{}/checkpoints", "file://{}/checkpoints", "checkpoints"])
+def test_a_folder_of_checkpoints_is_the_same_however_its_path_is_written(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a home folder, and of `file:/…`, were made below the folder at hand, as `~` and `file:`."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    path = form.format(tmp_path)
+    store = Store(str(tmp_path / "checkpoints"), "job")
+    store.commit(1, 0, 1, encode_manifest(Manifest("job", "run", store.claim("run"), 1, 0, 128, 1, [])))
+    env = tr.Environment(parallelism=1, checkpoint=tr.CheckpointConfig(path))
+    env.from_collection([1]).sink_to(tr.sinks.TextFiles(str(tmp_path / "out")), uid="lines")
+    for wanted in ("latest", f"{path}/job", f"{path}/job/1/1.manifest"):
+        found = find_origin(env, env._plan(env._pending()), "job", wanted, False)
+        assert found is not None and found.manifest.checkpoint == 1, wanted
+
+
+def test_options_of_the_command_that_do_nothing_are_told(tmp_path: Path) -> None:
+    """Who says where checkpoints go is to know that they go elsewhere."""
+    env, _ = dataflow(tmp_path, "lines")
+    assert Defaults().overruled(env) == []
+    mine = str(tmp_path / "checkpoints")
+    assert Defaults(checkpoint_dir=mine, parallelism=1).overruled(env) == []
+    said = Defaults(checkpoint_dir="elsewhere", parallelism=4, standby=1, work_dir="there").overruled(env)
+    assert said[:2] == [
+        "--parallelism 4 does nothing, because the Environment is given a parallelism of its own",
+        "--checkpoint-dir elsewhere does nothing, because the Environment is given a checkpoint of its own",
+    ]
+    assert [one.split()[0] for one in said[2:]] == ["--standby", "--work-dir"]
 
 
 def test_to_go_back_is_allowed_and_what_it_costs_is_said(tmp_path: Path) -> None:

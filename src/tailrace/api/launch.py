@@ -49,6 +49,8 @@ class JobHandle(Protocol):
 class Settings(Protocol):
     """An environment, as far as a launcher knows it: what a job runs with."""
 
+    parallelism: int
+    max_parallelism: int
     memory: int
     copy_records: bool
     debug: bool

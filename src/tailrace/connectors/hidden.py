@@ -113,7 +113,7 @@ def normal(path: str | os.PathLike[str]) -> str:
     local = re.fullmatch(r"file:(?://(?:localhost)?)?(/.*)", text)
     if local is not None:
         text = local[1]
-    return os.path.abspath(text) if protocol_of(text) is None else text.rstrip("/")
+    return os.path.abspath(os.path.expanduser(text)) if protocol_of(text) is None else text.rstrip("/")
 
 
 def folder_for_files(path: str | os.PathLike[str], who: str) -> str:

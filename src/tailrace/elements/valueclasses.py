@@ -102,7 +102,10 @@ def class_named(name: str, error: type[TailraceError] = ChangedClass) -> type:
         for part in path.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as missing:
-        raise error(f"class {dotted(name)} is gone, or nothing in the dataflow refers to it ({missing})") from missing
+        what = f"class {dotted(name)} is gone, or nothing in the dataflow refers to it ({missing})"
+        if module == "__main__":  # state outlives scripts, and each is of that name
+            what += "; it is a class of the script that ran then: start that one, or import the class into this one"
+        raise error(what) from missing
     if not isinstance(found, type):
         raise error(f"class {dotted(name)} is gone: that name is a {type(found).__name__} now")
     return found

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tailrace.api.config import CheckpointConfig
+from tailrace.api.launch import Settings
 from tailrace.errors import ConfigError
 
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\]|-cluster\[.*\])?|(spark|k8s|sc)://.+|yarn")
@@ -88,6 +89,22 @@ class Defaults:
         if wanted != "cancel":
             raise ConfigError(f"--on-signal, or TAILRACE_ON_SIGNAL, must be 'stop' or 'cancel', not {wanted!r}")
         return "cancel"
+
+    def overruled(self, env: Settings) -> list[str]:
+        """Options of the command that do nothing for a job, because its environment is given a setting of its own: a
+        sentence on each."""
+        parallelism = self.parallelism and min(self.parallelism, env.max_parallelism)
+        wanted = {
+            "parallelism": (parallelism, env.parallelism, "--parallelism"),
+            "checkpoint": (self.checkpoint_dir, env.checkpoint and env.checkpoint.dir, "--checkpoint-dir"),
+            "standby": (self.standby, env.standby and env.standby.replicas, "--standby"),
+            "work_dir": (self.work_dir, env.work_dir, "--work-dir"),
+        }
+        return [
+            f"{option} {said} does nothing, because the Environment is given a {name} of its own"
+            for name, (said, found, option) in wanted.items()
+            if said is not None and said != found
+        ]
 
     def show_progress(self) -> bool:
         """Whether jobs print a progress line, `TAILRACE_PROGRESS=1` where nothing was said. Raises `ConfigError` for what is

@@ -49,7 +49,6 @@ from tailrace.spark.dataframes import DataFrame, DataFrameSource
 from tailrace.spark.defaults import DEFAULTS
 from tailrace.spark.origins import (
     OR_NEW,
-    absolute,
     find_origin,
     tell_of_start,
     wanted_checkpoint,
@@ -66,6 +65,7 @@ from tailrace.spark.slots import SparkSlots, allowed_ports, check_settings
 from tailrace.spark.tables import prepare_table
 from tailrace.statedata.fitting import restore_check
 from tailrace.statedata.stored import StoredCheckpoint
+from tailrace.storage.opening import absolute
 from tailrace.storage.origins import Origin
 from tailrace.storage.store import Store
 from tailrace.task.jobspec import JobSpec
@@ -159,6 +159,8 @@ def submit(
         checkpoint_dir=None if config is None else absolute(config.dir),
         storage_options=None if config is None else config.storage_options,
     )
+    for without_effect in DEFAULTS.overruled(env):
+        print(f"tailrace run: job {name!r}: {without_effect}", file=sys.stderr)
     check_size(spec, dump_job(spec))  # what cannot travel is told before Spark starts
     try:
         origin = find_origin(env, plan, name, from_checkpoint, allow_dropped_state, start_again)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import time
 import warnings
@@ -17,6 +16,7 @@ from tailrace.graph.plan import Plan
 from tailrace.log import log
 from tailrace.spark.defaults import DEFAULTS
 from tailrace.storage.finding import newest_start, resolve
+from tailrace.storage.opening import absolute
 from tailrace.storage.origins import Origin, origin_at
 from tailrace.storage.store import Store
 
@@ -99,8 +99,3 @@ def warn_of_lost_output(origin: Origin | None, plan: Plan) -> None:
             f"will never be visible, and its hidden files stay where they are",
             stacklevel=level_of_user(),
         )
-
-
-def absolute(folder: str) -> str:
-    """A local folder as an absolute path: workers have other working folders. URLs stay as they are."""
-    return folder if "://" in folder else os.path.abspath(folder)
