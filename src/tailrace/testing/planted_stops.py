@@ -145,7 +145,7 @@ STOP_BUGS = (
     Bug("a source reads behind the cut of a stop", STOPS, _a_source_reads_on),
     Bug("a timer fires behind the cut of a stop", STOPS, _a_timer_fires_early, _by_the_clock, seed=3),
     Bug("a savepoint refers to a file of its job", STOPS, _a_savepoint_refers_to_others, _incremental, seed=4),
-    Bug("a restart restores what was before the stop", STOPS, _restored_behind_the_stop, seed=9),
+    Bug("a restart restores what was before the stop", STOPS, _restored_behind_the_stop, seed=26),
     Bug("a restart runs on behind the stop", STOPS, _goes_on_behind_the_stop, seed=33),
     Bug("a savepoint is copied before its output is visible", STOPS, _copied_before_visible),
     Bug("what was prepared for a stop is not published", STOPS, _not_published, seed=3),
