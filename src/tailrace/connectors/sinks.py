@@ -20,7 +20,7 @@ from tailrace.connectors.filesinks import FileSink, FileWriter
 from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquetwriter import ParquetWriter, TableWriter
 from tailrace.connectors.results import Result
-from tailrace.elements.callables import misfit_function, not_one_value
+from tailrace.elements.callables import misfit_function, work_not_done
 from tailrace.errors import ConfigError
 
 
@@ -203,7 +203,7 @@ class _CallbackWriter(SinkWriter):
         for record in batch:
             self.record = record
             returned = self.fn(record)
-            if returned is not None and not_one_value(returned) is not None:
+            if returned is not None and work_not_done(returned) is not None:
                 raise TypeError(
                     f"a callback does its work when it is called, and it returned a {type(returned).__name__}, which has "
                     f"done nothing yet"

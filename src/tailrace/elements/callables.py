@@ -7,10 +7,11 @@ import functools
 import inspect
 from collections import UserString
 from collections.abc import Callable, Iterator, Mapping
-from types import AsyncGeneratorType, CoroutineType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 _ONE = (str, UserString, bytes, bytearray, memoryview, Mapping)
+_WORK = (CoroutineType, AsyncGeneratorType, GeneratorType, map, filter)
 _TABLES = ("DataFrame", "Series", "RecordBatch", "Table", "LazyFrame")
 
 
@@ -73,6 +74,14 @@ def not_one_value(value: Any) -> str | None:
         value.close()
         return type(value).__name__
     return type(value).__name__ if isinstance(value, AsyncGeneratorType | Iterator) else None
+
+
+def work_not_done(value: Any) -> str | None:
+    """What an object is that stands for work which nobody has done yet, where a function was called for what it does: a
+    coroutine, which is closed, or a generator. None for any other, such as the cursor of a database."""
+    if isinstance(value, CoroutineType):
+        value.close()
+    return type(value).__name__ if isinstance(value, _WORK) else None
 
 
 def check_kept(value: Any, giver: str) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tailrace.api.connectors import NO_RECORD, SinkWriter, is_out_of_reach
 from tailrace.elements.batches import Batch, Columns
-from tailrace.elements.callables import not_one_value
+from tailrace.elements.callables import work_not_done
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.errors import OutOfReachError, UserCodeError
 from tailrace.graph.graph import Node
@@ -82,7 +82,7 @@ class SinkTask(OperatorTask):
         data = batch.data if isinstance(batch, Columns) else batch.values
         try:
             write: Callable[[Any], Any] = self.writer.write
-            if not_one_value(returned := write(data)) is not None:
+            if work_not_done(returned := write(data)) is not None:
                 kind = f"{type(self.writer).__name__}.write"
                 raise TypeError(
                     f"{kind} gave a {type(returned).__name__}, so nothing was written; it must not yield or wait"
