@@ -41,6 +41,11 @@ class Result(FileSink):
     _known: frozenset[str] | None = None
     """The published files, once there will be no more; None as long as there may be."""
 
+    @property
+    def place(self) -> None:
+        """None: each job has a folder of its own."""
+        return None
+
     def bind(self, directory: str, options: Mapping[str, Any] | None = None, *, shared: bool = False) -> None:
         """The launcher says where; called once before the job starts. With `shared` the writers look for the sign that the
         driver has left there."""

@@ -12,6 +12,7 @@ from tailrace.coordinator.recorded import channels, in_flight, operator_records
 from tailrace.coordinator.stats import CheckpointStats, FailedCheckpoint, parts_of, policy_of
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.protocol.snapshot import Ack
+from tailrace.state.ending import Dataflow
 from tailrace.state.format import Placed
 from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manifest
 from tailrace.state.paths import manifest_name, published_mark
@@ -43,6 +44,8 @@ class CheckpointSettings:
     """The URL of the checkpoint folder, for the manifest."""
     retain: str = "on-cancellation"
     """Whether checkpoints outlive the job: "never", "on-cancellation" (and after a failure) or "always"."""
+    dataflow: Dataflow = ()
+    """What the job runs, for the mark of its end."""
 
     def given_up(self, well: bool) -> bool:
         """Whether none of them outlives a job that has ended, well or not."""

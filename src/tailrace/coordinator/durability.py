@@ -488,12 +488,12 @@ class Durability:
             return None
         # Where nothing is retained, whoever stops a job without wanting its end ends its sources all the same.
         over = newest.final and (drained or self.keeps or not newest.stopped)
-        if ended_as == FINISHED and not over:
-            ended_as = STOPPED
+        ended_as = STOPPED if ended_as == FINISHED and not over else ended_as
         if kept and ended_as != FINISHED:
             return None
         path, when = checkpoints.kept_paths[-1] if kept else "", now + checkpoints.clock_offset
-        return Ending(self._job, self._run_id, ended_as, when, newest.checkpoint, path, savepoint)
+        dataflow = list(checkpoints.settings.dataflow)
+        return Ending(self._job, self._run_id, ended_as, when, newest.checkpoint, path, savepoint, dataflow)
 
 
 def _deleted(names: list[str]) -> Decisions:

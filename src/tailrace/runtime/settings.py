@@ -13,12 +13,13 @@ from tailrace.coordinator.restarts import Exponential, Fixed, Never, Rate, Strat
 from tailrace.elements.durations import span_micros
 from tailrace.graph.operators import Source
 from tailrace.graph.plan import Plan
+from tailrace.state.ending import Dataflow
 from tailrace.storage.origins import Origin
 from tailrace.storage.store import Store
 
 
-def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSettings:
-    """Checkpoint settings for a coordinator; `folder` is the URL of the job's folder."""
+def settings_of(config: CheckpointConfig, folder: str = "", dataflow: Dataflow = ()) -> CheckpointSettings:
+    """Checkpoint settings for a coordinator; `folder` is the URL of the job's folder, `dataflow` what it runs."""
     return CheckpointSettings(
         interval=None if config.interval is None else span_micros(config.interval),
         timeout=span_micros(config.timeout),
@@ -32,6 +33,7 @@ def settings_of(config: CheckpointConfig, folder: str = "") -> CheckpointSetting
         ahead=config.writes_ahead,
         origin=folder,
         retain=config.retain,
+        dataflow=dataflow,
     )
 
 

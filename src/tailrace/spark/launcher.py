@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from tailrace.api import connectors
 from tailrace.api.config import CheckpointConfig, StandbyConfig
+from tailrace.api.identity import dataflow_of
 from tailrace.api.launch import Settings
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.savepoints import SavepointWriter
@@ -219,7 +220,9 @@ def submit(
             limits_of(config, env.slot_timeout, notices_after(app.master, app.setting)),
             run_id=spec.run_id,
             max_parallelism=plan.graph.max_parallelism,
-            checkpoints=None if config is None or store is None else settings_of(config, store.url),
+            checkpoints=None
+            if config is None or store is None
+            else settings_of(config, store.url, dataflow_of(plan.graph)),
             restarts=strategy_of(env.restart),
             start_from=start_from(origin, store),
             abandoned=abandoned,
@@ -325,7 +328,7 @@ def check_restore(
     env: Settings, plan: Plan, name: str, from_checkpoint: str | None, allow_dropped_state: bool | tuple[str, ...]
 ) -> RestoreCheck:
     """What of a checkpoint would fit this plan. Starts nothing."""
-    found = wanted_checkpoint(env, name, from_checkpoint)
+    found = wanted_checkpoint(env, plan, name, from_checkpoint)
     if found is None:
         there = f"there is none of job {name!r}" if from_checkpoint == OR_NEW else "its path, or 'latest'"
         raise ConfigError(f"a dry run needs a checkpoint: {there}")

@@ -9,6 +9,7 @@ import warnings
 
 from tailrace.api.compat import check_manifest, unpublishable
 from tailrace.api.hints import did_you_mean
+from tailrace.api.identity import dataflow_of
 from tailrace.api.launch import Settings
 from tailrace.elements.timestamps import age_of
 from tailrace.errors import CheckpointNotFound, ConfigError, level_of_user
@@ -33,7 +34,7 @@ def find_origin(
     start_again: bool = False,
 ) -> Origin | None:
     """The checkpoint to start from, read and held against the dataflow. Raises `CheckpointError`, `JobAlreadyFinished`."""
-    found = wanted_checkpoint(env, name, wanted, start_again)
+    found = wanted_checkpoint(env, plan, name, wanted, start_again)
     if found is None:
         return None
     origin = origin_at(*found)
@@ -42,7 +43,7 @@ def find_origin(
 
 
 def wanted_checkpoint(
-    env: Settings, name: str, wanted: str | None, start_again: bool = False
+    env: Settings, plan: Plan, name: str, wanted: str | None, start_again: bool = False
 ) -> tuple[Store, str] | None:
     """The checkpoint that a user names; None where none is named, and for the beginning: see `newest_start`. Raises
     `CheckpointError`, `JobAlreadyFinished` and `ConfigError`."""
@@ -61,7 +62,7 @@ def wanted_checkpoint(
             f"command line: --checkpoint-dir DIR)"
         )
     store = Store(absolute(config.dir), name, options)
-    found = newest_start(store, or_new=wanted == OR_NEW, start_again=start_again)
+    found = newest_start(store, or_new=wanted == OR_NEW, start_again=start_again, dataflow=dataflow_of(plan.graph))
     return None if found is None else (store, found)
 
 

@@ -6,6 +6,9 @@ newest checkpoint stays, to go on from it, leaves none: that checkpoint says all
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import msgspec
 
 from tailrace.elements.timestamps import isoformat
@@ -13,6 +16,42 @@ from tailrace.errors import CheckpointCorrupt, shortened
 
 FINISHED = "FINISHED"
 STOPPED = "STOPPED"
+
+
+class OperatorIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A source, a sink or an operator with state, as far as it tells one dataflow from another."""
+
+    uid: str
+    """As the user gave it; empty where it is derived from the shape of the graph, and says nothing of what it does."""
+    kind: str
+    """As manifests have it (`graph.kinds`)."""
+    details: list[str]
+    """The class of a source or a sink, and the place that it writes to; of another operator what its state is made of."""
+    name: str
+    """For people."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Equal keys mean one and the same operator. A uid that was given says so whatever else has changed."""
+        return ("uid", self.uid, self.kind) if self.uid else ("derived", self.kind, *self.details)
+
+    def __str__(self) -> str:
+        return f"{self.name!r} ({f'uid {self.uid!r}' if self.uid else ', '.join([self.kind, *self.details])})"
+
+
+Dataflow = Sequence[OperatorIdentity]
+"""What identifies a dataflow. Operators without state are no part of it: one may be added, or go."""
+
+
+def not_in(one: Dataflow, other: Dataflow) -> list[OperatorIdentity]:
+    """The operators of one dataflow that another one does not have."""
+    there = Counter(operator.key for operator in other)
+    found = []
+    for operator in one:
+        if there[operator.key] == 0:
+            found.append(operator)
+        there[operator.key] -= 1
+    return found
 
 
 class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -31,6 +70,8 @@ class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
     """Its manifest, relative to the folder of the job, where it stays; else empty."""
     savepoint: str = ""
     """The folder of the savepoint with which the run was stopped; empty where there is none."""
+    dataflow: list[OperatorIdentity] = []
+    """What it ran; empty in older marks."""
 
     @property
     def finished(self) -> bool:

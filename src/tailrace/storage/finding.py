@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailrace.elements.timestamps import isoformat
-from tailrace.errors import CheckpointNotFound, JobAlreadyFinished
-from tailrace.state.ending import Ending
+from tailrace.errors import CheckpointNotFound, IncompatibleState, JobAlreadyFinished
+from tailrace.state.ending import Dataflow, Ending, not_in
 from tailrace.state.paths import CLAIM, SAVEPOINT, checkpoint_number, claim_name, manifest_name, means_manifest
 from tailrace.storage.filesystem import Folder, scheme_of
 from tailrace.storage.opening import absolute, open_folder
@@ -43,16 +43,23 @@ def resolve(wanted: str, *, job: str | None = None, options: Mapping[str, Any] |
     return _newest_of_all(url, job, options)
 
 
-def newest_start(store: Store, *, or_new: bool = False, start_again: bool = False) -> str | None:
+def newest_start(
+    store: Store, *, or_new: bool = False, start_again: bool = False, dataflow: Dataflow | None = None
+) -> str | None:
     """The checkpoint that the next start of a job goes on from, by its name; None for the beginning. `or_new`: that is where
     the job has no checkpoint yet. `start_again`: that is where the job has come to its end, or its newest run has ended and
-    keeps nothing to go on from. Else raises `JobAlreadyFinished` or `CheckpointNotFound`. An older run's checkpoint behind a
+    keeps nothing to go on from. Else raises `JobAlreadyFinished` or `CheckpointNotFound`, and `IncompatibleState` where what
+    has come to its end was not the `dataflow` that is to be started, which has never run. An older run's checkpoint behind a
     newer run that has ended is never meant: what that one has published would be published once more."""
     name, ending = newest_in(store.folder)
     if ending is not None and (ending.finished or name is None):
         if start_again:
             return None
-        raise _finished(ending) if ending.finished else CheckpointNotFound(_nothing_left(store, ending))
+        if not ending.finished:
+            raise CheckpointNotFound(_nothing_left(store, ending))
+        if dataflow is not None and ending.dataflow:
+            _check_dataflow(store, ending, dataflow)
+        raise _finished(ending)
     if name is None and or_new:
         return None
     if name is not None:
@@ -70,6 +77,23 @@ def _finished(ending: Ending) -> JobAlreadyFinished:
         job=ending.job,
         run_id=ending.run_id,
         ended_at=ending.timestamp / 1e6,
+    )
+
+
+def _check_dataflow(store: Store, ending: Ending, dataflow: Dataflow) -> None:
+    """Raises `IncompatibleState` where the run that has finished ran another dataflow than this one."""
+    gone, new = not_in(ending.dataflow, dataflow), not_in(dataflow, ending.dataflow)
+    if not gone and not new:
+        return
+    told = [
+        *(f"  - it had {one}, which is not in this dataflow" for one in gone),
+        *(f"  - it had no {one}, which is in this dataflow" for one in new),
+    ]
+    raise IncompatibleState(
+        f"the job {ending.job!r} in {store.url} that finished at {isoformat(ending.timestamp)} (run {ending.run_id}) ran "
+        "another dataflow than this one:\n{}\nThis one has not run, and nothing was started. Give its job another name, "
+        "env.execute(name), or another checkpoint folder; or, where it takes the place of the old one, begin anew with "
+        'if_finished="start-again" (tailrace run: --if-finished start-again)'.format("\n".join(told))
     )
 
 

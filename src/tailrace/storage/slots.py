@@ -3,7 +3,8 @@
 See `store` for how slots are taken.
 
 Invariant L5: a start from the newest checkpoint goes on from the last one that any run of the job has committed, or from
-nothing: behind the mark of an end (`state.ending`) nothing older is found.
+nothing: behind the mark of an end (`state.ending`) nothing older is found, and only the dataflow that has ended is told that
+it has finished (`finding`).
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from tailrace.api.compat import check_manifest
+from tailrace.api.identity import dataflow_of
 from tailrace.coordinator.actions import (
     Action,
     CheckpointEnded,
@@ -97,7 +98,7 @@ class Drivers:
         if settings is not None:
             with storage.calm():
                 store = storage.own()
-                settings = replace(settings, origin=store.url)
+                settings = replace(settings, origin=store.url, dataflow=dataflow_of(job.plan.graph))
                 incarnation = store.claim(run_id, takeover=True)
                 origin = self._origin(store, wanted)
                 spare = [] if origin is None else [origin.manifest.run_id]

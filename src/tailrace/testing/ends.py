@@ -10,8 +10,12 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from msgspec import structs
+
+from tailrace.api.identity import dataflow_of
 from tailrace.coordinator.lifecycle import JobStatus
-from tailrace.errors import CheckpointNotFound, JobAlreadyFinished
+from tailrace.errors import CheckpointNotFound, IncompatibleState, JobAlreadyFinished
+from tailrace.state.ending import Dataflow
 from tailrace.state.paths import ended_mark, manifest_name, manifest_place
 from tailrace.storage.endings import leave
 from tailrace.storage.finding import newest_start
@@ -22,6 +26,7 @@ from tailrace.testing.storing import Trouble
 
 FINISHED = "finished"
 NOTHING = "nothing"
+ANOTHER = "another dataflow"
 BEGINNING = ""
 
 
@@ -51,10 +56,13 @@ def newest_committed(files: WatchedFiles) -> str:
     return max(files.lineage, key=lambda name: manifest_place(name) or (0, 0))
 
 
-def found_by(files: WatchedFiles, *, start_again: bool = False) -> str:
-    """What `latest-or-new` finds in a folder: the name of a checkpoint, `FINISHED`, `NOTHING` or `BEGINNING`."""
+def found_by(files: WatchedFiles, *, start_again: bool = False, dataflow: Dataflow | None = None) -> str:
+    """What `latest-or-new` finds in a folder: the name of a checkpoint, `FINISHED`, `NOTHING`, `ANOTHER` or `BEGINNING`."""
+    store = MemoryStore("golden", files)
     try:
-        return newest_start(MemoryStore("golden", files), or_new=True, start_again=start_again) or BEGINNING
+        return newest_start(store, or_new=True, start_again=start_again, dataflow=dataflow) or BEGINNING
+    except IncompatibleState:
+        return ANOTHER
     except JobAlreadyFinished:
         return FINISHED
     except CheckpointNotFound:
@@ -76,6 +84,18 @@ def misled(found: str, files: WatchedFiles, ended: JobStatus | None) -> str | No
     return None if right else f"behind {newest} ({ended}) it goes on from {found or 'the beginning'!r}"
 
 
+def mistaken(world: Simulation, files: WatchedFiles) -> str | None:
+    """What is wrong where a job has finished, and its user gives its name to another dataflow, in which a source, a sink
+    or an operator with state is missing, has another uid, or is new."""
+    first, *rest = dataflow_of(world.plan.graph)
+    other = structs.replace(first, uid="of another program")
+    for what, dataflow in (("missing", rest), ("of another uid", [other, *rest]), ("new", [other, first, *rest])):
+        found = found_by(files, dataflow=dataflow)
+        if found != ANOTHER:
+            return f"another dataflow is taken for the finished one ({found}): {first} is {what}"
+    return None
+
+
 def once_more(world: Simulation, files: WatchedFiles) -> tuple[str, str]:
     """A job that is over does the last to its folder, and the same start once more looks there: what that finds, and what it
     should."""
@@ -86,4 +106,4 @@ def once_more(world: Simulation, files: WatchedFiles) -> tuple[str, str]:
         files.newest = None  # it may go now
     leave(driver.store, driver.run_id, coordinator.ending(False, world.now), coordinator.give_up(False))
     right = FINISHED if finished else manifest_name(*newest[0]) if newest is not None else BEGINNING
-    return found_by(files) or "the beginning", right or "the beginning"
+    return found_by(files, dataflow=dataflow_of(world.plan.graph)) or "the beginning", right or "the beginning"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import tailrace as tr
+from tailrace.api.identity import dataflow_of
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.failures import HALF_PUBLISHED, Cause
 from tailrace.coordinator.lifecycle import JobStatus
@@ -419,8 +420,9 @@ def judge_files(world: Simulation, files: LoopFiles) -> Iterator[str]:
     files.newest = None
     over = world.coordinator.status is JobStatus.FINISHED
     leave(store, run_id, world.coordinator.ending(False, world.now) if over else None, checkpoints.give_up_all())
-    if over and found_by(files) != FINISHED:
-        yield f"the job has finished, and the same start once more goes on from {found_by(files) or 'the beginning'!r}"
+    found = found_by(files, dataflow=dataflow_of(world.plan.graph)) if over else FINISHED
+    if found != FINISHED:
+        yield f"the job has finished, and the same start once more goes on from {found or 'the beginning'!r}"
     left = files.leftovers([i for i in store.incarnations() if _run_of(store, i) == world.driver.run_id], [])
     if left:
         yield f"the job has left {left[:3]} behind"

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from tailrace.api.identity import dataflow_of
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.errors import IncompatibleState, TailraceError
 from tailrace.state.paths import ended_mark, manifest_place, published_mark
 from tailrace.storage.slots import holds_manifest
 from tailrace.testing.checker import BOOKS, Book, Ledger, WatchedFiles
-from tailrace.testing.ends import FINISHED, NOTHING, found_by, leaves, misled, newest_committed
+from tailrace.testing.ends import FINISHED, NOTHING, found_by, leaves, misled, mistaken, newest_committed
 from tailrace.testing.faults import Fault
 from tailrace.testing.simulator import Simulation
 
@@ -282,9 +283,9 @@ class _History:
                 left = world
                 self.story.append(f"it left {leaves(world, chance)}")
                 ended = self._forget_unseen(ended)
-            found = found_by(self.files)
+            found = found_by(self.files, dataflow=dataflow_of(world.plan.graph))
             self.found.append(found if found in (FINISHED, NOTHING) else "a checkpoint" if found else "the beginning")
-            wrong = misled(found, self.files, ended)
+            wrong = misled(found, self.files, ended) or (mistaken(world, self.files) if found == FINISHED else None)
             if wrong is not None:
                 self.wrong.append(wrong)
                 return

@@ -1,0 +1,36 @@
+"""The identity of a dataflow: what tells a job that is started once more from another one of the same name."""
+
+from __future__ import annotations
+
+from tailrace.api.compat import declared_tables
+from tailrace.api.kinds import kind_of, shape_of
+from tailrace.graph.graph import Graph, Node
+from tailrace.graph.operators import Sink, Source
+from tailrace.state.ending import OperatorIdentity
+from tailrace.state.operator_state import declared_operator_states
+
+
+def dataflow_of(graph: Graph) -> tuple[OperatorIdentity, ...]:
+    """The sources, the sinks and the operators with state of a dataflow."""
+    return tuple(
+        OperatorIdentity(node.uid if node.uid_given else "", kind_of(node.operator), _details(node), node.name)
+        for node in graph.nodes
+        if _identifies(node)
+    )
+
+
+def _identifies(node: Node) -> bool:
+    if isinstance(node.operator, Source | Sink) or declared_tables(node):
+        return True
+    function = getattr(node.operator, "fn", None)
+    return function is not None and bool(declared_operator_states(function))
+
+
+def _details(node: Node) -> list[str]:
+    operator = node.operator
+    if isinstance(operator, Source):
+        return [type(operator.source).__qualname__]
+    if isinstance(operator, Sink):
+        place = operator.sink.place
+        return [type(operator.sink).__qualname__, *([] if place is None else [place])]
+    return shape_of(operator)
