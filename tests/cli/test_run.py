@@ -19,7 +19,7 @@ from tailrace.cli import run
 from tailrace.cli.main import app
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.spark.defaults import DEFAULTS
-from tailrace.state.ending import FINISHED, Ending
+from tailrace.state.ending import FINISHED, Ending, OperatorIdentity
 from tailrace.storage.store import Store
 
 FLOW = """
@@ -371,6 +371,18 @@ def test_a_second_job_of_one_name_is_not_passed_over_as_finished(
     assert done.stderr.count("has finished already") == len(seen)
     assert ("this program has started two jobs called 'one'" in done.stderr) == (code == 1)
     assert "Traceback" not in done.stderr
+
+
+def test_another_script_with_the_name_of_a_finished_job_is_not_told_that_it_has_finished(tmp_path: Path) -> None:
+    """Without Spark: nothing is started."""
+    store = Store(str(tmp_path / "checkpoints"), "one")
+    ran = [OperatorIdentity("", "source", ["Collection"], "numbers"), OperatorIdentity("lines", "sink", [], "lines")]
+    store.mark_ended(store.claim("run"), Ending("one", "run", FINISHED, 1_700_000_000_000_000, dataflow=ran))
+    (tmp_path / "jobs.py").write_text(TWO_JOBS)
+    done = tailrace(tmp_path, "run", "--checkpoint-dir", "checkpoints", "--from", "latest-or-new", "jobs.py", "one")
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert "it had 'lines' (uid 'lines'), which is not in this dataflow" in done.stderr
+    assert "it had no 'sink: text files' (sink, TextFiles, " in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(("run_id", "code"), [("this program's", 1), ("an earlier program's", 0)])
