@@ -147,8 +147,8 @@ class CheckpointCorrupt(CheckpointError):
 
 
 class IncompatibleState(CheckpointError):
-    """State of a checkpoint does not fit the dataflow that is to be started from it, or the job of that name that has finished
-    ran another dataflow. Names what does not fit."""
+    """State of a checkpoint does not fit the dataflow that is to be started from it, or the job of that name that has
+    finished ran another dataflow. Names what does not fit."""
 
 
 class Fenced(CheckpointError):

@@ -334,6 +334,41 @@ def test_a_writer_that_fails_after_each_restart_is_waited_for_with_pauses_that_g
     assert pauses == [SECOND // 2, SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND, MOST * SECOND]
 
 
+def writer_is_out_of_reach() -> Job:
+    """A writer has failed, and its job runs again."""
+    job = Job(restarts=Never()).run()
+    job.complete(b"a")
+    job.says(0, Published(1))
+    job.says(0, Failed(FailureKind.SINK, "the sink 'files': full", "files"))
+    assert [one.place for one in books_of(job.machine, job.now).waits] == [SINKS]  # type: ignore[union-attr]
+    job.all_say(WasReset(1))
+    job.claimed(job.machine.incarnation + 1)
+    job.wait(MOST)
+    job.deployed()
+    assert job.status is S.RUNNING
+    return job
+
+
+def test_the_place_of_a_writer_is_in_reach_again_once_what_it_wrote_is_visible() -> None:
+    """What the restored checkpoint had prepared says nothing of it."""
+    job = writer_is_out_of_reach()
+    assert job.actions(InReach) == []
+    number = job.complete(b"b")
+    assert job.actions(InReach) == []
+    job.says(0, Published(number))
+    assert [one.place for one in job.actions(InReach)] == [SINKS]
+    assert books_of(job.machine, job.now).waits == ()  # type: ignore[union-attr]
+
+
+def test_a_writer_that_has_nothing_to_write_is_not_waited_for_for_ever() -> None:
+    job = writer_is_out_of_reach()
+    job.complete()
+    assert job.actions(InReach) == []
+    job.wait(LIMITS.calm_after // SECOND)
+    job.complete()
+    assert [one.place for one in job.actions(InReach)] == [SINKS]
+
+
 # What is shown.
 
 

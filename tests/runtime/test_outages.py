@@ -23,6 +23,7 @@ import tailrace as tr
 from tailrace.coordinator.checkpoints import CheckpointSettings
 from tailrace.coordinator.limits import Limits
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.outages import SINKS, STORAGE
 from tailrace.coordinator.restarts import Never
 from tailrace.runtime import worker as worker_module
 from tailrace.runtime.coordinator import JobRunner
@@ -49,9 +50,11 @@ def until(happened: Callable[[], Any], what: str, seconds: float = 60.0) -> None
 
 
 class Running:
-    """A job that numbers records, into files, with checkpoints each few milliseconds, and without any restart."""
+    """A job that numbers records, into files, with a checkpoint each few milliseconds, and without any restart."""
 
-    def __init__(self, checkpoints: str, out: str, storage_options: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, checkpoints: str, out: str, storage_options: dict[str, Any] | None = None, interval: int = 20 * MS
+    ) -> None:
         env = tr.Environment(parallelism=2)
         numbers = env.from_source(tr.sources.Sequence(0, None, rate=RATE), uid="numbers")
         numbers.key_by(lambda n: n % 10).map(lambda n: n).sink_to(tr.sinks.TextFiles(out), uid="lines")
@@ -63,7 +66,7 @@ class Running:
             **{**spec.__dict__, "checkpoint_dir": checkpoints, "storage_options": storage_options},
         )
         incarnation = store.claim("run")
-        settings = CheckpointSettings(interval=20 * MS, tolerated_failures=0, origin=store.url)
+        settings = CheckpointSettings(interval=interval, tolerated_failures=0, origin=store.url)
         self.machine = Coordinator(
             "job",
             incarnation,
@@ -83,10 +86,14 @@ class Running:
         assert self.machine.checkpoints is not None
         return self.machine.checkpoints.completed
 
-    def goes_on(self) -> None:
-        """Three more checkpoints come."""
+    def under_way(self) -> float:
+        """For how many seconds the oldest checkpoint that is not complete has been under way."""
+        return max((one["ageMs"] / 1e3 for one in self.job.metrics()["checkpoints"]["underWay"]), default=0.0)
+
+    def goes_on(self, checkpoints: int = 3) -> None:
+        """So many more checkpoints come."""
         before = self.completed
-        until(lambda: self.completed >= before + 3 or not self.job.is_active, "no checkpoint came")
+        until(lambda: self.completed >= before + checkpoints or not self.job.is_active, "no checkpoint came")
         assert self.job.is_active, self.job.exception()
 
     def waits(self, place: str, tries: int = 6, meanwhile: Callable[[], None] = lambda: None) -> str:
@@ -198,7 +205,7 @@ def test_a_disk_of_checkpoints_that_is_out_of_reach_stops_nothing(
     for _ in range(2):
         disk.break_(how)
         fill = disk.fill if how == "full" else lambda: None
-        assert REASONS[how] in job.waits("the storage of checkpoints", meanwhile=fill)
+        assert REASONS[how] in job.waits(STORAGE, meanwhile=fill)
         before = job.read()
         until(lambda: job.read() > before + 100, "no record went through")  # noqa: B023 - called at once
         disk.mend(how)
@@ -213,6 +220,26 @@ def test_a_disk_of_checkpoints_that_is_out_of_reach_stops_nothing(
         assert any("has failed" in one and "the job goes on" in one for one in told)
 
 
+def test_a_disk_of_checkpoints_that_comes_and_goes_stops_nothing(running: Any, disk: Disk, tmp_path: Path) -> None:
+    """Nobody waits until the job has noticed either."""
+    out = str(tmp_path / "out")
+    job = running(str(disk.folder / "checkpoints"), out)
+    job.goes_on(1)
+    failures = 0
+    for _ in range(100):
+        before = job.read()
+        disk.break_("away")
+        until(lambda: job.read() > before + 40, "no record went through")  # noqa: B023 - called at once
+        failures += bool(job.job.metrics()["checkpoints"]["waitsFor"])
+        disk.mend("away")
+        if failures >= 5:
+            break
+    job.goes_on()
+    until(lambda: not job.job.metrics()["checkpoints"]["waitsFor"], "it waits for nothing any more")
+    assert job.job.restarts == 0 and failures >= 5
+    job.stop(out)
+
+
 def test_a_disk_of_a_sink_that_is_full_loses_nothing(
     running: Any, disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -224,8 +251,10 @@ def test_a_disk_of_a_sink_that_is_full_loses_nothing(
     disk.break_("full")
     until(lambda: job.job.restarts >= 5 or not job.job.is_active, "no writer has failed")
     assert job.job.is_active, job.job.exception()
+    assert [one["place"] for one in job.job.metrics()["checkpoints"]["waitsFor"]] == [SINKS]
     disk.mend("full")
     job.goes_on()
+    until(lambda: not job.job.metrics()["checkpoints"]["waitsFor"], "it waits for nothing any more")
     job.stop(out)
     told = [record.getMessage() for record in caplog.records]
     assert any("the place of a sink is out of reach" in one and "No space left" in one for one in told)
@@ -235,12 +264,15 @@ def test_a_disk_of_a_sink_that_is_full_loses_nothing(
 
 
 class Proxy(threading.Thread):
-    """Passes connections on to a server: `how` is "through", "refused" (closed at once) or "hanging" (nothing comes)."""
+    """Passes connections on to a server: `how` is "through", "slow", "refused" (closed at once) or "hanging" (all that
+    comes is held back until it is something else)."""
 
     def __init__(self, to: tuple[str, int]) -> None:
         super().__init__(daemon=True)
         self._to, self.how = to, "through"
         self._open: list[socket.socket] = []
+        self._answers = threading.Event()
+        self._answers.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.start()
@@ -263,23 +295,27 @@ class Proxy(threading.Thread):
     def _pass(self, source: socket.socket, to: socket.socket) -> None:
         try:
             while data := source.recv(1 << 16):
-                if self.how == "hanging":
-                    return
+                self._answers.wait()
+                if self.how == "slow":
+                    time.sleep(0.1)
                 to.sendall(data)
         except OSError:
             pass
         finally:
-            if self.how != "hanging":
-                source.close()
-                to.close()
+            source.close()
+            to.close()
 
     def set(self, how: str) -> None:
-        """From now on. Connections that there are break, but where they are to hang."""
+        """From now on. Where it refuses, the connections that there are break; all that was held back goes on."""
         self.how = how
-        if how != "hanging":
+        if how == "hanging":
+            self._answers.clear()
+            return
+        if how == "refused":
             opened, self._open = self._open, []
             for one in opened:
                 one.close()
+        self._answers.set()
 
     def close(self) -> None:
         self.set("refused")
@@ -297,22 +333,53 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Proxy, str]]:
         made.close()
 
 
-def of_a_bucket(proxy: Proxy) -> dict[str, Any]:
-    quick = {"retries": {"max_attempts": 1}, "connect_timeout": 1, "read_timeout": 1}
+def of_a_bucket(proxy: Proxy, read_timeout: float = 1.0) -> dict[str, Any]:
+    quick = {"retries": {"max_attempts": 1}, "connect_timeout": 1, "read_timeout": read_timeout}
     return {**options(proxy.url), "config_kwargs": quick}
 
 
-def test_a_bucket_that_refuses_and_comes_back_stops_nothing(
-    running: Any, proxy: tuple[Proxy, str], tmp_path: Path
+def refuses(way: Proxy, job: Running) -> None:
+    way.set("refused")
+    job.waits(STORAGE, tries=1)
+
+
+def hangs(way: Proxy, job: Running) -> None:
+    """It answers in the end. Whoever looks sees what is under way, and for how long."""
+    way.set("hanging")
+    completed = job.completed
+    until(lambda: job.under_way() > 0.5, "no checkpoint waits")
+    assert job.completed <= completed + 1
+
+
+def is_slow(way: Proxy, job: Running) -> None:
+    way.set("slow")
+    until(lambda: job.under_way() > 0.2, "no checkpoint waits")
+    completed = job.completed
+    until(lambda: job.completed >= completed + 2, "no checkpoint is complete")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "read_timeout"),
+    [(refuses, 1.0), (hangs, 300.0), (is_slow, 300.0)],
+)
+def test_a_bucket_that_is_out_of_reach_and_comes_back_stops_nothing(
+    running: Any,
+    proxy: tuple[Proxy, str],
+    tmp_path: Path,
+    trouble: Callable[[Proxy, Running], None],
+    read_timeout: float,
 ) -> None:
+    """With no restart allowed, and no failure tolerated. Records go on meanwhile."""
     way, bucket = proxy
     out = str(tmp_path / "out")
-    job = running(f"s3://{bucket}/checkpoints", out, of_a_bucket(way))
-    job.goes_on()
-    way.set("refused")
-    job.waits("the storage of checkpoints", tries=2)
+    job = running(f"s3://{bucket}/checkpoints", out, of_a_bucket(way, read_timeout), 150 * MS)
+    job.goes_on(1)
+    trouble(way, job)
+    before = job.read()
+    until(lambda: job.read() > before + 100, "no record went through")
     way.set("through")
-    job.goes_on()
+    job.goes_on(2)
+    until(lambda: not job.job.metrics()["checkpoints"]["waitsFor"], "it waits for nothing any more")
     assert job.job.restarts == 0
     job.stop(out)
 
@@ -321,10 +388,8 @@ def test_a_job_whose_store_hangs_is_cancelled_within_seconds(
     running: Any, proxy: tuple[Proxy, str], tmp_path: Path
 ) -> None:
     way, bucket = proxy
-    options = of_a_bucket(way)
-    options["config_kwargs"] = {**options["config_kwargs"], "read_timeout": 300}
-    job = running(f"s3://{bucket}/checkpoints", str(tmp_path / "out"), options)
-    job.goes_on()
+    job = running(f"s3://{bucket}/checkpoints", str(tmp_path / "out"), of_a_bucket(way, 300))
+    job.goes_on(1)
     way.set("hanging")
     before = job.read()
     until(lambda: job.read() > before + 200, "no record went through")

@@ -3,13 +3,16 @@
 import random
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tailrace.errors import TailraceError
+from tailrace.runtime.worker import WorkerProcess
 from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.storedspill import BEHIND, StoredSpill
+from tailrace.task.spilling import SpillPlace
 
 PREFIX = "3/kept/w1-2"
 WHAT = "what is kept"
@@ -133,6 +136,18 @@ def test_a_store_that_is_out_of_reach_for_a_while_is_asked_again(tmp_path: Path,
     assert len(files(tmp_path)) == 1
     store.refuses = 2
     assert spill.read(ref) == b"x" * 1_000
+
+
+@pytest.mark.parametrize("seconds", [0.05, 7.0, 600.0, 1_800.0])
+def test_it_is_asked_for_as_long_as_the_job_is_patient(tmp_path: Path, seconds: float) -> None:
+    """And at most ten seconds after it is back. A worker makes its spill so, by what its job says."""
+    machine = SimpleNamespace(
+        spec=SimpleNamespace(kept_bytes=1 << 20, storage_patience=seconds), incarnation=1, slot=2, epoch=3
+    )
+    worker: Any = SimpleNamespace(machine=machine, _open_store=lambda _: SimpleNamespace(folder=Store(tmp_path)))
+    spill = WorkerProcess._make_spill(worker, SpillPlace(WHAT, stored=True))
+    assert isinstance(spill, StoredSpill)
+    assert sum(spill._pauses) == pytest.approx(seconds) and max(spill._pauses) <= 10.0 and min(spill._pauses) > 0
 
 
 def test_one_that_stays_out_of_reach_is_an_error_that_says_where_how_much_and_what_to_do(tmp_path: Path) -> None:

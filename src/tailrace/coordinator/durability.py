@@ -386,7 +386,7 @@ class Durability:
         if checkpoints is None or manifest is None or number not in checkpoints.pending:
             return [], None
         self._commit = self._commit_due_at = None
-        decided: Decisions = self.storage.over(now)
+        decided: Decisions = [*self.storage.over(now), *([] if self.output.unpublished else self.places.calm(now))]
         for older in checkpoints.overtaken(number):
             reason = f"the newer checkpoint {number} is complete"
             decided += self.abort(older, reason, now, running, failure=False)
@@ -420,11 +420,11 @@ class Durability:
 
     def published(self, said: Published, now: int) -> Decisions | None:
         """The worker has made all of a number visible; None where nobody waits for that."""
-        tried = self.output.was_tried(said.number)
-        decided = self.output.published(said)
+        tried, decided = self.output.was_tried(said.number), self.output.published(said)
         if decided is None:
             return None
-        told = self.places.over(now) if tried and not self.output.unpublished else []
+        written = said.number > 0  # in this attempt, so its writers are in reach, too
+        told = self.places.over(now) if (tried or written) and not self.output.unpublished else []
         return [*told, *decided, *self.copies()]
 
     def not_published(self, said: NotPublished, now: int) -> Decisions:

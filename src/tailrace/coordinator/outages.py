@@ -38,7 +38,7 @@ class Outage:
 
     def failed(self, reason: str, now: int) -> Decisions:
         """A try has failed."""
-        if self.since is None or self.due_at is None or now - self.due_at >= self._limits.calm_after:
+        if self.since is None or self._is_calm(now):
             self.since, self.tries = now, 0
         self.tries += 1
         self.reason = reason
@@ -52,6 +52,13 @@ class Outage:
         """A try has succeeded."""
         since, self.since, self.due_at, self.tries, self.reason = self.since, None, None, 0, ""
         return [] if since is None else [InReach(self.place, now - since)]
+
+    def calm(self, now: int) -> Decisions:
+        """The job goes on. Where nobody has said for long that a try failed, the place is in reach."""
+        return self.over(now) if self._is_calm(now) else []
+
+    def _is_calm(self, now: int) -> bool:
+        return self.due_at is not None and now - self.due_at >= self._limits.calm_after
 
     def silent_at(self, asked_at: int | None) -> int | None:
         """When patience is over with a question that was asked at `asked_at` and has no answer."""

@@ -29,6 +29,7 @@ from tailrace.connectors.sinks import Collect, Table
 from tailrace.connectors.sources import Collection
 from tailrace.coordinator.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
+from tailrace.elements.durations import span_micros
 from tailrace.errors import ConfigError, JobAlreadyFinished, level_of_user
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
@@ -155,6 +156,7 @@ def submit(
         kept_bytes=0 if env.standby is None else env.standby.spill.memory_bytes,
         kept_dir=None if env.standby is None else env.standby.spill.dir,
         kept_stored=env.standby is not None and env.standby.inflight == "checkpoint",
+        storage_patience=600.0 if config is None else span_micros(config.storage_patience) / 1e6,
         allow_dropped_state=allow_dropped_state,
         state_backend=env.state_backend,
         checkpoint_dir=None if config is None else absolute(config.dir),

@@ -11,6 +11,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
+from itertools import chain, repeat
 from typing import NamedTuple, TypeVar
 
 from tailrace.errors import TailraceError, error_text
@@ -21,8 +22,8 @@ from tailrace.storage.filesystem import Folder
 PART_BYTES, LEAST_BYTES = 8 << 20, 64 << 10
 BEHIND = 2
 """So many parts may wait for their files."""
-PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0, *(10.0,) * 60)
-"""Seconds between tries: a store may be out of reach for so long in all."""
+PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Seconds between the first tries; the last pause comes again and again."""
 
 T = TypeVar("T")
 
@@ -31,6 +32,17 @@ def part_bytes(memory: int) -> int:
     """How large the parts are beside so much memory: those that wait, the one that is gathered and the one that was read
     last take half of it more."""
     return max(LEAST_BYTES, min(PART_BYTES, memory // 8))
+
+
+def pauses_within(seconds: float) -> tuple[float, ...]:
+    """The pauses between tries where a store may be out of reach for so many seconds in all."""
+    found: list[float] = []
+    for pause in chain(PAUSES, repeat(PAUSES[-1])):
+        left = seconds - sum(found)
+        if left <= 0:
+            return tuple(found)
+        found.append(min(pause, left))
+    raise AssertionError
 
 
 class Part:
@@ -58,6 +70,7 @@ class Ref(NamedTuple):
 
 class StoredSpill:
     """A spill in a folder of the storage. Its files begin with `prefix`, which nobody else has. `what` is in it, in words.
+    What fails is tried again after these `pauses`, in seconds.
 
     Invariant: of a part that is full, and has no live reference, no file stays; `held` is the sum of the live references'
     lengths.

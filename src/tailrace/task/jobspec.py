@@ -37,7 +37,8 @@ class JobSpec:
     folder for temporary files)."""
     kept_dir: str | None = None
     kept_stored: bool = False
-    """Whether the rest is in the storage of checkpoints instead."""
+    """Whether the rest is in the storage of checkpoints instead, for which a worker waits so many seconds."""
+    storage_patience: float = 600.0
     allow_dropped_state: tuple[str, ...] | bool = False
     """Operators (uids) whose state may be dropped where it does not fit any more, or True for all."""
     state_backend: str = "memory"

@@ -45,7 +45,8 @@ class Fault:
     - `lose-coordinator`: the coordinator's process alone dies, as an executor's may; after `duration` microseconds its
       program, which lives, starts another one, and the same run goes on from its newest checkpoint;
     - `storage`: for `duration` turns each operation on the storage of checkpoints goes wrong with probability `chance`, as
-      `outcome` says: it is refused, or there is no answer, and it was done or was not;
+      `outcome` says: it is refused, or there is no answer, and it was done or was not; and each takes `slow` microseconds
+      longer;
     - `hang`: for `duration` microseconds the storage of checkpoints does not answer anybody;
     - `jump-clock`: somebody sets the wall clock of a machine, by `duration` microseconds ahead, or back where that is
       negative: with `which` 0 that of the driver, and of all that follow it; else that of a worker, and of all that are
@@ -63,7 +64,8 @@ class Fault:
     chance: float = 0.0
     outcome: Literal["error", "unknown-done", "unknown-not-done", "any"] = "error"
     only: str = ""
-    """With `storage`: only operations with this in what they are called and in the names of their files."""
+    """With `storage`: only operations with this in what they are called and in the names of their files go wrong."""
+    slow: int = 0
 
 
 WEIGHTS: dict[str, int] = {
@@ -166,9 +168,12 @@ def calm_clocks(faults: Iterable[Fault]) -> tuple[Fault, ...]:
 
 
 def drawn_outages(rng: random.Random) -> tuple[Fault, ...]:
-    """How the storage of checkpoints is out of reach for long: away, refusing writes, hanging, coming and going."""
+    """How the storage of checkpoints is out of reach for long: away, refusing writes, slow, hanging, coming and going."""
     turn = rng.randint(1, 600)
-    match rng.choice(["none"] * 12 + ["away", "full", "hanging", "flapping"]):
+    match rng.choice(["slow"] + ["none"] * 11 + ["away", "full", "hanging", "flapping"]):
+        case "slow":
+            chance, slow = rng.choice([0.0, 0.05]), rng.choice([1, 5, 20]) * MS
+            return (Fault(turn, "storage", duration=rng.choice([1_000, 4_000]), chance=chance, slow=slow),)
         case "away":
             return (Fault(turn, "storage", duration=rng.choice([1_000, 4_000]), chance=1.0),)
         case "full":

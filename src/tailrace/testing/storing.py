@@ -54,7 +54,9 @@ class Trouble:
     """How probably an operation goes wrong."""
     outcome: str = "error"
     only: str = ""
-    """Which text such operations have in what they are called and in the names of their files."""
+    """Which texts such operations have in what they are called and in the names of their files; parted by "|"."""
+    slow: int = 0
+    """How many microseconds longer each operation takes, wrong or not."""
 
 
 class Storage:
@@ -106,7 +108,8 @@ class Storage:
 
     def _fail(self, operation: str, name: str) -> Fault:
         trouble, chance = self.trouble, self._cluster.chance
-        if not self.troubled or trouble.only not in f"{operation} {name}" or chance.random() >= trouble.chance:
+        meant = any(one in f"{operation} {name}" for one in trouble.only.split("|"))
+        if not self.troubled or not meant or chance.random() >= trouble.chance:
             return None
         self._cluster.covered["storage faults"] += 1
         found: Any = trouble.outcome
@@ -142,7 +145,10 @@ class Storage:
             except _WRONG:
                 pass
 
-        self._cluster.send(party, party, StoreWork(what, act, orphan))
+        slow = self.trouble.slow if self.troubled else 0
+        if slow:
+            self._cluster.count("the storage is slow")
+        self._cluster.send(party, party, StoreWork(what, act, orphan), slow)
 
     def write(self, process: Process, action: WriteState) -> None:
         """Appends to the file of a checkpoint; makes it durable at its end. A file that has failed once is given up."""

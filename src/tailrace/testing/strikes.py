@@ -65,7 +65,7 @@ class Strikes(Observer):
             return  # a lost coordinator that has no successor yet hears nothing, and cannot be lost once more
         if fault.kind == "storage":
             until = cluster.turns + fault.duration
-            self._storage.trouble = Trouble(until, fault.chance, fault.outcome, fault.only)
+            self._storage.trouble = Trouble(until, fault.chance, fault.outcome, fault.only, fault.slow)
             cluster.count("storage in trouble")
         elif fault.kind == "hang":
             cluster.count("the storage hangs")
