@@ -11,6 +11,7 @@ import msgspec
 from tailrace.connectors.hidden import COVER, S3, Folder, Hidden, Moved, Origin, protocol_of, trace_of, under_cover
 from tailrace.connectors.publishing import Finished
 from tailrace.errors import ConfigError
+from tailrace.storage.answers import bounded
 
 _RENAMING = {"hdfs", "webhdfs"}
 
@@ -28,7 +29,7 @@ def filesystem(url: str) -> Any:
         fs, _ = fsspec.core.url_to_fs(url, use_listings_cache=False)  # other processes write as well
     except (ImportError, ValueError) as error:
         raise ConfigError(f"{url}: {error}") from None
-    return fs
+    return bounded(fs)
 
 
 class RemoteFolder(Folder):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tailrace.errors import ConfigError
+from tailrace.storage.answers import bounded
 from tailrace.storage.filesystem import Entry, Folder, Writer, scheme_of, temporary_name
 from tailrace.storage.hadoop import Hadoop
 from tailrace.storage.parallel import at_once
@@ -68,7 +69,7 @@ def open_remote(url: str, storage_options: Mapping[str, Any]) -> Folder:
             f"{url} cannot be opened: {error}. HDFS needs Java and a Hadoop on every machine: set HADOOP_HOME, and "
             "CLASSPATH to what `hadoop classpath --glob` prints"
         ) from error
-    return HadoopFolder(url, fs, root) if kind == "hdfs" else ObjectFolder(url, fs, root, kind)
+    return HadoopFolder(url, fs, root) if kind == "hdfs" else ObjectFolder(url, bounded(fs), root, kind)
 
 
 def _without_values(text: str, options: Mapping[str, Any]) -> str:
