@@ -3,6 +3,7 @@ the job on, and sets in the order that they had."""
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -49,6 +50,14 @@ def lost_now_and_then(
         outcome.restarted += job.simulation.covered["restarted"]
         outcome.causes += [cause.message for cause in job.simulation.causes]
     return outcome
+
+
+def thinned(count: int, of: int) -> set[int]:
+    """The first multiples of 61, in the large table of many: its bytes give another order."""
+    members = {61 * one for one in range(of)}
+    members -= {61 * one for one in range(count, of)}
+    assert list(pickle.loads(pickle.dumps(members))) != list(members)
+    return members
 
 
 # What is found of the world.
@@ -135,6 +144,59 @@ def test_splits_are_listed_once_though_the_worker_that_did_is_lost_before_any_ch
     found = lost_now_and_then(changing, range(12), turns=(45, 6), interval=10.0)
     assert found.found == [Counter(range(30))] * 12
     assert found.replaced > 4 and not found.restarted, found.causes
+
+
+class Leaving(tr.Source):
+    """Splits whose rest is a set, and so is the position in them."""
+
+    def splits(self, parallelism: int) -> list[int]:
+        return [0, 1, 2]
+
+    def reader(self, split: int, position: set[int] | None = None) -> tr.Reader:
+        return Rest(split, thinned(40, 1_000) if position is None else position)
+
+
+class Rest(tr.Reader):
+    def __init__(self, split: int, rest: set[int]) -> None:
+        self.split, self.rest, self.pauses = split, rest, False
+
+    def read(self, limit: int, now: float) -> Any:
+        self.pauses = not self.pauses
+        if self.pauses:
+            return []
+        return [(self.split, self.rest.pop())] if self.rest else None
+
+    def next_at(self, now: float) -> float:
+        return now + 0.0005
+
+    @property
+    def position(self) -> set[int]:
+        return self.rest
+
+
+def test_who_reads_on_from_a_position_with_a_set_reads_the_rest_in_the_same_order() -> None:
+    outcome = lost_now_and_then(
+        lambda env: env.from_source(Leaving()).rebalance().map(lambda r: r), range(8), (100, 60), interval=0.004
+    )
+    expected = Counter((split, 61 * one) for split in range(3) for one in range(40))
+    assert outcome.found == [expected] * 8
+    assert outcome.replaced >= 6 and not outcome.restarted
+
+
+class Answered(tr.KeyedProcessFunction):
+    def process(self, n: int, ctx: tr.Context) -> Iterator[Any]:
+        for one in ctx.call(thinned, 5, 100):
+            yield n, one
+
+
+def test_a_set_that_a_call_answers_has_one_order() -> None:
+    def program(env: tr.Environment) -> tr.DataStream:
+        numbers = env.from_source(tr.sources.Sequence(0, 300, rate=10_000), parallelism=1)
+        return numbers.key_by(lambda n: n % 4).process(Answered()).rebalance().map(lambda r: r)
+
+    outcome = lost_now_and_then(program, range(6), (250, 60))
+    assert outcome.found == [Counter((n, 61 * one) for n in range(300) for one in range(5))] * 6
+    assert outcome.replaced >= 4 and not outcome.restarted
 
 
 class Asking(tr.ProcessFunction):

@@ -67,7 +67,7 @@ class Named(dict[str, int]):
 
 SIMPLE = [
     None, 1, math.nan, "a", b"a", Decimal(1), datetime(2026, 1, 2, tzinfo=UTC),
-    UUID(int=7), Colour.RED, np.int64(3), np.float32(1), (1, "a"),
+    UUID(int=7), Path("a/b"), Colour.RED, np.int64(3), np.float32(1), (1, "a"),
     [], [1, [2, (3, {"a": [4]})]], {"a": {1: [None]}}, Counter("aab"), defaultdict(list, a=[1]), deque([1, (2,)], 3),
     Place(1, [2]), Open([1]), Slotted((1,)), Plain({"a": 1}), Struct([1]), [Place(1, 2), Place(3, 4)], np.arange(6),
     np.arange(6).reshape(2, 3).T,

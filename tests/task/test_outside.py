@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
+from email.message import Message
+from io import BytesIO
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -69,6 +74,49 @@ def test_what_was_raised_is_raised_again_by_name_and_text(error: Exception) -> N
     with pytest.raises(Exception, match=str(error)) as raised:
         again(recorder).tell(never)
     assert type(raised.value).__name__ == type(error).__name__
+
+
+def test_a_value_is_in_life_what_its_bytes_give() -> None:
+    grown = {one * 61 for one in range(100)}
+    for one in sorted(grown)[6:]:
+        grown.discard(one)
+    recorder, shared = Recorder(), [1]
+    assert list(pickle.loads(pickle.dumps(grown))) != list(grown)
+    found, first = recorder.ask(lambda: grown), recorder.ask(lambda: shared)
+    shared.append(2)  # what is not the user's changes later
+    replayed = again(recorder)
+    assert list(found) == list(replayed.ask(never))
+    assert first == replayed.ask(never) == [1]
+
+
+class Unreachable(OSError):
+    def __init__(self, host: str, link: Any) -> None:
+        super().__init__(113, f"no way to {host}")
+        self.host, self.link = host, link
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Refused(503, "busy"),
+        Unreachable("db", threading.Lock()),
+        HTTPError("http://here", 404, "gone", Message(), BytesIO()),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_an_exception_that_pickle_does_not_bring_back_is_of_its_class_again(error: Exception) -> None:
+    recorder = Recorder()
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        recorder.ask(fail)
+    with pytest.raises(type(error)) as raised:  # so it comes into the same branch of the user's code
+        again(recorder).ask(never)
+    assert str(raised.value) == str(error)
+    kept = {name: one for name, one in vars(error).items() if isinstance(one, str | int)}
+    assert kept.items() <= vars(raised.value).items()
 
 
 def test_a_reader_is_asked_for_as_many_records_as_it_gave() -> None:

@@ -570,3 +570,38 @@ def test_who_has_no_split_is_told_so_once_it_was_looked_for_splits_anew() -> Non
     assert dealer.ask(0, Ask(True)) == dealer.ask(1, Ask(True)) == []
     dealer.found([])
     assert dict(dealer.deal()) == {0: Deal(), 1: Deal()}
+
+
+class Refilled(tr.Source):
+    """Its readers give one list again and again."""
+
+    def splits(self, parallelism: int) -> list[int]:
+        return [*range(16)]
+
+    def reader(self, split: int, position: int | None = None) -> tr.Reader:
+        return Refilling(split, position or 0)
+
+
+class Refilling(tr.Reader):
+    def __init__(self, split: int, at: int) -> None:
+        self.split, self.at, self.given = split, at, list[int]()
+
+    def read(self, limit: int, now: float) -> Any:
+        self.given.clear()
+        if self.at == 6:
+            return None
+        self.given.append(self.split * 6 + self.at)
+        self.at += 1
+        return self.given
+
+    @property
+    def position(self) -> int:
+        return self.at
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_reader_may_fill_the_list_anew_that_it_gave(seed: int) -> None:
+    env = tr.Environment(parallelism=1)
+    numbers = env.from_source(Refilled()).key_by(lambda n: n).map(lambda n: n).sink_to(tr.sinks.Collect())
+    assert tr.testing.simulate(env, seed=seed).await_termination()
+    assert sorted(numbers.result()) == [*range(96)]

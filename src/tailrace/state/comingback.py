@@ -13,6 +13,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from itertools import chain
+from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
@@ -105,7 +106,7 @@ def _kind(of: type) -> int:
 def _found(of: type) -> int:
     if of in copyreg.dispatch_table or of is object:
         return _UNKNOWN
-    if issubclass(of, Enum | np.number | np.bool_ | np.str_ | np.bytes_ | np.datetime64 | np.timedelta64):
+    if issubclass(of, Enum | PurePath | np.number | np.bool_ | np.str_ | np.bytes_ | np.datetime64 | np.timedelta64):
         return _PLAIN
     if issubclass(of, tuple) and hasattr(of, "_columns"):
         return _ITEMS  # a row of a DataFrame

@@ -54,7 +54,7 @@ class Raised(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """An answer: this was raised."""
 
     data: bytes
-    """The pickled exception; empty where it cannot be pickled."""
+    """The pickled exception; empty where nothing but its name and text is known."""
     name: str
     text: str
 
@@ -97,8 +97,11 @@ class Recorder(Outside):
     def ask(self, call: Callable[[], T]) -> T:
         if self.again is not None:
             return self.again.ask(call)
-        found = self._heard(call)
-        self._answers.append(Told(pickle.dumps(found, 5)))
+        data = pickle.dumps(self._heard(call), 5)
+        self._answers.append(Told(data))
+        # Whoever does this again has the answer from its bytes, where a set is gone through in another order, and nothing is
+        # shared with what the world may change later: so has the user now.
+        found: T = pickle.loads(data)
         return found
 
     def tell(self, call: Callable[[], object]) -> None:
@@ -190,13 +193,55 @@ _NOTHING = Told(pickle.dumps(None, 5))
 
 
 def _raised(error: Exception) -> Raised:
-    data, text = b"", message_of(error)
-    # Whatever a user's exception does when it is pickled, its name and text are kept.
-    with contextlib.suppress(Exception):
-        tried = pickle.dumps(error, 5)
-        if message_of(pickle.loads(tried)) == text:
-            data = tried
-    return Raised(data, type(error).__name__, text)
+    text = message_of(error)
+    for pickled in (_as_it_says, _by_fields):
+        # Whatever a user's exception does when it is pickled, its name and text are kept.
+        with contextlib.suppress(Exception):
+            data = pickled(error)
+            found = pickle.loads(data)
+            if type(found) is type(error) and message_of(found) == text:
+                return Raised(data, type(error).__name__, text)
+    return Raised(b"", type(error).__name__, text)
+
+
+def _as_it_says(error: Exception) -> bytes:
+    """An exception as pickle takes it."""
+    return pickle.dumps(error, 5)
+
+
+def _by_fields(error: Exception) -> bytes:
+    """An exception whose class makes it of something else than pickle does, or that holds what cannot be pickled (a
+    connection, say): its class, by which it is caught, and the rest of it."""
+    args = tuple(one if _travels(one) else None for one in error.args)
+    fields = {name: one for name, one in vars(error).items() if _travels(one)}
+    return pickle.dumps(_Remade(type(error), args, fields), 5)
+
+
+def _travels(value: Any) -> bool:
+    """Whether a value can be pickled, and read again."""
+    try:
+        pickle.loads(pickle.dumps(value, 5))
+    except Exception:
+        return False
+    return True
+
+
+class _Remade:
+    """An exception in its parts; unpickled it is the exception."""
+
+    def __init__(self, kind: type[Exception], args: tuple[Any, ...], fields: dict[str, Any]) -> None:
+        self.parts = kind, args, fields
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, self.parts
+
+
+def _remade(kind: type[Exception], args: tuple[Any, ...], fields: dict[str, Any]) -> Exception:
+    error = kind.__new__(kind, *args)
+    builtin: Any = next(one for one in kind.__mro__ if one.__module__ == "builtins")
+    builtin.__init__(error, *args)  # that of an `OSError` keeps its number; a class of the user's wants other arguments
+    vars(error).update(fields)
+    return error
 
 
 def _error_of(answer: Raised) -> Exception:

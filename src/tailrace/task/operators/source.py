@@ -19,6 +19,7 @@ from tailrace.errors import InternalError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Source
 from tailrace.state.backend import MetaPart
+from tailrace.state.comingback import comes_back
 from tailrace.state.format import TableInfo
 from tailrace.task.context import OperatorContext
 from tailrace.task.operators.base import OperatorTask, close_all
@@ -355,7 +356,8 @@ class SourceTask(OperatorTask):
             batch = batch_of(given, limit, self.source.columns, who)
             return (None if batch is None else Columns(batch, split=split.index)), lost
         records = records_of(given, limit, "rows", who)
-        return (None if records is None else Rows(records, split=split.index)), lost
+        # The list stays the reader's, which may fill it anew; batches wait in channels.
+        return (None if records is None else Rows(list(records), split=split.index)), lost
 
     def _turn(self, now: int) -> _OpenSplit | None:
         for offset in range(len(self.splits)):
@@ -462,7 +464,13 @@ class SourceTask(OperatorTask):
         if reader is None:
             return split.held.position
         at = self.call_user(lambda: reader.position, what="asking a split for its position")
-        return self._pickled(at, "the position of a split")
+        data = self._pickled(at, "the position of a split")
+        if self.ctx.services.depth and not comes_back(at):
+            # Whoever goes on from it may read the rest in another order, that of a set, say: so does this one.
+            self.call_user(reader.close, what="closing a split")
+            split.held.position = data
+            self._open(split)
+        return data
 
     def _pickled(self, value: Any, what: str) -> bytes:
         """A value of the user's that goes into a checkpoint or to another subtask."""
