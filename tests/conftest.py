@@ -83,15 +83,21 @@ def _warnings_are_told_anew() -> None:
 
 
 # To import all files takes a quarter of a minute in each process, and few of them have tests with Spark.
-RARE = {"spark": "pytest.mark.spark", "paths": "pytest.mark.paths"}
+RARE = {
+    "spark": "pytest.mark.spark",
+    "paths": "pytest.mark.paths",
+    "search and not spark": "pytest.mark.search",
+}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Of a run that asks for a rare mark: files that do not name it."""
+    """Of a run that asks for a rare mark: files that do not name it, nor does the `conftest.py` beside them."""
     mark = RARE.get(config.option.markexpr)
     if mark is None or collection_path.suffix != ".py":
         return None
-    return mark not in collection_path.read_text() or None
+    beside = collection_path.with_name("conftest.py")
+    places = [collection_path, *([beside] if beside.exists() and beside != Path(__file__) else [])]
+    return not any(mark in place.read_text() for place in places) or None
 
 
 # Those files with Spark that take longest, the longest first: two processes that take one file after the other (`./dev`)

@@ -2,11 +2,13 @@
 
 import importlib
 import logging
+import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -94,6 +96,29 @@ def test_an_edit_with_a_reload_needs_no_word(folder: Path, caplog: Any) -> None:
         importlib.reload(labels)
         versions_here()
     assert not [record for record in caplog.records if "tr_labels" in record.getMessage()]
+
+
+def test_a_module_is_read_once_as_long_as_its_file_does_not_change(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is changed at the same time by the clock of its filesystem, and is as long as before."""
+    file, read = str(folder / "tr_labels.py"), list[str]()
+
+    def counted(file: str, mode: str) -> IO[bytes]:
+        read.append(file)
+        return open(file, mode)
+
+    monkeypatch.setattr(modules, "open", counted, raising=False)
+    imported("tr_labels")
+    assert ours() == ours() and read.count(file) == 2, "it was changed just now, and may be once more"
+    later = time.time_ns() + 3_000_000_000
+    monkeypatch.setattr(modules.time, "time_ns", lambda: later)
+    before = ours()
+    assert ours() == before and read.count(file) == 3
+    time_of_it = os.stat(file).st_mtime_ns
+    (folder / "tr_labels.py").write_text(FILES["tr_labels"].replace("first", "other"))
+    os.utime(file, ns=(time_of_it, time_of_it))
+    assert ours() != before
 
 
 @pytest.mark.spark

@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 import logging
+import os
 import sys
+import time
 from typing import Any
 
 from tailrace.spark.parcel import is_of_the_user
@@ -23,6 +25,11 @@ _in_driver: dict[str, tuple[Any, str]] = {}
 digest."""
 _in_worker: Versions = {}
 """What the modules were when this process was given a job last."""
+_read: dict[str, tuple[tuple[int, ...], str]] = {}
+"""What was read of files that have been as they are for a while: what their filesystem said of them, and the digest."""
+_SETTLED = 2_000_000_000
+"""A file that was changed less than so many nanoseconds ago may change once more at the same time by its filesystem's
+clock."""
 
 
 def versions_here() -> Versions:
@@ -34,8 +41,7 @@ def versions_here() -> Versions:
         if not is_of_the_user(name, file):
             continue
         try:
-            with open(file, "rb") as opened:
-                digest = hashlib.sha256(opened.read()).hexdigest()[:16]
+            digest = _digest_of(file)
         except OSError:
             continue  # it is gone: a worker that lacks it says so
         found[name] = digest
@@ -50,6 +56,20 @@ def versions_here() -> Versions:
             )
         _in_driver[name] = getattr(module, "__spec__", None), digest
     return found
+
+
+def _digest_of(file: str) -> str:
+    """The digest of a file. It is read once, as long as it does not change: tests start hundreds of jobs with hundreds of
+    modules."""
+    now, found = time.time_ns(), os.stat(file)
+    stamp = found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev
+    if (known := _read.get(file)) is not None and known[0] == stamp:
+        return known[1]
+    with open(file, "rb") as opened:
+        digest = hashlib.sha256(opened.read()).hexdigest()[:16]
+    if now - max(found.st_mtime_ns, found.st_ctime_ns) > _SETTLED:
+        _read[file] = stamp, digest
+    return digest
 
 
 def bring_up_to_date(told: Versions) -> None:

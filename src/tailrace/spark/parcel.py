@@ -9,6 +9,7 @@ same kind as the driver's (`spark.looking`).
 from __future__ import annotations
 
 import atexit
+import functools
 import hashlib
 import importlib.machinery
 import importlib.metadata
@@ -130,7 +131,7 @@ def local_modules() -> dict[str, dict[str, str]]:
 def is_of_the_user(name: str, file: Any) -> bool:
     """Whether a module with this full name, from this file, is one of the user's own in source: what is compiled cannot be
     imported twice."""
-    return name.partition(".")[0] not in _NOT_LOCAL and _is_local(file) and str(file).endswith(".py")
+    return name.partition(".")[0] not in _NOT_LOCAL and str(file).endswith(".py") and _is_local(file)
 
 
 def _file_name(name: str, file: str, module: Any) -> str | None:
@@ -147,9 +148,17 @@ def _is_local(path: Any) -> bool:
     """Whether somebody has written this file or folder here, and did not install it. Modules may say anything here."""
     if not isinstance(path, str) or not path:
         return False
+    place = path if os.path.isabs(path) else os.path.abspath(path)
+    return not _is_installed(place) and os.path.exists(place)
+
+
+@functools.cache
+def _is_installed(path: str) -> bool:
+    """Whether this place is one of what was installed, or of Python itself. A process asks that of thousands, for each
+    job."""
     place = os.path.realpath(path)
     installed = {"site-packages", "dist-packages"} & set(place.split(os.sep))
-    return os.path.exists(place) and not installed and not place.startswith(_OF_PYTHON)
+    return bool(installed) or place.startswith(_OF_PYTHON)
 
 
 _NOT_LOCAL = frozenset(
