@@ -25,7 +25,7 @@ MS = 1_000
 
 def run(seed: int, program: str = "counted") -> Verdict:
     settings = CheckpointSettings(interval=2 * MS, max_concurrent=2, keep=3)
-    made = Scenario(seed, program, 120, parallelism=2, rate=10_000, checkpoints=settings, started_again=True)
+    made = Scenario(seed, program, 120, parallelism=2, rate=10_000, checkpoints=settings, started_again=5)
     return run_scenario(made)
 
 

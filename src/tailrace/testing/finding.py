@@ -6,7 +6,6 @@ import argparse
 import sys
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tailrace.testing import changes, stops
 from tailrace.testing.outages import look
@@ -51,18 +50,14 @@ def find(name: str, seeds: int = 60, *, known: bool = True, anywhere: bool = Fal
 
 def _golden(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     def tuned(made: Scenario) -> Scenario:
-        return replace(bug.tune(made), max_turns=TURNS)
+        return replace(bug.tuned(made), max_turns=TURNS)
 
     _, failed = search(seeds, bug.program, tune=tuned)
     return (failed[0].scenario.seed, failed[0].wrong) if failed else None
 
 
 def _random(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
-    def tuned(run: Any) -> Any:
-        run = bug.shape(run)
-        return replace(run, world=bug.tune(run.world)) if bug.wants(run) else None
-
-    failed = hunt(seeds, tune=tuned).failed
+    failed = hunt(seeds, tune=bug.tuned_run).failed
     return (failed[0].run.seed, failed[0].wrong) if failed else None
 
 

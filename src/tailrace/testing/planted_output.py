@@ -50,7 +50,7 @@ def _started_again(made: Scenario) -> Scenario:
         n=80,
         checkpoints=settings,
         faults=tuple(faults),
-        started_again=True,
+        started_again=5,
     )
 
 

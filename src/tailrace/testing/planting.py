@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -38,6 +38,15 @@ class Bug:
     """Whether a replay of the golden program's workers shows it, and not what comes of them."""
     wants: Callable[[Any], bool] = lambda run: True
     """In random flows (a `random_flows.drawing.Run` is given): what a run must have to show it. Others are left out."""
+
+    def tuned(self, made: Any) -> Any:
+        """A scenario as it is looked for there: started again only where the bug's own tune says so."""
+        return self.tune(replace(made, started_again=0))
+
+    def tuned_run(self, run: Any) -> Any:
+        """A run of a random flow likewise; None where it cannot show the bug."""
+        run = self.shape(run)
+        return replace(run, world=self.tuned(run.world)) if self.wants(run) else None
 
 
 def company(patches: Callable[[], Patches]) -> Callable[[], Patches]:

@@ -99,8 +99,8 @@ class Scenario:
     history: int | None = None
     """Bytes of the histories of all workers; None: as ever."""
     faults: tuple[Fault, ...] = ()
-    started_again: bool = False
-    """Whether it is started again from some of its moments; every fourth seed is, whatever this says."""
+    started_again: int = 0
+    """From how many of its moments it is started again."""
     patience: int = 100_000
     """After so many turns behind its last fault it is taken for one that never ends: three times as many as the slowest
     known one takes, `waited_for` with seed 23."""
@@ -165,6 +165,7 @@ def scenario(seed: int, program: str | None = None, faults: bool = True) -> Scen
         chunk=rng.choice([None, 1, 300]),
         debug=rng.random() < 0.1,
         copies=rng.random() < 0.1,
+        started_again=started_again(seed),
     )
     if faults:
         outages = drawn_outages(random.Random(f"tailrace outages {seed}")) if checkpointing else ()
@@ -178,6 +179,11 @@ def jumps_of(made: Scenario, by_the_clock: bool = False, again: bool = False) ->
     before there were any. `by_the_clock`, `again`: see `drawn_jumps`."""
     again = again or any(fault.kind in NEW_DRIVERS for fault in made.faults)
     return drawn_jumps(random.Random(f"tailrace jumps {made.seed}"), again, by_the_clock)
+
+
+def started_again(seed: int) -> int:
+    """From how many of its moments the run of a seed is started again: that of every fourth one is."""
+    return 0 if seed % 4 else 2
 
 
 def _with_loops(made: Scenario) -> Scenario:
@@ -286,7 +292,7 @@ def run_scenario(
             _run(world, verdict)
         verdict.wrong += watch.wrong + clocks.wrong + restorable.told() + ([] if shadows is None else shadows.wrong)
         _judge(world, program, book, files, verdict)
-        if not verdict.wrong:
+        if not verdict.wrong and recordings is None and shadows is None:  # neither would see anything of that
             _run_again(what, program, moments, verdict, world.ahead)
     finally:
         del BOOKS[name]
@@ -429,8 +435,8 @@ def judge_files(world: Simulation, files: LoopFiles) -> Iterator[str]:
 
 
 def _run_again(what: Scenario, program: Program, moments: Moments, verdict: Verdict, ahead: int) -> None:
-    """From some moments of every fourth seed."""
-    if (what.seed % 4 and not what.started_again) or what.checkpoints is None:
+    """From some of its moments."""
+    if not what.started_again or what.checkpoints is None:
         return
     settings = what.checkpoints
 
@@ -442,8 +448,8 @@ def _run_again(what: Scenario, program: Program, moments: Moments, verdict: Verd
         return build(made, program, Ledger(book), files, False, uid, ahead=ahead, **options)
 
     again = Again(started, lambda book: check_records(book, program.expected(what.n), program.order))
-    chance, most = random.Random(f"tailrace again {what.seed}"), 5 if what.started_again else 2
-    verdict.wrong += start_again(moments.kept, again, chance, verdict.covered, most)
+    chance = random.Random(f"tailrace again {what.seed}")
+    verdict.wrong += start_again(moments.kept, again, chance, verdict.covered, what.started_again)
 
 
 def _run_of(store: Any, incarnation: int) -> str | None:

@@ -125,7 +125,7 @@ class Again:
 
 
 def start_again(
-    moments: list[Moment], again: Again, chance: random.Random, covered: Counter[str], most: int = 2
+    moments: list[Moment], again: Again, chance: random.Random, covered: Counter[str], most: int
 ) -> list[str]:
     """Goes on from some of these moments, and says what is wrong with what comes of it."""
     wrong = []

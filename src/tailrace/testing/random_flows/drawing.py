@@ -22,7 +22,7 @@ from tailrace.testing.random_flows.description import (
     changed,
 )
 from tailrace.testing.random_flows.remembering import remembering
-from tailrace.testing.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of
+from tailrace.testing.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
 
 
 @dataclass(frozen=True)
@@ -278,6 +278,7 @@ def drawn(seed: int, faults: bool = True) -> Run:
         copies=rng.random() < 0.1,
         eager=rng.random() < 0.3,
         faults=struck,
+        started_again=started_again(seed),
     )
     if faults:
         world = replace(world, faults=struck + jumps_of(world, again=len(phases) > 1))

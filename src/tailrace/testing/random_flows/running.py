@@ -158,7 +158,8 @@ class _Phases:
     def go(self) -> None:
         """Runs them, and judges the last one; then every complete checkpoint."""
         self.judge(self.one_by_one())
-        if not self.outcome.wrong and not (self.run.flow.endless or self.run.flow.astray) and self.run.seed % 4 == 0:
+        watched = self.recordings is not None or self.shadows is not None  # neither would see anything of that
+        if not (self.outcome.wrong or self.run.flow.endless or self.run.flow.astray or watched):
             self.again()
 
     def one_by_one(self) -> Simulation:
@@ -205,9 +206,9 @@ class _Phases:
 
     def again(self) -> None:
         """From some moments the job is started again as it was in the last phase."""
-        if self.run.world.checkpoints is None:
+        last, settings, most = len(self.run.phases) - 1, self.run.world.checkpoints, self.run.world.started_again
+        if settings is None or not most:
             return
-        last, settings = len(self.run.phases) - 1, self.run.world.checkpoints
 
         def started(
             book: str, files: MemoryFiles, *, late: bool, faults: tuple[Fault, ...] = (), **options: Any
@@ -224,7 +225,7 @@ class _Phases:
             lambda said: self._may_be_refused(self.run.phases[last], said),
         )
         chance = random.Random(f"tailrace again {self.run.seed}")
-        self.outcome.wrong += start_again(self.moments.kept, again, chance, self.outcome.covered)
+        self.outcome.wrong += start_again(self.moments.kept, again, chance, self.outcome.covered, most)
 
     def _later(self, world: Simulation) -> Simulation:
         """Behind all that has happened so far."""
