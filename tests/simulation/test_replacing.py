@@ -4,6 +4,7 @@ nothing had happened."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -33,24 +34,33 @@ REPLACED = "replaced a worker"
 IN_FLIGHT = "lost a worker that had records in flight at the newest checkpoint"
 
 
-def test_golden_programs_are_right_though_workers_are_lost_again_and_again() -> None:
-    covered, failed = search(range(24), tune=replacing)
+def searched(seeds: range, tune: Callable[[Scenario], Scenario]) -> Counter[str]:
+    """What these seeds have covered. Nothing is wrong. Of those that are started again from some of their moments
+    only the first one is: that takes longer than the run itself."""
+
+    def sparing(made: Scenario) -> Scenario:
+        return tune(made if made.seed < seeds[0] + 4 else replace(made, started_again=0))
+
+    covered, failed = search(seeds, tune=sparing)
     assert [one.wrong for one in failed] == []
+    return covered
+
+
+def test_golden_programs_are_right_though_workers_are_lost_again_and_again() -> None:
+    covered = searched(range(24), replacing)
     assert covered[REPLACED] > 20
     assert covered["lost a worker that is not replaced"] > 0, "where all start again, that is covered as well"
     assert covered["removed what a lost worker had left"] > 0
 
 
 def test_standbys_take_the_slots_of_lost_workers_and_are_lost_themselves() -> None:
-    covered, failed = search(range(100, 130), tune=standing_by)
-    assert [one.wrong for one in failed] == []
+    covered = searched(range(100, 130), standing_by)
     assert covered[REPLACED] > 15 and covered["a standby takes a slot"] > 20
     assert covered["lost a standby"] > 10 and covered["lost a worker that is not replaced"] > 0
 
 
 def test_several_workers_are_lost_at_once_and_replaced_together() -> None:
-    covered, failed = search(range(200, 226), tune=several_at_once)
-    assert [one.wrong for one in failed] == []
+    covered = searched(range(200, 226), several_at_once)
     assert covered["several take places together"] > 20 and covered[REPLACED] > 20
 
 
@@ -112,8 +122,7 @@ def test_a_worker_is_replaced_that_has_not_read_what_came_back_when_all_had_star
 
 
 def test_workers_are_replaced_though_the_newest_checkpoint_holds_records_in_flight() -> None:
-    covered, failed = search(range(49, 62), tune=past_what_waits)
-    assert [one.wrong for one in failed] == []
+    covered = searched(range(49, 62), past_what_waits)
     assert covered[IN_FLIGHT] > 5 and covered[REPLACED] > 8
 
 
@@ -186,6 +195,5 @@ def test_workers_that_no_channel_connects_are_replaced_together() -> None:
 
 
 def test_several_are_lost_at_once_with_records_in_flight_and_little_room() -> None:
-    covered, failed = search(range(3_021, 3_032), tune=all_together)
-    assert [one.wrong for one in failed] == []
+    covered = searched(range(3_021, 3_032), all_together)
     assert covered["several take places together"] > 8 and covered[IN_FLIGHT] > 5

@@ -285,7 +285,7 @@ OUTPUT_BUGS = (
             ("a start from an older checkpoint takes what later ones need", _later_ones_forgotten, 10),
             ("a checkpoint is marked of which some output was given up", _marked_though_given_up, 8),
             ("a restart asks for what another start has published", _marks_of_others_not_read, 5),
-            ("a start in a copy forgets what the original will ask for", _copies_settle, 8),
+            ("a start in a copy forgets what the original will ask for", _copies_settle, 3),
             ("output of a sink that is gone is passed over", _lost_with_its_sink, 6),
         )
     ),

@@ -45,6 +45,11 @@ def _crowded(made: Scenario) -> Scenario:
     return replace(_behind(made), network="uneven", window=100)
 
 
+def _half_read(made: Scenario) -> Scenario:
+    """The same, where batches are larger than what a task reads in a step."""
+    return replace(_behind(made), network="in small steps", window=1_000, n=240)
+
+
 def _one_frame_at_once(made: Scenario) -> Scenario:
     """The same, where a channel holds one frame at most, so that what comes back stays in its file until it is due."""
     return replace(_behind(made), window=1)
@@ -226,8 +231,8 @@ def _ahead_of_its_senders() -> Patches:
 
 OVERTAKING_BUGS = (
     Bug("what is overtaken on one channel is lost", "by_classes", _nothing_on_one_channel, _crowded),
-    Bug("a batch that is half read is not in flight", "counted", _half_read_forgotten, _behind, 52),
-    Bug("a batch that is half read is in flight as a whole", "counted", _half_read_twice, _behind, 24),
+    Bug("a batch that is half read is not in flight", "by_classes", _half_read_forgotten, _half_read),
+    Bug("a batch that is half read is in flight as a whole", "by_classes", _half_read_twice, _half_read),
     Bug("what was in flight comes back behind new records", "counted", _behind_new_data, _behind),
     Bug(
         "what is read late comes back behind new records",
