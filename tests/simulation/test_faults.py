@@ -98,7 +98,8 @@ def test_at_any_moment_a_coordinator_may_be_lost_alone(moment: str) -> None:
     end."""
     lost = 0
     for seed, program in enumerate(("counted", "in_sequence", "nested", "hoarded")):
-        made = replace(scenario(seed, program, faults=False), checkpoints=CheckpointSettings(interval=1 * MS))
+        settings = CheckpointSettings(interval=1 * MS)
+        made = replace(scenario(seed, program, faults=False), checkpoints=settings, started_again=0)
         losses = tuple(
             Fault(turn, "lose-coordinator", duration=seed % 2 * 30 * MS, after=moment) for turn in (seed, 60)
         )

@@ -233,7 +233,7 @@ OVERTAKING_BUGS = (
     Bug("what is overtaken on one channel is lost", "by_classes", _nothing_on_one_channel, _crowded),
     Bug("a batch that is half read is not in flight", "by_classes", _half_read_forgotten, _half_read),
     Bug("a batch that is half read is in flight as a whole", "by_classes", _half_read_twice, _half_read),
-    Bug("what was in flight comes back behind new records", "counted", _behind_new_data, _behind),
+    Bug("what was in flight comes back behind new records", "in_event_time", _behind_new_data, _crowded),
     Bug(
         "what is read late comes back behind new records",
         "counted",
