@@ -25,11 +25,10 @@ _in_driver: dict[str, tuple[Any, str]] = {}
 digest."""
 _in_worker: Versions = {}
 """What the modules were when this process was given a job last."""
-_read: dict[str, tuple[tuple[int, ...], str]] = {}
-"""What was read of files that have been as they are for a while: what their filesystem said of them, and the digest."""
-_SETTLED = 2_000_000_000
-"""A file that was changed less than so many nanoseconds ago may change once more at the same time by its filesystem's
-clock."""
+_read: dict[str, tuple[tuple[int, ...], float, str]] = {}
+"""What was read of files: what their filesystem says of them, since when, and the digest, once that was so for a while."""
+_SETTLED = 2.0
+"""A file that was changed in the last so many seconds may change once more at the same time by its filesystem's clock."""
 
 
 def versions_here() -> Versions:
@@ -61,14 +60,15 @@ def versions_here() -> Versions:
 def _digest_of(file: str) -> str:
     """The digest of a file. It is read once, as long as it does not change: tests start hundreds of jobs with hundreds of
     modules."""
-    now, found = time.time_ns(), os.stat(file)
+    now, found = time.monotonic(), os.stat(file)
     stamp = found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev
-    if (known := _read.get(file)) is not None and known[0] == stamp:
-        return known[1]
-    with open(file, "rb") as opened:
-        digest = hashlib.sha256(opened.read()).hexdigest()[:16]
-    if now - max(found.st_mtime_ns, found.st_ctime_ns) > _SETTLED:
-        _read[file] = stamp, digest
+    before, since, digest = _read.get(file, (stamp, now, ""))
+    if before != stamp:
+        since, digest = now, ""
+    if not digest:
+        with open(file, "rb") as opened:
+            digest = hashlib.sha256(opened.read()).hexdigest()[:16]
+        _read[file] = stamp, since, digest if now - since > _SETTLED else ""
     return digest
 
 
